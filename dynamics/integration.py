@@ -1,0 +1,92 @@
+"""Integration on the configuration manifold, and one semi-implicit Euler step of the dynamics."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from .forward_dynamics import spd_solve
+from .kinematics import configuration, tangent
+from .rnea import generalized_forces
+from .robot import Robot
+from .terms import Terms, compute_terms
+
+FRICTION_VELOCITY = 0.01
+"""Joint speed, rad/s or m/s, over which Coulomb friction is smoothed: `friction * tanh(v / it)`."""
+
+
+def neutral(robot: Robot) -> Array:
+    """The configuration (nq,) of zero joint displacements."""
+    return jnp.zeros(robot.nq)
+
+
+def integrate(robot: Robot, q: ArrayLike, v: ArrayLike, dt: ArrayLike) -> Array:
+    """Configuration (nq,) after moving from `q` with the constant velocity `v` (nv,) for `dt` s."""
+    q, v = configuration(robot, q), tangent(robot, "v", v)
+    return q + v * jnp.asarray(dt, v.dtype)
+
+
+def difference(robot: Robot, q0: ArrayLike, q1: ArrayLike) -> Array:
+    """Velocity (nv,) that moves from `q0` to `q1` in one second: the inverse of `integrate`."""
+    return configuration(robot, q1) - configuration(robot, q0)
+
+
+def step(
+    robot: Robot,
+    q: ArrayLike,
+    v: ArrayLike,
+    tau: ArrayLike,
+    dt: ArrayLike,
+    external_forces: ArrayLike | None = None,
+    *,
+    terms: Terms | None = None,
+) -> tuple[Array, Array]:
+    """One step of semi-implicit Euler: new configuration (nq,) and velocity (nv,).
+
+    `v+ = v + dt a`, then `q+ = integrate(q, v+, dt)`, where `a` solves
+    `(M + dt D) a = tau - bias + J^T f - d(q, v)`. The joint force `d` is viscous damping, smoothed
+    Coulomb friction and the position limits' soft stops, and `D` its derivative, so that all are
+    implicit and stable for any coefficient; with damping alone this is MuJoCo's Euler integrator.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        tau: (nv,), N m and N.
+        dt: time step, s.
+        external_forces: (n, 6), as in `rnea`; none if omitted.
+        terms: `compute_terms(robot, q, v)`, if already computed.
+
+    Raises:
+        ArrayError: an argument has the wrong shape.
+    """
+    terms = compute_terms(robot, q, v) if terms is None else terms
+    q, v, tau = terms.q, terms.v, tangent(robot, "tau", tau)
+    dt = jnp.asarray(dt, v.dtype)
+    force = tau - terms.bias
+    if external_forces is not None:
+        force = force + generalized_forces(robot, q, external_forces, kin=terms.kin)
+
+    resistance, slope = _joint_resistance(robot, q, v, dt)
+    a = spd_solve(terms.mass_matrix + jnp.diag(dt * slope), force - resistance)
+    v = v + dt * a
+    return integrate(robot, q, v, dt), v
+
+
+def _joint_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
+    """Joint forces (nv,) that oppose motion, and their derivative by the velocity after the step."""
+    damping = jnp.asarray(robot.damping, v.dtype)
+    friction = jnp.asarray(robot.friction, v.dtype)
+    slip = jnp.tanh(v / FRICTION_VELOCITY)
+    force = damping * v + friction * slip
+    slope = damping + friction * (1 - slip * slip) / FRICTION_VELOCITY
+
+    lower, upper = jnp.asarray(robot.position_limits, v.dtype).T
+    stiffness = jnp.asarray(robot.stop_stiffness, v.dtype)
+    stop_damping = jnp.asarray(robot.stop_damping, v.dtype)
+    # Positive above the upper limit, negative below the lower one, zero between.
+    beyond = jnp.maximum(q - upper, 0) + jnp.minimum(q - lower, 0)
+    touching = (beyond != 0).astype(v.dtype)
+    force = force + stiffness * beyond + touching * (stop_damping + dt * stiffness) * v
+    return force, slope + touching * (stop_damping + dt * stiffness)

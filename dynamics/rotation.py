@@ -1,0 +1,152 @@
+"""Rotations: matrices, unit quaternions (wxyz) and rotation vectors.
+
+Every function takes one rotation and is differentiable everywhere it is defined, the zero angle
+included: norms and quotients near their singular points are guarded by the double-`where` trick,
+so that the branch that is not taken never produces a NaN gradient.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from .algebra import cross, matmul
+
+
+def skew(w: Array) -> Array:
+    """Cross-product matrix `[w]x` of a vector (3,): `skew(w) @ u == cross(w, u)`; (3, 3)."""
+    zero = jnp.zeros_like(w[0])
+    return jnp.stack(
+        [
+            jnp.stack([zero, -w[2], w[1]]),
+            jnp.stack([w[2], zero, -w[0]]),
+            jnp.stack([-w[1], w[0], zero]),
+        ]
+    )
+
+
+def quaternion_multiply(a: Array, b: Array) -> Array:
+    """Hamilton product of two quaternions wxyz (4,): the rotation `a` after `b`."""
+    w = a[0] * b[0] - jnp.sum(a[1:] * b[1:])
+    xyz = a[0] * b[1:] + b[0] * a[1:] + cross(a[1:], b[1:])
+    return jnp.concatenate([w[None], xyz])
+
+
+def quaternion_conjugate(a: Array) -> Array:
+    """Conjugate of a quaternion wxyz (4,): the inverse rotation if it is a unit quaternion."""
+    return jnp.concatenate([a[:1], -a[1:]])
+
+
+def quaternion_normalize(a: Array) -> Array:
+    """Scale a quaternion wxyz (4,) to unit length; the zero quaternion becomes the identity."""
+    square = jnp.sum(a * a)
+    is_zero = square < jnp.finfo(a.dtype).tiny
+    unit = a / jnp.sqrt(jnp.where(is_zero, 1.0, square))
+    return jnp.where(is_zero, jnp.array([1.0, 0.0, 0.0, 0.0], a.dtype), unit)
+
+
+def quaternion_to_matrix(a: Array) -> Array:
+    """Rotation matrix (3, 3) of a unit quaternion wxyz (4,)."""
+    w, x, y, z = a
+    return jnp.stack(
+        [
+            jnp.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)]),
+            jnp.stack([2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)]),
+            jnp.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]),
+        ]
+    )
+
+
+def matrix_to_quaternion(rotation: Array) -> Array:
+    """Unit quaternion wxyz (4,) of a rotation matrix (3, 3), with a non-negative real part.
+
+    Of the four ways to extract a quaternion, the one with the largest pivot is taken, which keeps
+    full precision at every angle (Shepperd, "Quaternion from rotation matrix", 1978).
+    """
+    m = rotation
+    trace = m[0, 0] + m[1, 1] + m[2, 2]
+    one = jnp.ones((), m.dtype)
+    candidates = jnp.stack(
+        [
+            jnp.stack([one + trace, m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]]),
+            jnp.stack(
+                [
+                    m[2, 1] - m[1, 2],
+                    one + 2 * m[0, 0] - trace,
+                    m[1, 0] + m[0, 1],
+                    m[0, 2] + m[2, 0],
+                ]
+            ),
+            jnp.stack(
+                [
+                    m[0, 2] - m[2, 0],
+                    m[1, 0] + m[0, 1],
+                    one + 2 * m[1, 1] - trace,
+                    m[2, 1] + m[1, 2],
+                ]
+            ),
+            jnp.stack(
+                [
+                    m[1, 0] - m[0, 1],
+                    m[0, 2] + m[2, 0],
+                    m[2, 1] + m[1, 2],
+                    one + 2 * m[2, 2] - trace,
+                ]
+            ),
+        ]
+    )
+    pivots = jnp.stack([trace, m[0, 0], m[1, 1], m[2, 2]])
+    best = jnp.argmax(pivots)
+    a = jnp.sum(jnp.where(jnp.arange(4)[:, None] == best, candidates, 0.0), axis=0)
+    a = jnp.where(a[0] < 0, -a, a)
+    return quaternion_normalize(a)
+
+
+def quaternion_exp(w: Array) -> Array:
+    """Unit quaternion wxyz (4,) of a rotation vector (3,), rad."""
+    square = jnp.sum(w * w)
+    small = square < _small(w)
+    angle = jnp.sqrt(jnp.where(small, 1.0, square))
+    # sin(angle / 2) / angle, by its Taylor series where the quotient is 0 / 0
+    scale = jnp.where(small, 0.5 - square / 48.0, jnp.sin(0.5 * angle) / angle)
+    real = jnp.where(small, 1.0 - square / 8.0, jnp.cos(0.5 * angle))
+    return jnp.concatenate([real[None], scale * w])
+
+
+def quaternion_log(a: Array) -> Array:
+    """Rotation vector (3,), rad, of a unit quaternion wxyz (4,); its norm is at most pi.
+
+    `a` and `-a` are the same rotation and give the same vector. Unlike the sum of cross products
+    of axes, it does not vanish as the angle reaches pi.
+    """
+    a = jnp.where(a[0] < 0, -a, a)
+    square = jnp.sum(a[1:] * a[1:])
+    small = square < _small(a)
+    sine = jnp.sqrt(jnp.where(small, 1.0, square))
+    # angle / sin(angle / 2); 2 + angle^2 / 12 near zero
+    scale = jnp.where(small, 2.0 + square / 3.0, 2.0 * jnp.arctan2(sine, a[0]) / sine)
+    return scale * a[1:]
+
+
+def rotation_log(rotation: Array) -> Array:
+    """Rotation vector (3,), rad, of a rotation matrix (3, 3); its norm is at most pi."""
+    return quaternion_log(matrix_to_quaternion(rotation))
+
+
+def rotation_exp(w: Array) -> Array:
+    """Rotation matrix (3, 3) of a rotation vector (3,), rad."""
+    return quaternion_to_matrix(quaternion_exp(w))
+
+
+def orientation_error(desired: Array, actual: Array) -> Array:
+    """Rotation vector (3,), rad, in world axes, that turns `actual` into `desired` (both (3, 3)).
+
+    It is the logarithm of `desired @ actual.T`, well defined up to an angle of pi.
+    """
+    return rotation_log(matmul(desired, actual.T))
+
+
+def _small(x: Array) -> float:
+    """Square of the angle below which a second-order series is exact to rounding."""
+    return 0.1 * float(np.sqrt(np.finfo(x.dtype).eps))

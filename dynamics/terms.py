@@ -1,0 +1,50 @@
+"""The terms of the equations of motion, computed once per step and shared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+from jax import Array
+from jax.typing import ArrayLike
+
+from .crba import crba
+from .kinematics import Kinematics, compute_kinematics, configuration, tangent
+from .rnea import bias_forces
+from .robot import Robot
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Terms:
+    """Everything that controllers and integrators need at one state, from one forward kinematics.
+
+    Attributes:
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        kin: kinematics at `q`.
+        mass_matrix: (nv, nv), `crba(robot, q)`.
+        bias: (nv,), `bias_forces(robot, q, v)`.
+    """
+
+    q: Array
+    v: Array
+    kin: Kinematics
+    mass_matrix: Array
+    bias: Array
+
+
+def compute_terms(robot: Robot, q: ArrayLike, v: ArrayLike) -> Terms:
+    """Kinematics, mass matrix and bias forces at a state.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+
+    Raises:
+        ArrayError: an argument has the wrong shape.
+    """
+    q, v = configuration(robot, q), tangent(robot, "v", v)
+    kin = compute_kinematics(robot, q)
+    return Terms(q, v, kin, crba(robot, q, kin=kin), bias_forces(robot, q, v, kin=kin))

@@ -1,0 +1,552 @@
+"""URDF loading: XML to `Robot`.
+
+The XML is parsed without entities, document types or network access, checked element by element so
+that an error names its line, and then handed to yourdfpy. Meshes are never opened: dynamics does
+not need them.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .errors import RobotLoadError
+from .robot import WORLD, Frame, Robot, Shape, ShapeKind, Topology
+
+if TYPE_CHECKING:
+    import yourdfpy
+
+MOVABLE_TYPES = ("revolute", "continuous", "prismatic")
+SUPPORTED_TYPES = (*MOVABLE_TYPES, "fixed")
+
+# Attributes that hold numbers, and how many.
+_NUMBERS: dict[str, dict[str, int]] = {
+    "origin": {"xyz": 3, "rpy": 3},
+    "axis": {"xyz": 3},
+    "mass": {"value": 1},
+    "inertia": {"ixx": 1, "ixy": 1, "ixz": 1, "iyy": 1, "iyz": 1, "izz": 1},
+    "limit": {"lower": 1, "upper": 1, "effort": 1, "velocity": 1},
+    "dynamics": {"damping": 1, "friction": 1},
+    "sphere": {"radius": 1},
+    "cylinder": {"radius": 1, "length": 1},
+    "box": {"size": 3},
+    "color": {"rgba": 4},
+}
+_SMALLEST_MASS = 1e-12
+_SMALLEST_INERTIA = 1e-15
+_DEFAULT_RGBA = (0.7, 0.7, 0.7, 1.0)
+
+
+class RobotLoadWarning(UserWarning):
+    """A robot description was loaded, but something in it is physically doubtful."""
+
+
+def load_urdf(
+    path: str | Path,
+    *,
+    end_effectors: Mapping[str, str] | None = None,
+    q_default: ArrayLike | None = None,
+    gravity: ArrayLike = (0.0, 0.0, -9.81),
+    armature: ArrayLike = 0.0,
+    effort_rate_limits: ArrayLike = np.inf,
+    self_collision_pairs: Sequence[tuple[str, str]] = (),
+) -> Robot:
+    """Load a robot from a URDF file.
+
+    Joints are numbered depth first, in the order of the file. Fixed joints are merged into their
+    parent body; their links survive as frames. The root link is welded to the world.
+    `<dynamics damping friction>` are read. Collision and visual primitives are read; meshes are
+    skipped, and never opened.
+
+    Args:
+        path: the file.
+        end_effectors: alias -> link, the frames that controllers steer.
+        q_default: (nq,), rad and m; zero where the limits allow it if omitted.
+        gravity: (3,), m/s^2, world axes.
+        armature: scalar or (nv,), rotor inertia felt at the joints, kg m^2 and kg.
+        effort_rate_limits: scalar or (nv,), N m/s and N/s.
+        self_collision_pairs: pairs of names of `<collision>` elements to keep apart.
+
+    Raises:
+        RobotLoadError: the file cannot be read, is not well-formed, is not one tree, has a joint
+            type that is not supported, or gives a moving body no mass or inertia. The message
+            names the file, the element and the remedy.
+    """
+    path = Path(path)
+    where = path.name
+    urdf = _parse(path).robot
+    links = _unique(where, "link", urdf.links)
+    joints = _unique(where, "joint", urdf.joints)
+    tree = _tree(where, links, joints)
+
+    movable: list[yourdfpy.urdf.Joint] = []
+    parents: list[int] = []
+    placements: list[np.ndarray] = []
+    # Link -> the body it belongs to and its pose there.
+    weld: dict[str, tuple[int, np.ndarray]] = {tree.root: (WORLD, np.eye(4))}
+    for joint in tree.joints:
+        body, pose = weld[joint.parent]
+        placement = pose @ _origin(joint.origin)
+        if joint.type == "fixed":
+            weld[joint.child] = (body, placement)
+            continue
+        weld[joint.child] = (len(movable), np.eye(4))
+        parents.append(body)
+        placements.append(placement)
+        movable.append(joint)
+    if not movable:
+        raise RobotLoadError(
+            f"{where}: the robot has no movable joint. Expected at least one of type "
+            f"{', '.join(MOVABLE_TYPES)}."
+        )
+
+    frames = tuple(
+        Frame(name, body, pose[:3, 3].copy(), pose[:3, :3].copy())
+        for name, (body, pose) in weld.items()
+    )
+    collision = _shapes(where, links, weld, "collisions", {})
+    visual = _shapes(where, links, weld, "visuals", _colours(urdf))
+    topology = Topology(
+        name=urdf.name or path.stem,
+        joint_names=tuple(j.name for j in movable),
+        body_names=tuple(j.child for j in movable),
+        parent=np.array(parents, int),
+        is_revolute=np.array([j.type != "prismatic" for j in movable]),
+        axis=np.array([_axis(where, j) for j in movable]),
+        position=np.array([T[:3, 3] for T in placements]),
+        rotation=np.array([T[:3, :3] for T in placements]),
+        frames=frames,
+        end_effectors=_end_effectors(where, frames, end_effectors or {}),
+        collision_shapes=collision,
+        visual_shapes=visual,
+        self_collision_pairs=_collision_pairs(where, collision, self_collision_pairs),
+    )
+
+    mass, com, inertia = _body_inertias(where, links, weld, movable)
+    limits = np.array([_position_limits(where, j) for j in movable])
+    n = len(movable)
+    return Robot(
+        topology=topology,
+        mass=mass,
+        com=com,
+        inertia=inertia,
+        gravity=_sized(where, "gravity", gravity, 3),
+        armature=_sized(where, "armature", armature, n),
+        damping=np.array([_dynamics(where, j, "damping") for j in movable]),
+        friction=np.array([_dynamics(where, j, "friction") for j in movable]),
+        position_limits=limits,
+        stop_stiffness=np.zeros(n),
+        stop_damping=np.zeros(n),
+        velocity_limits=np.array([_limit(where, j, "velocity") for j in movable]),
+        effort_limits=np.array([_limit(where, j, "effort") for j in movable]),
+        effort_rate_limits=_sized(where, "effort_rate_limits", effort_rate_limits, n),
+        q_default=_default_configuration(where, limits, q_default),
+    )
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def _parse(path: Path) -> yourdfpy.URDF:
+    # Both are slow to import and only needed here.
+    import yourdfpy
+    from lxml import etree
+
+    where = path.name
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise RobotLoadError(
+            f"cannot read {str(path)!r}: {error.strerror}. Expected the path of a URDF file."
+        ) from error
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True
+    )
+    try:
+        tree = etree.fromstring(text, parser).getroottree()
+    except (etree.XMLSyntaxError, ValueError) as error:
+        raise RobotLoadError(
+            f"{where}: not well-formed XML: {error}. Expected a URDF document; "
+            "if it is a xacro file, expand it first (`xacro in.xacro > out.urdf`)."
+        ) from error
+    if tree.docinfo.internalDTD is not None or tree.docinfo.doctype:
+        raise RobotLoadError(
+            f"{where}: it has a document type declaration, which is refused because it can define "
+            "entities. Remove the <!DOCTYPE ...> declaration."
+        )
+    root = tree.getroot()
+    if root.tag != "robot":
+        raise RobotLoadError(
+            f"{where}, line {root.sourceline}: the root element is <{root.tag}>, expected <robot>."
+        )
+    for element in root.iter(etree.Element):
+        _check_element(where, element)
+    try:
+        return yourdfpy.URDF.load(
+            io.BytesIO(etree.tostring(tree)),
+            build_scene_graph=False,
+            load_meshes=False,
+            build_collision_scene_graph=False,
+            load_collision_meshes=False,
+        )
+    except Exception as error:
+        raise RobotLoadError(
+            f"{where}: not a valid URDF: {type(error).__name__}: {error}. "
+            "Compare the file with the URDF specification (wiki.ros.org/urdf/XML)."
+        ) from error
+
+
+def _check_element(where: str, element: Any) -> None:
+    """Check names and numbers where the line is still known."""
+    line = f"{where}, line {element.sourceline}"
+    parent = element.getparent()
+    top_level = parent is not None and parent.tag == "robot"
+    if element.tag in ("link", "joint") and top_level:
+        if not element.get("name"):
+            raise RobotLoadError(f'{line}: <{element.tag}> has no name. Add name="...".')
+        line = f"{line} ({element.tag} {element.get('name')!r})"
+        if element.tag == "joint":
+            for tag, attribute in (("parent", "link"), ("child", "link")):
+                end = element.find(tag)
+                if end is None or not end.get(attribute):
+                    raise RobotLoadError(f'{line}: no <{tag} {attribute}="..."/>. Add it.')
+            if element.find("mimic") is not None:
+                raise RobotLoadError(
+                    f"{line}: <mimic> joints are not supported. Make the joint fixed, or remove "
+                    "the <mimic> element to control it on its own."
+                )
+    if element.tag == "inertial":
+        for tag in ("mass", "inertia"):
+            if element.find(tag) is None:
+                raise RobotLoadError(f"{line}: <inertial> has no <{tag}>. Add it.")
+    for attribute, count in _NUMBERS.get(str(element.tag), {}).items():
+        text = element.get(attribute)
+        if text is None:
+            continue
+        try:
+            values = [float(x) for x in text.split()]
+        except ValueError:
+            values = []
+        if len(values) != count or not np.all(np.isfinite(values)):
+            expected = "a finite number" if count == 1 else f"{count} finite numbers"
+            raise RobotLoadError(
+                f"{line}: <{element.tag} {attribute}={text!r}>: expected {expected}."
+            )
+
+
+# --- the tree -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Tree:
+    root: str
+    joints: list[yourdfpy.urdf.Joint]  # depth first, parents before children
+
+
+def _unique(where: str, kind: str, elements: Sequence[Any]) -> dict[str, Any]:
+    named = {e.name: e for e in elements}
+    if len(named) < len(elements):
+        names = [e.name for e in elements]
+        twice = sorted({n for n in names if names.count(n) > 1})
+        raise RobotLoadError(f"{where}: more than one {kind} is named {twice}. Rename them.")
+    return named
+
+
+def _tree(where: str, links: Mapping[str, Any], joints: Mapping[str, Any]) -> _Tree:
+    """Check that links and joints are one tree, and order the joints depth first."""
+    if not links:
+        raise RobotLoadError(f"{where}: the robot has no <link>. Add at least two, and a joint.")
+    children: defaultdict[str, list[Any]] = defaultdict(list)
+    parent_joint: dict[str, str] = {}
+    for joint in joints.values():
+        for end, link in (("parent", joint.parent), ("child", joint.child)):
+            if link not in links:
+                raise RobotLoadError(
+                    f"{where}: joint {joint.name!r} names the {end} link {link!r}, which does not "
+                    f"exist. Known links: {', '.join(links)}."
+                )
+        if joint.type not in SUPPORTED_TYPES:
+            raise RobotLoadError(
+                f"{where}: joint {joint.name!r} is of type {joint.type!r}. "
+                f"Supported: {', '.join(SUPPORTED_TYPES)}."
+            )
+        if joint.child in parent_joint:
+            raise RobotLoadError(
+                f"{where}: link {joint.child!r} is the child of two joints, "
+                f"{parent_joint[joint.child]!r} and {joint.name!r}: a cycle, which a tree cannot "
+                "have. Remove one of them."
+            )
+        parent_joint[joint.child] = joint.name
+        children[joint.parent].append(joint)
+
+    roots = [name for name in links if name not in parent_joint]
+    if len(roots) > 1:
+        raise RobotLoadError(
+            f"{where}: {len(roots)} links have no parent: {', '.join(roots)}. Expected one root; "
+            "connect the others to it with joints (fixed ones will do)."
+        )
+    if not roots:
+        raise RobotLoadError(
+            f"{where}: every link has a parent, so the joints form a cycle. Expected one root link "
+            "that is no joint's child."
+        )
+    order: list[Any] = []
+    stack = list(reversed(children[roots[0]]))
+    while stack:
+        joint = stack.pop()
+        order.append(joint)
+        stack.extend(reversed(children[joint.child]))
+    if len(order) < len(joints):
+        reached = {roots[0], *(j.child for j in order)}
+        lost = [name for name in links if name not in reached]
+        raise RobotLoadError(
+            f"{where}: links {', '.join(lost)} form a cycle that the root {roots[0]!r} does not "
+            "reach. Remove one joint of the cycle."
+        )
+    return _Tree(roots[0], order)
+
+
+# --- joints -------------------------------------------------------------------------------------
+
+
+def _origin(matrix: np.ndarray | None) -> np.ndarray:
+    return np.eye(4) if matrix is None else np.asarray(matrix, float)
+
+
+def _axis(where: str, joint: Any) -> np.ndarray:
+    axis = np.array([1.0, 0.0, 0.0]) if joint.axis is None else np.asarray(joint.axis, float)
+    norm = float(np.linalg.norm(axis))
+    if norm < 1e-9:
+        raise RobotLoadError(f"{where}: joint {joint.name!r} has a zero <axis>. Give a direction.")
+    return axis / norm
+
+
+def _position_limits(where: str, joint: Any) -> tuple[float, float]:
+    limit = joint.limit
+    if joint.type == "continuous" or limit is None:
+        return -np.inf, np.inf
+    lower = -np.inf if limit.lower is None else float(limit.lower)
+    upper = np.inf if limit.upper is None else float(limit.upper)
+    if lower > upper:
+        raise RobotLoadError(
+            f"{where}: joint {joint.name!r} has the limits lower={lower} > upper={upper}. Swap them."
+        )
+    return lower, upper
+
+
+def _limit(where: str, joint: Any, which: str) -> float:
+    value = None if joint.limit is None else getattr(joint.limit, which)
+    return np.inf if value is None else _not_negative(where, joint, f"limit {which}", value)
+
+
+def _dynamics(where: str, joint: Any, which: str) -> float:
+    value = None if joint.dynamics is None else getattr(joint.dynamics, which)
+    return 0.0 if value is None else _not_negative(where, joint, f"dynamics {which}", value)
+
+
+def _not_negative(where: str, joint: Any, what: str, value: float | str) -> float:
+    value = float(value)  # yourdfpy leaves some of them as text
+    if value < 0:
+        raise RobotLoadError(
+            f"{where}: joint {joint.name!r} has <{what}={value}>, expected a number >= 0."
+        )
+    return value
+
+
+# --- bodies -------------------------------------------------------------------------------------
+
+
+def _body_inertias(
+    where: str,
+    links: Mapping[str, Any],
+    weld: Mapping[str, tuple[int, np.ndarray]],
+    movable: Sequence[Any],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mass (n,), centre of mass (n, 3) and inertia about it (n, 3, 3) of the merged bodies."""
+    n = len(movable)
+    parts: list[list[tuple[float, np.ndarray, np.ndarray]]] = [[] for _ in range(n)]
+    for name, (body, pose) in weld.items():
+        inertial = links[name].inertial
+        if body == WORLD or inertial is None:
+            continue
+        _check_inertia(where, name, inertial)
+        T = pose @ _origin(inertial.origin)
+        R = T[:3, :3]
+        parts[body].append((inertial.mass, T[:3, 3], R @ inertial.inertia @ R.T))
+
+    mass, com, inertia = np.zeros(n), np.zeros((n, 3)), np.zeros((n, 3, 3))
+    for i, joint in enumerate(movable):
+        what = f"{where}: link {joint.child!r}, which joint {joint.name!r} moves,"
+        mass[i] = sum(m for m, _, _ in parts[i])
+        if mass[i] < _SMALLEST_MASS:
+            raise RobotLoadError(
+                f"{what} has no mass, nor has anything welded to it. Add an <inertial> with a "
+                "positive <mass> and an <inertia>, or make the joint fixed."
+            )
+        com[i] = sum(m * c for m, c, _ in parts[i]) / mass[i]
+        for m, c, rotational in parts[i]:
+            r = c - com[i]
+            inertia[i] += rotational + m * (r @ r * np.eye(3) - np.outer(r, r))
+        if np.linalg.eigvalsh(inertia[i])[0] < _SMALLEST_INERTIA:
+            raise RobotLoadError(
+                f"{what} has a singular inertia. Give its <inertia> three positive principal "
+                "moments; a solid sphere of radius r has 0.4 m r^2 on the diagonal."
+            )
+    return mass, com, inertia
+
+
+def _check_inertia(where: str, link: str, inertial: Any) -> None:
+    if inertial.mass is None or inertial.inertia is None or inertial.mass < 0:
+        raise RobotLoadError(
+            f"{where}: link {link!r} has the mass {inertial.mass}, expected a number >= 0."
+        )
+    principal = np.linalg.eigvalsh(inertial.inertia)
+    scale = max(principal[-1], 0.0)
+    if principal[0] < -1e-9 * max(scale, 1e-6):
+        raise RobotLoadError(
+            f"{where}: link {link!r} has an <inertia> with a negative principal moment "
+            f"({principal[0]:.3g} kg m^2), which no body has. Check the signs of ixy, ixz, iyz."
+        )
+    if principal[0] + principal[1] < principal[2] * (1 - 1e-3):
+        warnings.warn(
+            f"{where}: link {link!r} has principal moments of inertia {principal} kg m^2, of which "
+            "the largest exceeds the sum of the others: no distribution of mass has these. It is "
+            "used as it is; check its units and its <origin>.",
+            RobotLoadWarning,
+            stacklevel=4,
+        )
+
+
+def _shapes(
+    where: str,
+    links: Mapping[str, Any],
+    weld: Mapping[str, tuple[int, np.ndarray]],
+    which: str,
+    colours: Mapping[str, tuple[float, float, float, float]],
+) -> tuple[Shape, ...]:
+    shapes = []
+    for link, (body, pose) in weld.items():
+        for k, element in enumerate(getattr(links[link], which)):
+            kind_size = _primitive(where, link, element.geometry)
+            if kind_size is None:
+                continue
+            T = pose @ _origin(element.origin)
+            material = getattr(element, "material", None)
+            shapes.append(
+                Shape(
+                    name=element.name or f"{link}_{k}",
+                    kind=kind_size[0],
+                    size=kind_size[1],
+                    body=body,
+                    position=T[:3, 3].copy(),
+                    rotation=T[:3, :3].copy(),
+                    rgba=_colour(material, colours),
+                )
+            )
+    return tuple(shapes)
+
+
+def _primitive(where: str, link: str, geometry: Any) -> tuple[ShapeKind, tuple[float, ...]] | None:
+    if geometry is None:
+        return None
+    kind: ShapeKind
+    if geometry.sphere is not None:
+        kind, size = "sphere", (geometry.sphere.radius,)
+    elif geometry.cylinder is not None:
+        kind, size = "cylinder", (geometry.cylinder.radius, geometry.cylinder.length)
+    elif geometry.box is not None:
+        kind, size = "box", tuple(np.asarray(geometry.box.size, float).tolist())
+    else:
+        return None
+    if any(s is None or s <= 0 for s in size):
+        raise RobotLoadError(
+            f"{where}: link {link!r} has a {kind} of size {size}, expected positive numbers."
+        )
+    return kind, tuple(float(s) for s in size)
+
+
+def _colours(urdf: Any) -> dict[str, tuple[float, float, float, float]]:
+    """Named colours: the robot's own materials, and any that a visual defines on the way."""
+    materials = [*urdf.materials, *(v.material for link in urdf.links for v in link.visuals)]
+    return {
+        m.name: _colour(m, {})
+        for m in materials
+        if m is not None and m.name is not None and m.color is not None
+    }
+
+
+def _colour(
+    material: Any, named: Mapping[str, tuple[float, float, float, float]]
+) -> tuple[float, float, float, float]:
+    if material is None:
+        return _DEFAULT_RGBA
+    if material.color is not None:
+        r, g, b, a = (float(c) for c in material.color.rgba)
+        return r, g, b, a
+    return named.get(material.name, _DEFAULT_RGBA)
+
+
+# --- what URDF cannot say -----------------------------------------------------------------------
+
+
+def _end_effectors(
+    where: str, frames: Sequence[Frame], aliases: Mapping[str, str]
+) -> dict[str, int]:
+    names = [f.name for f in frames]
+    for alias, link in aliases.items():
+        if link not in names:
+            raise RobotLoadError(
+                f"{where}: end effector {alias!r} names the link {link!r}, which does not exist. "
+                f"Known links: {', '.join(names)}."
+            )
+    return {alias: names.index(link) for alias, link in aliases.items()}
+
+
+def _collision_pairs(
+    where: str, shapes: Sequence[Shape], pairs: Sequence[tuple[str, str]]
+) -> np.ndarray:
+    names = [s.name for s in shapes]
+    for name in (name for pair in pairs for name in pair):
+        if names.count(name) != 1:
+            raise RobotLoadError(
+                f"{where}: self_collision_pairs names {name!r}, but {names.count(name)} <collision> "
+                f"elements have that name. Expected one of: {', '.join(names)}."
+            )
+    return np.array([[names.index(a), names.index(b)] for a, b in pairs], int).reshape(-1, 2)
+
+
+def _sized(where: str, name: str, value: ArrayLike, n: int) -> np.ndarray:
+    array = np.asarray(value, float)
+    if array.shape not in ((), (n,)) or np.any(np.isnan(array)):
+        raise RobotLoadError(
+            f"{where}: {name} has shape {array.shape}, expected a number or {n} of them, none NaN."
+        )
+    return np.broadcast_to(array, (n,)).copy()
+
+
+def _default_configuration(
+    where: str, limits: np.ndarray, q_default: ArrayLike | None
+) -> np.ndarray:
+    lower, upper = limits.T
+    if q_default is None:
+        return np.clip(np.zeros(len(limits)), lower, upper)
+    q = np.asarray(q_default, float)
+    if q.shape != lower.shape:
+        raise RobotLoadError(
+            f"{where}: q_default has shape {q.shape}, expected ({len(limits)},), one per joint."
+        )
+    outside = np.flatnonzero(~((q >= lower) & (q <= upper)))
+    if outside.size:
+        raise RobotLoadError(
+            f"{where}: q_default leaves the limits of joints {outside.tolist()}: {q[outside]} is not "
+            f"within {limits[outside].tolist()}."
+        )
+    return q

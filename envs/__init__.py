@@ -1,0 +1,27 @@
+"""Environments: robot x task x action space x controller."""
+
+from .actions import ACTION_SPACES, ActionAxis, ActionSpace, EEDelta, JointTorque
+from .environment import Environment, EnvParams, EnvState
+from .errors import ActionError, ConfigError
+from .reach import POSE_WEIGHTS, POSITION_WEIGHTS, Reach, ReachState
+from .task import Marker, Motion, Task
+
+__all__ = [
+    "ACTION_SPACES",
+    "POSE_WEIGHTS",
+    "POSITION_WEIGHTS",
+    "ActionAxis",
+    "ActionError",
+    "ActionSpace",
+    "ConfigError",
+    "EEDelta",
+    "EnvParams",
+    "EnvState",
+    "Environment",
+    "JointTorque",
+    "Marker",
+    "Motion",
+    "Reach",
+    "ReachState",
+    "Task",
+]

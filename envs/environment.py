@@ -1,0 +1,349 @@
+"""The environment core: robot x task x action space x controller, as one pure function.
+
+It follows the gymnax 1.0.1 protocol. Structure is in the object; every number is in `EnvParams`,
+and everything that changes is in `EnvState`, so that both can be batched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnax.environments import environment as gymnax_environment
+from gymnax.environments import spaces
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.controllers import Controller
+from fraxenv.controllers.safety import no_safety_report
+from fraxenv.dynamics import Robot, compute_terms
+from fraxenv.dynamics import step as dynamics_step
+from fraxenv.dynamics.errors import unknown_name
+from fraxenv.dynamics.fingerprint import fingerprint
+
+from .actions import ActionSpace
+from .errors import ActionError, ConfigError
+from .task import Marker, Motion, Task
+
+OBSERVATION_BOUND = 10.0
+"""Observations are clipped to plus and minus this; terms are scaled to be about one."""
+
+DIVERGED_SPEED = 1e3
+"""Joint speed, rad/s or m/s, beyond which an environment counts as diverged."""
+
+
+class _Replace:
+    """`replace` for frozen dataclasses, with an error that names the fields there are."""
+
+    def replace(self, **changes: Any) -> Any:
+        """A copy with some fields changed.
+
+        Raises:
+            UnknownNameError: there is no such field.
+        """
+        names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+        for name in changes:
+            if name not in names:
+                raise unknown_name(f"field of {type(self).__name__}", name, names)
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EnvParams(_Replace):
+    """Everything about an environment that is a number. All leaves may be batched.
+
+    Attributes:
+        max_steps_in_episode: policy steps after which an episode is truncated.
+        action: the action space; its scales are leaves.
+        controller: the controller; its gains are leaves.
+        task: the task; its goal distribution, tolerances and reward weights are leaves.
+        robot: the robot if its parameters are to be batched or changed; None for the
+            environment's own, whose parameters are then constants of the compiled program.
+    """
+
+    max_steps_in_episode: ArrayLike
+    action: ActionSpace
+    controller: Controller[Any]
+    task: Task
+    robot: Robot | None = None
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EnvState(_Replace):
+    """Everything about an environment that changes.
+
+    Attributes:
+        time: (), int32, policy steps since the episode began.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        action: (k,), the last action, in [-1, 1].
+        action_state: what the action space remembers.
+        controller_state: what the controller remembers.
+        task_state: what the task remembers, its goal among it.
+    """
+
+    time: Array
+    q: Array
+    v: Array
+    action: Array
+    action_state: Any
+    controller_state: Any
+    task_state: Any
+
+
+class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type: ignore[misc]
+    """A robot with a task, moved through an action space.
+
+    Hashable and comparable by content: two environments that are made alike share one compiled
+    program. Use `fraxenv.make` to build one of the registered ones.
+
+    Args:
+        name: what `env.name` returns.
+        robot: the model.
+        params: the default parameters, with the task, action space and controller.
+        policy_hz: actions per second.
+        control_hz: controller updates per second, a multiple of `policy_hz`.
+        physics_hz: integration steps per second, a multiple of `control_hz`.
+
+    Raises:
+        ConfigError: the rates are not multiples of each other.
+    """
+
+    _supports_transition_gradients = True
+
+    def __init__(
+        self,
+        name: str,
+        robot: Robot,
+        params: EnvParams,
+        *,
+        policy_hz: int = 50,
+        control_hz: int = 1000,
+        physics_hz: int = 1000,
+    ) -> None:
+        _check_rates(policy_hz, control_hz, physics_hz)
+        self._name = name
+        self.robot = robot
+        self._params = _strongly_typed(params)
+        self.policy_hz, self.control_hz, self.physics_hz = policy_hz, control_hz, physics_hz
+
+    # --- identity ---
+
+    @cached_property
+    def _fingerprint(self) -> bytes:
+        rates = (self.policy_hz, self.control_hz, self.physics_hz)
+        return fingerprint((type(self).__qualname__, self._name, self.robot, self._params, rates))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Environment)
+            and self._fingerprint == other._fingerprint
+            and self.transition_gradients_enabled == other.transition_gradients_enabled
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._fingerprint, self.transition_gradients_enabled))
+
+    @property
+    def name(self) -> str:
+        """The id."""
+        return self._name
+
+    @property
+    def default_params(self) -> EnvParams:
+        """The parameters the environment was made with."""
+        return self._params
+
+    # --- spaces ---
+
+    @property
+    def num_actions(self) -> int:
+        """Size of an action."""
+        return len(self._params.action.axes(self.robot))
+
+    def action_space(self, params: EnvParams | None = None) -> spaces.Box:
+        """Box [-1, 1]; `params.action.axes(robot)` says what each number means."""
+        return spaces.Box(-1.0, 1.0, (self.num_actions,), _default_dtype())
+
+    def observation_space(self, params: EnvParams | None = None) -> spaces.Box:
+        """Box of the concatenated observation terms."""
+        size = sum(self.observation_layout.values())
+        return spaces.Box(-OBSERVATION_BOUND, OBSERVATION_BOUND, (size,), _default_dtype())
+
+    @cached_property
+    def observation_layout(self) -> dict[str, int]:
+        """Name and size of each observation term, in the order of the observation."""
+        names: list[str] = []
+
+        def sizes(key: Array) -> list[Array]:
+            _, state = self.reset_env(key, self._params)
+            terms = self._observation_terms(state, self._params)
+            names.extend(terms)  # here, because a dict comes out of a transformation sorted
+            return list(terms.values())
+
+        shapes = jax.eval_shape(sizes, jax.random.key(0))
+        return {name: s.shape[0] for name, s in zip(names, shapes, strict=True)}
+
+    # --- the protocol ---
+
+    def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
+        """A new episode: observation and state."""
+        robot = self._robot(params)
+        q, task_state = params.task.reset(key, robot)
+        v = jnp.zeros(robot.nv, q.dtype)
+        state = EnvState(
+            time=jnp.zeros((), jnp.int32),
+            q=q,
+            v=v,
+            action=jnp.zeros(self.num_actions, q.dtype),
+            action_state=params.action.init(robot, q),
+            controller_state=params.controller.init(robot, compute_terms(robot, q, v)),
+            task_state=task_state,
+        )
+        return self.observe(key, state, None, params), state
+
+    def step_env(
+        self, key: Array, state: EnvState, action: Array, params: EnvParams
+    ) -> tuple[Array, EnvState, Array, Array, dict[str, Any]]:
+        """One policy step without autoreset: observation, state, reward, terminated, info.
+
+        Actions are clipped to [-1, 1]. A state or an action that is not finite ends the episode:
+        `info["diverged"]` is True, the reward zero, and the state that is returned the last finite
+        one.
+
+        Raises:
+            ActionError: the action has the wrong shape or dtype.
+        """
+        robot = self._robot(params)
+        dtype = state.q.dtype
+        action = self._check_action(action)
+        finite_action = jnp.all(jnp.isfinite(action))
+        action = jnp.clip(jnp.where(jnp.isfinite(action), action, 0.0), -1.0, 1.0).astype(dtype)
+
+        target, action_state = params.action.target(robot, state.q, action, state.action_state)
+        q, v, controller_state, control = self._control(robot, state, target, params)
+
+        healthy = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.abs(v) < DIVERGED_SPEED)
+        diverged = ~(healthy & finite_action)
+        new = EnvState(state.time, q, v, action, action_state, controller_state, state.task_state)
+        new = jax.tree.map(lambda a, b: jnp.where(diverged, a, b), state, new)
+        new = new.replace(time=state.time + 1)
+        control = jax.tree.map(lambda x: jnp.where(diverged, jnp.zeros_like(x), x), control)
+
+        motion = Motion(new.q, new.v, new.action, state.action)
+        terms = params.task.reward_terms(robot, motion, new.task_state)
+        weights = params.task.reward_weights
+        reward = sum(
+            (jnp.asarray(weights[name], dtype) * term for name, term in terms.items()),
+            jnp.zeros((), dtype),
+        )
+        info = {
+            **params.task.measures(robot, motion, new.task_state),
+            "diverged": diverged,
+            "reward_terms": terms,
+            "safety": no_safety_report(dtype),
+            "controller": control,
+        }
+        obs = self.observe(key, new, action, params)
+        obs, new = self._apply_transition_gradient_policy(obs, new)
+        return obs, new, jnp.where(diverged, 0.0, reward), diverged, info
+
+    def observe(
+        self, key: Array, state: EnvState, action: Array | None, params: EnvParams
+    ) -> Array:
+        """The observation (k,) of a state: its terms, concatenated and clipped."""
+        terms = self._observation_terms(state, params)
+        obs = jnp.concatenate(list(terms.values()))
+        return jnp.clip(obs, -OBSERVATION_BOUND, OBSERVATION_BOUND)
+
+    def is_terminated(self, state: EnvState, params: EnvParams) -> Array:
+        """Never: episodes end by time; only a diverged environment terminates, in `step_env`."""
+        return jnp.zeros((), bool)
+
+    def markers(self, state: EnvState, params: EnvParams) -> list[Marker]:
+        """What to draw of the task."""
+        return params.task.markers(state.task_state)
+
+    # --- parts ---
+
+    def _robot(self, params: EnvParams) -> Robot:
+        return self.robot if params.robot is None else params.robot
+
+    def _observation_terms(self, state: EnvState, params: EnvParams) -> dict[str, Array]:
+        motion = Motion(state.q, state.v, state.action, state.action)
+        return params.task.observation_terms(self._robot(params), motion, state.task_state)
+
+    def _check_action(self, action: ArrayLike) -> Array:
+        action = jnp.asarray(action)
+        if action.shape != (self.num_actions,):
+            raise ActionError(
+                f"{self.name}: the action has shape {action.shape}, expected ({self.num_actions},): "
+                f"{', '.join(a.name for a in self._params.action.axes(self.robot))}. "
+                "Batch environments with jax.vmap."
+            )
+        if not jnp.issubdtype(action.dtype, jnp.floating):
+            raise ActionError(
+                f"{self.name}: the action has dtype {action.dtype}, expected a floating-point one "
+                "with values in [-1, 1]. Convert it, e.g. action.astype(jnp.float32)."
+            )
+        return action
+
+    def _control(
+        self, robot: Robot, state: EnvState, target: Any, params: EnvParams
+    ) -> tuple[Array, Array, Any, dict[str, Array]]:
+        """The control steps of one policy step: configuration, velocity, controller state, telemetry."""
+        dt = jnp.asarray(1.0 / self.physics_hz, state.q.dtype)
+
+        def control_step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
+            q, v, controller_state, _ = carry
+            terms = compute_terms(robot, q, v)
+            tau, controller_state, telemetry = params.controller(
+                robot, terms, target, controller_state
+            )
+            q, v = dynamics_step(robot, q, v, tau, dt, terms=terms)
+            for _ in range(self.physics_hz // self.control_hz - 1):
+                q, v = dynamics_step(robot, q, v, tau, dt)
+            return (q, v, controller_state, {"torque": tau, **telemetry}), None
+
+        start = (state.q, state.v, state.controller_state)
+        shapes = jax.eval_shape(lambda c: control_step((*c, {}), None)[0][3], start)
+        telemetry = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        substeps = self.control_hz // self.policy_hz
+        carry, _ = jax.lax.scan(control_step, (*start, telemetry), None, length=substeps)
+        q, v, controller_state, telemetry = carry
+        return q, v, controller_state, telemetry
+
+
+def _default_dtype() -> np.dtype[Any]:
+    return np.dtype(jnp.result_type(float))
+
+
+def _strongly_typed(params: EnvParams) -> EnvParams:
+    """Numbers as arrays of their default dtype, so that nothing is compiled twice."""
+    dtype = _default_dtype()
+
+    def convert(x: Any) -> np.ndarray:
+        x = np.asarray(x)
+        return x.astype(dtype) if np.issubdtype(x.dtype, np.floating) else x.astype(np.int32)
+
+    return jax.tree.map(convert, params)  # type: ignore[no-any-return]
+
+
+def _check_rates(policy_hz: int, control_hz: int, physics_hz: int) -> None:
+    rates = {"policy_hz": policy_hz, "control_hz": control_hz, "physics_hz": physics_hz}
+    for name, rate in rates.items():
+        if isinstance(rate, bool) or not isinstance(rate, int) or rate <= 0:
+            raise ConfigError(f"{name}={rate!r}, expected a positive whole number of Hz.")
+    for slow, fast in (("policy_hz", "control_hz"), ("control_hz", "physics_hz")):
+        if rates[fast] % rates[slow]:
+            raise ConfigError(
+                f"{fast}={rates[fast]} is not a multiple of {slow}={rates[slow]}. "
+                f"Choose a {fast} that is, e.g. {rates[slow] * max(1, rates[fast] // rates[slow])}."
+            )

@@ -1,0 +1,7 @@
+"""fraxenv: batched robot environments in pure JAX whose actions say where the hand goes."""
+
+from .registry import list_envs, make
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "list_envs", "make"]

@@ -1,0 +1,973 @@
+"""A small headless renderer for robots made of primitives: analytic ray casting in NumPy.
+
+How a frame is made. Every shape is intersected with the rays of its own screen rectangle, four
+rays a pixel, into one z-buffer that remembers which face of which shape is in front. Colours are
+computed afterwards, once for a pixel that sees one face and four times for a pixel on an edge.
+The ground z = 0, the background and the rays depend on the camera only and are cached. Shadows
+come from the same intersection code, with the rays of the light through a grid on the ground.
+
+Units are metres and radians (the field of view: degrees), the world's z axis points up, arrays are
+float32 wherever their size depends on the picture. Equal input gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import RenderError
+
+Kind = Literal["sphere", "capsule", "cylinder", "box"]
+_F32 = NDArray[np.float32]
+_F64 = NDArray[np.float64]
+_Point = tuple[float, float, float]
+_Codes = NDArray[np.int32]
+_Index = NDArray[np.intp]
+_T = TypeVar("_T", bound=np.generic)
+
+_SIZES: Final[dict[str, tuple[str, ...]]] = {
+    "sphere": ("radius",),
+    "capsule": ("radius", "length"),
+    "cylinder": ("radius", "length"),
+    "box": ("x", "y", "z"),
+}
+
+_NEAR: Final = 1e-3  # m; nothing closer to the eye's plane is drawn
+_NOTHING: Final = -1  # code of a ray that meets no shape
+_FACES: Final = 4  # codes a shape owns: one for every face that needs a normal of its own
+
+# Towards the key light, fixed in the world: high, so that every azimuth of the camera looks good.
+_LIGHT: Final[_F64] = np.array([0.36, -0.42, 0.83]) / math.sqrt(0.36**2 + 0.42**2 + 0.83**2)
+_CHECKER: Final = 0.25  # m, side of a square of the ground
+
+# Display colours (gamma 2, so that squaring one gives linear light).
+_SKY: Final = np.array([[0.80, 0.855, 0.92], [0.955, 0.96, 0.965]], np.float32)  # top, bottom
+_GROUND: Final = np.array([[0.875, 0.885, 0.895], [0.825, 0.837, 0.852]], np.float32)
+_SHADOW_TINT: Final = np.array([0.48, 0.45, 0.40], np.float32)  # what full shadow takes away
+_WARM: Final = np.array([[0.62], [0.60], [0.565]], np.float32)  # of the key light
+_COOL: Final = np.array([[0.97], [1.0], [1.05]], np.float32)  # of all other light
+
+_WINDOW: Final = 600  # texels from the target to where shadows end
+_MARGIN: Final = 22  # texels around the shadows, for their soft edges
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A coloured primitive at a pose.
+
+    Attributes:
+        kind: "sphere", "capsule", "cylinder" or "box".
+        size: in m, as in URDF: sphere (radius,); capsule and cylinder (radius, length along z),
+            where the length of a capsule excludes its caps; box the full extents (x, y, z).
+        position: of the centre in the world, (3,), m.
+        rotation: shape to world, (3, 3).
+        rgba: display colour, four numbers from 0 to 1; alpha < 1 is translucent.
+
+    """
+
+    kind: Kind
+    size: tuple[float, ...]
+    position: np.ndarray
+    rotation: np.ndarray
+    rgba: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A pinhole camera without roll: up in the picture is the world's +z (+y if it looks along z).
+
+    Attributes:
+        eye: position of the camera in the world, m.
+        target: the point that it centres, in the world, m.
+        fov: vertical field of view, degrees, between 0 and 180.
+
+    """
+
+    eye: tuple[float, float, float]
+    target: tuple[float, float, float]
+    fov: float = 45.0
+
+
+class _Scene(NamedTuple):
+    """The shapes as arrays, n of them. `core` plus a ball of `radius` contains each shape."""
+
+    kind: list[str]
+    core: _F64  # (n, 3) half extents of the box that, rounded by `radius`, bounds the shape
+    radius: _F64  # (n,)
+    position: _F64  # (n, 3)
+    rotation: _F64  # (n, 3, 3)
+    rgba: _F64  # (n, 4)
+    bounds: _F64  # (n, 8, 3) corners of the core in the world
+
+
+class _View(NamedTuple):
+    """What depends on the camera and the size of the picture only.
+
+    The direction of the ray (i, j) is `rows[:, i] + columns[:, j]`, in the world; its
+    component along the optical axis is one, so that ray parameters are depths.
+    """
+
+    eye: _F64
+    frame: _F64  # (3, 3) rows: right, up, forward
+    tangent: tuple[float, float]  # of the half angle of view: x, y
+    columns: _F32  # (3, 2 W)
+    rows: _F32  # (3, 2 H)
+    pixel_columns: _F32  # (3, W) the same for the centres of the pixels
+    pixel_rows: _F32  # (3, H)
+    depth: _F32  # (2 H, 2 W) of the ground, inf where it is not seen
+    background: _F32  # (H, W, 3) picture without shapes, display colours
+    shade: _F32  # (H, W) how much of a shadow shows on the ground
+    ground: _F32  # (2, H, W) x and y of the ground in the world
+    texel: float  # m, resolution of the shadows
+    centre: tuple[float, float]  # of the window of the shadows, on the ground
+
+
+class _Hits(NamedTuple):
+    """Where rays enter a shape: parameter (inf for a miss), and face where there is a choice."""
+
+    t: _F32
+    face: _Codes | None
+
+
+class _Fragments(NamedTuple):
+    """Points to be coloured, each a share of a pixel; sorted by code."""
+
+    pixel: _Index  # flat index
+    weight: _F32
+    code: _Codes
+    point: _F32  # (3, m) in the world
+
+
+class _Shadows(NamedTuple):
+    """What the light sees, on a grid of the ground."""
+
+    origin: tuple[float, float]  # world x, y of the texel (0, 0)
+    texel: float  # m, between neighbours
+    top: _F32  # (v, u) distance from the ground to the last opaque surface, along the light
+    ground: _F32  # (v / 2, u / 2) share of the light that the ground does not get
+
+
+# --- Public functions -----------------------------------------------------------------------------
+
+
+def axes(position: np.ndarray, rotation: np.ndarray, length: float = 0.1) -> list[Shape]:
+    """Draw a frame as a triad: x red, y green, z blue.
+
+    Args:
+        position: origin of the frame in the world, (3,), m.
+        rotation: frame to world, (3, 3).
+        length: of each axis from the origin to its tip, m.
+
+    Returns:
+        Three capsules.
+
+    Raises:
+        RenderError: a length that is not positive, or a pose that is not finite.
+
+    """
+    if not (_is_number(length) and length > 0):
+        raise RenderError(
+            f"axes: length is {length!r}, expected a positive number of metres; pass e.g. 0.1."
+        )
+    origin = _pose_array("axes: position", position, (3,))
+    to_world = _rotation_array("axes: rotation", rotation)
+    radius = 0.06 * length
+    shapes = []
+    for axis, color in enumerate(((0.86, 0.22, 0.2), (0.25, 0.66, 0.27), (0.2, 0.4, 0.86))):
+        # The columns in cyclic order are again a rotation, whose z is the axis.
+        turned = np.roll(to_world, 2 - axis, axis=1)
+        centre = origin + 0.5 * (length - radius) * to_world[:, axis]
+        size = (radius, float(length) - radius)
+        shapes.append(Shape("capsule", size, centre, turned, (*color, 1.0)))
+    return shapes
+
+
+def render(
+    shapes: Sequence[Shape], camera: Camera, width: int = 480, height: int = 480
+) -> np.ndarray:
+    """Draw shapes over a ground plane z = 0.
+
+    Opaque shapes hide what is behind them, translucent ones are blended over the opaque picture
+    from back to front, fragment by fragment. Shapes cast shadows on the ground and on each other.
+    A shape that contains the eye is not drawn, and the ground is drawn from above only.
+
+    Args:
+        shapes: what to draw, in any order; may be empty.
+        camera: where to look from.
+        width: of the picture, pixels.
+        height: of the picture, pixels.
+
+    Returns:
+        A fresh array (height, width, 3), uint8.
+
+    Raises:
+        RenderError: a shape, camera or picture size that cannot be drawn; the message names it.
+
+    """
+    scene = _scene(shapes)
+    view = _view(*_camera_key(camera), _pixels("width", width), _pixels("height", height))
+    with np.errstate(all="ignore"):
+        return _draw(scene, view)
+
+
+def tile(
+    frames: Sequence[np.ndarray] | np.ndarray, columns: int | None = None, border: int = 4
+) -> np.ndarray:
+    """Put frames of one size side by side, row by row, on a white sheet.
+
+    Args:
+        frames: at least one picture (height, width, 3), uint8; or all in one array.
+        columns: frames in a row; the default makes the grid as square as possible.
+        border: white pixels between frames and around all of them.
+
+    Returns:
+        One picture, uint8; cells of the last row that are left over stay white.
+
+    Raises:
+        RenderError: no frames, frames of unlike shape or dtype, columns < 1 or border < 0.
+
+    """
+    pictures = [np.asarray(frame) for frame in frames]
+    if not pictures:
+        raise RenderError("tile: no frames were given, expected at least one; pass a longer list.")
+    for i, picture in enumerate(pictures):
+        if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
+            raise RenderError(
+                f"tile: frames[{i}] has shape {picture.shape} and dtype {picture.dtype}, expected "
+                "(height, width, 3) and uint8; pass pictures as `render` returns them."
+            )
+        if picture.shape != pictures[0].shape:
+            raise RenderError(
+                f"tile: frames[{i}] has shape {picture.shape} but frames[0] has "
+                f"{pictures[0].shape}, expected equal shapes; render all frames in one size."
+            )
+    count = len(pictures)
+    across = math.ceil(math.sqrt(count)) if columns is None else columns
+    if not _is_int(across) or across < 1:
+        raise RenderError(
+            f"tile: columns is {columns!r}, expected a positive int, or None for a square grid."
+        )
+    if not _is_int(border) or border < 0:
+        raise RenderError(f"tile: border is {border!r}, expected a number of pixels, an int >= 0.")
+    across = min(across, count)
+    down = math.ceil(count / across)
+    height, width = pictures[0].shape[:2]
+    step_y, step_x = height + border, width + border
+    sheet = np.full((down * step_y + border, across * step_x + border, 3), 255, np.uint8)
+    for i, picture in enumerate(pictures):
+        y, x = border + i // across * step_y, border + i % across * step_x
+        sheet[y : y + height, x : x + width] = picture
+    return sheet
+
+
+# --- Input ----------------------------------------------------------------------------------------
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return (
+        isinstance(value, int | float | np.integer | np.floating)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+    )
+
+
+def _array(what: str, value: object, shape: tuple[int, ...], example: str) -> _F64:
+    """Finite float64 array of that shape, or an error that names `what`."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise RenderError(
+            f"{what} is {value!r}, expected numbers of shape {shape}; {example}."
+        ) from error
+    if array.shape != shape:
+        raise RenderError(f"{what} has shape {array.shape}, expected {shape}; {example}.")
+    if not np.isfinite(array).all():
+        raise RenderError(f"{what} is {array.tolist()}, expected finite numbers; {example}.")
+    return array
+
+
+def _pose_array(what: str, value: object, shape: tuple[int, ...]) -> _F64:
+    return _array(what, value, shape, "check the robot state that the pose was computed from")
+
+
+def _rotation_array(what: str, value: object) -> _F64:
+    matrix = _pose_array(what, value, (3, 3))
+    if not np.allclose(matrix @ matrix.T, np.eye(3), rtol=0.0, atol=1e-3):
+        raise RenderError(
+            f"{what} is {matrix.tolist()}, expected a rotation matrix (orthonormal to 1e-3); "
+            "put scales into `size` and normalise quaternions before converting them."
+        )
+    return matrix
+
+
+def _pixels(name: str, value: object) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise RenderError(
+            f"render: {name} is {value!r}, expected a positive int of pixels; pass e.g. 480."
+        )
+    return int(value)
+
+
+_CameraKey = tuple[_Point, _Point, float]
+
+
+def _camera_key(camera: Camera) -> _CameraKey:
+    """Validate a camera; plain floats, so that the result can key a cache."""
+    eye = _array("render: camera.eye", camera.eye, (3,), "pass a point in the world, in m")
+    target = _array("render: camera.target", camera.target, (3,), "pass a point in the world, in m")
+    if not (_is_number(camera.fov) and 0.0 < camera.fov < 180.0):
+        raise RenderError(
+            f"render: camera.fov is {camera.fov!r}, expected degrees strictly between 0 and 180; "
+            "pass e.g. 45.0."
+        )
+    distance = math.dist(eye, target)
+    if not 1e-6 < distance < 1e6:
+        raise RenderError(
+            f"render: camera.eye {eye.tolist()} and camera.target {target.tolist()} are "
+            f"{distance:.3g} m apart, expected between 1e-6 and 1e6; the camera looks from the "
+            "eye to the target, so set these two to different points near the scene."
+        )
+    return (
+        (float(eye[0]), float(eye[1]), float(eye[2])),
+        (float(target[0]), float(target[1]), float(target[2])),
+        float(camera.fov),
+    )
+
+
+def _size(what: str, kind: object, size: object) -> tuple[tuple[float, float, float], float]:
+    """Half extents of the core and the radius around it; see `_Scene`."""
+    if not (isinstance(kind, str) and kind in _SIZES):
+        raise RenderError(
+            f"{what}.kind is {kind!r}, expected one of {', '.join(map(repr, get_args(Kind)))}; "
+            "approximate other geometry by these."
+        )
+    expected = f"expected ({', '.join(_SIZES[kind])}), positive and in m, for a {kind}"
+    try:
+        values = [float(value) for value in size]  # type: ignore[attr-defined]
+    except (TypeError, ValueError) as error:
+        raise RenderError(f"{what}.size is {size!r}, {expected}; pass a tuple.") from error
+    if len(values) != len(_SIZES[kind]):
+        raise RenderError(f"{what}.size is {size!r}, {expected}; pass that many numbers.")
+    if not all(math.isfinite(value) and value > 0.0 for value in values):
+        raise RenderError(
+            f"{what}.size is {size!r}, {expected}; leave out a shape that has no extent."
+        )
+    if kind == "sphere":
+        return (0.0, 0.0, 0.0), values[0]
+    if kind == "box":
+        return (values[0] / 2, values[1] / 2, values[2] / 2), 0.0
+    return (0.0, 0.0, values[1] / 2), values[0]
+
+
+def _scene(shapes: Sequence[Shape]) -> _Scene:
+    """Validate the shapes and stack them."""
+    n = len(shapes)
+    position, rotation, rgba = np.empty((n, 3)), np.empty((n, 3, 3)), np.empty((n, 4))
+    core, radius = np.empty((n, 3)), np.empty(n)
+    for i, shape in enumerate(shapes):
+        core[i], radius[i] = _size(f"render: shapes[{i}]", shape.kind, shape.size)
+        try:
+            shaped = (np.shape(shape.position), np.shape(shape.rotation)) == ((3,), (3, 3))
+            position[i], rotation[i], rgba[i] = shape.position, shape.rotation, shape.rgba
+        except (TypeError, ValueError):
+            shaped = False
+        if not shaped:
+            position[i] = np.nan  # so that the check of the whole scene finds it
+    gram = rotation @ rotation.transpose(0, 2, 1) - np.eye(3)
+    sound = (
+        np.isfinite(position).all(axis=1)
+        & (np.abs(gram) < 1e-3).all(axis=(1, 2))
+        & ((rgba >= 0.0) & (rgba <= 1.0)).all(axis=1)
+    )
+    if not sound.all():
+        first = int(np.argmin(sound))
+        _explain(f"render: shapes[{first}]", shapes[first])
+    corners = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
+    bounds = position[:, None] + (corners * core[:, None]) @ rotation.transpose(0, 2, 1)
+    return _Scene([s.kind for s in shapes], core, radius, position, rotation, rgba, bounds)
+
+
+def _explain(what: str, shape: Shape) -> None:
+    """Raise the error of a shape that the check of the whole scene found to be unsound."""
+    _pose_array(f"{what}.position", shape.position, (3,))
+    _rotation_array(f"{what}.rotation", shape.rotation)
+    rgba = _array(f"{what}.rgba", shape.rgba, (4,), "pass red, green, blue and alpha")
+    raise RenderError(
+        f"{what}.rgba is {rgba.tolist()}, expected four numbers from 0 to 1; divide bytes by 255."
+    )
+
+
+# --- What depends on the camera only --------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=8)
+def _view(eye: _Point, target: _Point, fov: float, width: int, height: int) -> _View:
+    """Rays, ground and background of a camera; the arrays are read-only since they are shared."""
+    gaze = np.subtract(target, eye)
+    distance = float(np.linalg.norm(gaze))
+    frame = _look(gaze / distance)
+    tangent_y = math.tan(math.radians(fov) / 2)
+    tangent_x = tangent_y * width / height
+
+    # Samples of a pixel: a 2 x 2 grid turned by 27 degrees, which gives edges near the horizontal
+    # and the vertical twice the steps. Its shear still splits into a column and a row term.
+    right, up, forward = frame
+    pixel_x, pixel_y = 2 * tangent_x / width, -2 * tangent_y / height
+    column, row = np.arange(2 * width), np.arange(2 * height)
+    x = ((column + 0.5) / width - 1.0) * tangent_x
+    y = (1.0 - (row + 0.5) / height) * tangent_y
+    across = np.outer(right, x) + np.outer(up, (column % 2 - 0.5) * -0.25 * pixel_y)
+    down = forward[:, None] + np.outer(up, y) + np.outer(right, (row % 2 - 0.5) * 0.25 * pixel_x)
+    columns, rows = across.astype(np.float32), down.astype(np.float32)
+
+    pixel_columns, pixel_rows = _halve(columns), _halve(rows)
+    background, shade, ground = _backdrop(eye, target, pixel_columns, pixel_rows)
+    slant = _LIGHT[:2] / _LIGHT[2]
+    view = _View(
+        eye=np.asarray(eye),
+        frame=frame,
+        tangent=(tangent_x, tangent_y),
+        columns=columns,
+        rows=rows,
+        pixel_columns=pixel_columns,
+        pixel_rows=pixel_rows,
+        depth=_ground_depth(eye[2], columns, rows),
+        background=background,
+        shade=shade,
+        ground=ground,
+        texel=distance * min(tangent_y, 1.0) / 240,
+        centre=(target[0] - target[2] * slant[0], target[1] - target[2] * slant[1]),
+    )
+    for field in view:
+        if isinstance(field, np.ndarray):
+            field.setflags(write=False)
+    return view
+
+
+def _look(forward: _F64) -> _F64:
+    """Rows right, up, forward of a camera that looks along a unit vector, (3, 3)."""
+    upright = abs(forward[2]) < 1.0 - 1e-9
+    right = np.cross(forward, (0.0, 0.0, 1.0) if upright else (0.0, 1.0, 0.0))
+    right /= np.linalg.norm(right)
+    return np.stack([right, np.cross(right, forward), forward])
+
+
+def _backdrop(eye: _Point, target: _Point, columns: _F32, rows: _F32) -> tuple[_F32, _F32, _F32]:
+    """Picture of sky and ground (H, W, 3), its visibility (H, W), and its x and y (2, H, W)."""
+    depth = _ground_depth(eye[2], columns, rows)
+    level = np.linspace(0.0, 1.0, rows.shape[1], dtype=np.float32)[:, None, None] ** 0.8
+    sky = _SKY[0] + (_SKY[1] - _SKY[0]) * level
+    reach = np.where(np.isfinite(depth), depth, np.float32(0.0))
+    ground = np.stack(
+        [np.float32(eye[k]) + reach * np.add.outer(rows[k], columns[k]) for k in (0, 1)]
+    )
+    # The ground fades away from the target, on the scale of the distance from which it is seen.
+    away = [(ground[k] - np.float32(target[k])) ** 2 for k in (0, 1)]
+    fade = (away[0] + away[1]) / np.float32((1.6 * math.dist(eye, target)) ** 2)
+    shade = np.where(np.isfinite(depth), np.exp(-fade * fade), np.float32(0.0))
+    tone = np.float32(0.5) + np.float32(0.5) * _stripes(ground[0]) * _stripes(ground[1])
+    colour = _GROUND[0] + (_GROUND[1] - _GROUND[0]) * tone[..., None]
+    return sky + (colour - sky) * shade[..., None], shade, ground
+
+
+def _ground_depth(height: float, columns: _F32, rows: _F32) -> _F32:
+    """Depth of the ground along each ray, (h, w); inf where it is not seen."""
+    fall = np.add.outer(rows[2], columns[2])
+    seen = (fall < 0.0) & (height > 0.0)
+    depth: _F32 = np.full_like(fall, np.inf)
+    np.divide(np.float32(-height), fall, out=depth, where=seen)
+    return depth
+
+
+def _stripes(x: _F32) -> _F32:
+    """Square wave of +-1 over the ground, averaged over the footprint of a pixel.
+
+    Unaveraged, the squares would turn to noise far away.
+    """
+    steps = [np.abs(np.gradient(x, axis=k)) for k in (0, 1) if x.shape[k] > 1]
+    width = functools.reduce(np.maximum, steps, np.full_like(x, 1e-4)) / np.float32(_CHECKER)
+
+    def integral(u: _F32) -> _F32:
+        return np.abs(np.mod(u, np.float32(2.0)) - np.float32(1.0))
+
+    u = x / np.float32(_CHECKER)
+    half = width * np.float32(0.5)
+    return (integral(u + half) - integral(u - half)) / width
+
+
+def _halve(vectors: _F32) -> _F32:
+    """Means of neighbours, (3, 2 n) to (3, n): from the rays of samples to those of pixels."""
+    return (vectors[:, 0::2] + vectors[:, 1::2]) * np.float32(0.5)
+
+
+# --- Intersections --------------------------------------------------------------------------------
+#
+# Each takes the core and radius of `_Scene`, and rays p + t d in the frame of the shape as their
+# components, which broadcast. Origins near the shape keep float32 accurate.
+
+_Vector = tuple[_F32, _F32, _F32]
+_TINY: Final = np.float32(1e-12)  # keeps divisions finite for rays parallel to a face or an axis
+
+
+def _hit_sphere(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits:
+    a = d[0] * d[0] + d[1] * d[1] + d[2] * d[2]
+    b = p[0] * d[0] + p[1] * d[1] + p[2] * d[2]
+    c = p[0] * p[0] + p[1] * p[1] + p[2] * p[2] - radius * radius
+    return _Hits(-(b + np.sqrt(b * b - a * c)) / a, None)
+
+
+def _hit_capsule(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits:
+    half = core[2]
+    side, _ = _side(radius, p, d)
+    z = p[2] + side * d[2]
+    cap = _hit_sphere(core, radius, (p[0], p[1], p[2] - np.copysign(half, z)), d)
+    return _Hits(np.where(np.abs(z) < half, side, cap.t), None)
+
+
+def _hit_cylinder(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits:
+    side, side_out = _side(radius, p, d)
+    cap, cap_out = _slab(core[2], p[2], d[2])
+    enter = np.maximum(side, cap)
+    t = np.where(enter < np.minimum(side_out, cap_out), enter, np.nan)
+    return _Hits(t, (cap > side).astype(np.int32))
+
+
+def _hit_box(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits:
+    (x, x_out), (y, y_out), (z, z_out) = (_slab(core[k], p[k], d[k]) for k in range(3))
+    xy = np.maximum(x, y)
+    enter = np.maximum(xy, z)
+    leave = np.minimum(np.minimum(x_out, y_out), z_out)
+    face = np.where(z > xy, np.int32(2), (y > x).astype(np.int32))
+    return _Hits(np.where(enter < leave, enter, np.nan), face)
+
+
+def _side(radius: np.float32, p: _Vector, d: _Vector) -> tuple[_F32, _F32]:
+    """Where rays enter and leave the infinite cylinder around z."""
+    a = d[0] * d[0] + d[1] * d[1] + _TINY
+    b = p[0] * d[0] + p[1] * d[1]
+    c = p[0] * p[0] + p[1] * p[1] - radius * radius
+    root = np.sqrt(b * b - a * c)
+    return -(b + root) / a, (root - b) / a
+
+
+def _slab(half: np.float32, p: _F32, d: _F32) -> tuple[_F32, _F32]:
+    """Where rays enter and leave the space between two planes."""
+    inverse = np.float32(1.0) / (d + _TINY)
+    middle, span = -p * inverse, half * np.abs(inverse)
+    return middle - span, middle + span
+
+
+_HIT: Final[dict[str, Callable[[_F32, np.float32, _Vector, _Vector], _Hits]]] = {
+    "sphere": _hit_sphere,
+    "capsule": _hit_capsule,
+    "cylinder": _hit_cylinder,
+    "box": _hit_box,
+}
+
+
+def _spread(columns: _F32, rows: _F32) -> _Vector:
+    """Vectors (3, w) and (3, h) to the components of their sums, (h, w) each."""
+    x, y, z = (rows[k][:, None] + columns[k][None, :] for k in range(3))
+    return x, y, z
+
+
+_Rect = tuple[int, int, int, int]  # row start, row stop, column start, column stop
+
+
+def _camera_hits(scene: _Scene, view: _View, i: int, rect: _Rect) -> _Hits:
+    """Depths at which the rays of a rectangle enter shape i; NaN for a miss."""
+    top, bottom, left, right = rect
+    to_shape = scene.rotation[i].T.astype(np.float32)
+    columns, rows = to_shape @ view.columns[:, left:right], to_shape @ view.rows[:, top:bottom]
+    offset = scene.position[i] - view.eye
+    shift = np.float32(max(_NEAR, offset @ view.frame[2]))  # rays start this deep
+    origin = (-scene.rotation[i].T @ offset).astype(np.float32)[:, None]
+    p = _spread(shift * columns, shift * rows + origin)
+    hits = _HIT[scene.kind[i]](
+        scene.core[i].astype(np.float32), np.float32(scene.radius[i]), p, _spread(columns, rows)
+    )
+    return _Hits(hits.t + shift, hits.face)
+
+
+def _light_span(scene: _Scene, i: int, x: _F64, y: _F64) -> tuple[_F32, _F32]:
+    """Where the rays from the ground (x, y) to the light enter and leave shape i; NaN for a miss.
+
+    Distances along the light, (len(y), len(x)).
+    """
+    hit, core, radius = _HIT[scene.kind[i]], scene.core[i].astype(np.float32), scene.radius[i]
+    to_shape = scene.rotation[i].T
+    shift = scene.position[i, 2] / _LIGHT[2]  # rays start at the height of the shape
+    origin = to_shape @ (shift * _LIGHT - scene.position[i])
+    columns = np.outer(to_shape[:, 0], x).astype(np.float32)
+    rows = (np.outer(to_shape[:, 1], y) + origin[:, None]).astype(np.float32)
+    p = _spread(columns, rows)
+    up = (to_shape @ _LIGHT).astype(np.float32)[:, None]
+    enter = hit(core, np.float32(radius), p, (up[0], up[1], up[2])).t
+    leave = hit(core, np.float32(radius), p, (-up[0], -up[1], -up[2])).t
+    return np.float32(shift) + enter, np.float32(shift) - leave
+
+
+# --- Frame ----------------------------------------------------------------------------------------
+
+
+def _draw(scene: _Scene, view: _View) -> NDArray[np.uint8]:
+    rects = _rectangles(scene, view)
+    alpha = scene.rgba[:, 3]
+    opaque = {i: rect for i, rect in rects.items() if alpha[i] == 1.0}
+    translucent = {i: rect for i, rect in rects.items() if 0.0 < alpha[i] < 1.0}
+
+    shadows = _shadows(scene, view)
+    image = _lit_ground(view, shadows)
+    depth = view.depth.copy()
+    code = np.full(depth.shape, _NOTHING, np.int32)
+    for i, rect in opaque.items():
+        _cover(scene, view, i, rect, depth, code)
+    if opaque:
+        _paint_opaque(scene, view, shadows, _union(opaque.values()), depth, code, image)
+    if translucent:
+        _paint_translucent(scene, view, shadows, translucent, depth, image)
+    np.clip(image, 0.0, 1.0, out=image)
+    return (image * np.float32(255.0) + np.float32(0.5)).astype(np.uint8)
+
+
+def _rectangles(scene: _Scene, view: _View) -> dict[int, _Rect]:
+    """Samples that each shape can cover, whole pixels; shapes out of sight are left out."""
+    corners = (scene.bounds - view.eye) @ view.frame.T
+    radius = scene.radius[:, None]
+    z = corners[..., 2]
+    behind = (z + radius < _NEAR).all(axis=1)
+    # A ball that touches the plane of the eye may cover anything.
+    close = (z - radius < _NEAR).any(axis=1)
+    height, width = view.background.shape[:2]
+    spans = []
+    for axis, size, sign in ((1, height, -1.0), (0, width, 1.0)):
+        # The two tangents from the eye to the ball's circle in the plane of this axis.
+        x = sign * corners[..., axis]
+        square = z * z - radius * radius
+        reach = radius * np.sqrt(np.maximum(x * x + square, 0.0))
+        scale = size / 2 / view.tangent[axis == 1]
+        low = ((x * z - reach) / square).min(axis=1) * scale + size / 2
+        high = ((x * z + reach) / square).max(axis=1) * scale + size / 2
+        any_pixel = close | ~np.isfinite(low + high)
+        low = np.where(any_pixel, 0.0, np.clip(np.floor(low - 0.5), 0.0, size))
+        high = np.where(any_pixel, size, np.clip(np.ceil(high + 0.5), 0.0, size))
+        spans += [2 * low.astype(int), 2 * high.astype(int)]
+    top, bottom, left, right = spans
+    seen = ~behind & (top < bottom) & (left < right)
+    return {
+        int(i): (int(top[i]), int(bottom[i]), int(left[i]), int(right[i]))
+        for i in np.flatnonzero(seen)
+    }
+
+
+def _union(rects: Iterable[_Rect]) -> _Rect:
+    top, bottom, left, right = zip(*rects, strict=True)
+    return min(top), max(bottom), min(left), max(right)
+
+
+def _cover(scene: _Scene, view: _View, i: int, rect: _Rect, depth: _F32, code: _Codes) -> None:
+    """Enter shape i into the buffers of depth and code where it is in front."""
+    window = np.s_[rect[0] : rect[1], rect[2] : rect[3]]
+    hits = _camera_hits(scene, view, i, rect)
+    front = (hits.t < depth[window]) & (hits.t > _NEAR)
+    first = np.int32(i * _FACES)
+    np.copyto(depth[window], hits.t, where=front)
+    np.copyto(code[window], first if hits.face is None else first + hits.face, where=front)
+
+
+def _samples(grid: NDArray[_T]) -> list[NDArray[_T]]:
+    """The four samples of every pixel, a flat array each."""
+    return [grid[y::2, x::2].ravel() for y in (0, 1) for x in (0, 1)]
+
+
+def _total(samples: list[_F32]) -> _F32:
+    return samples[0] + samples[1] + samples[2] + samples[3]
+
+
+def _paint_opaque(
+    scene: _Scene,
+    view: _View,
+    shadows: _Shadows,
+    rect: _Rect,
+    depth: _F32,
+    code: _Codes,
+    image: _F32,
+) -> None:
+    """Colour what the buffers show. Pixels that see one face only are coloured once."""
+    window = np.s_[rect[0] : rect[1], rect[2] : rect[3]]
+    depths, codes = _samples(depth[window]), _samples(code[window])
+    same = (codes[0] == codes[1]) & (codes[0] == codes[2]) & (codes[0] == codes[3])
+    plain = np.flatnonzero(same & (codes[0] >= 0))
+    edge = np.flatnonzero(~same)
+
+    pixels = [plain]
+    reaches = [np.float32(0.25) * _total([reach[plain] for reach in depths])]
+    faces = [codes[0][plain]]
+    for reach, face in zip(depths, codes, strict=True):
+        pixel = edge[face[edge] >= 0]
+        pixels.append(pixel)
+        reaches.append(reach[pixel])
+        faces.append(face[pixel])
+    pixel, reach, face = np.concatenate(pixels), np.concatenate(reaches), np.concatenate(faces)
+    colours = _shade(scene, view, shadows, rect, pixel, reach, face)
+
+    pane = image[rect[0] // 2 : rect[1] // 2, rect[2] // 2 : rect[3] // 2]
+    canvas = pane.reshape(-1, 3)  # a copy
+    canvas[plain] = colours[: len(plain)]
+    start = len(plain)
+    behind = canvas[edge]
+    share = np.zeros((len(canvas), 3), np.float32)
+    for pixel in pixels[1:]:
+        stop = start + len(pixel)
+        share[pixel] += colours[start:stop] - canvas[pixel]
+        start = stop
+    canvas[edge] = behind + np.float32(0.25) * share[edge]
+    pane[...] = canvas.reshape(pane.shape)
+
+
+def _paint_translucent(
+    scene: _Scene,
+    view: _View,
+    shadows: _Shadows,
+    rects: dict[int, _Rect],
+    depth: _F32,
+    image: _F32,
+) -> None:
+    """Blend the translucent shapes over the opaque picture, the farthest fragment first."""
+    width = image.shape[1]
+    pixels, reaches, alphas, colours = [], [], [], []
+    for i, rect in rects.items():
+        hits = _camera_hits(scene, view, i, rect)
+        front = (hits.t < depth[rect[0] : rect[1], rect[2] : rect[3]]) & (hits.t > _NEAR)
+        face = np.zeros(front.shape, np.int32) if hits.face is None else hits.face
+        count = _total(_samples(front.astype(np.float32)))
+        pixel = np.flatnonzero(count)
+        count = count[pixel]
+        reach = _total(_samples(np.where(front, hits.t, np.float32(0.0))))[pixel] / count
+        code = np.maximum.reduce(_samples(np.where(front, face, 0)))[pixel] + i * _FACES
+        across = (rect[3] - rect[2]) // 2
+        row, column = pixel // across + rect[0] // 2, pixel % across + rect[2] // 2
+        colours.append(_shade(scene, view, shadows, rect, pixel, reach, code))
+        pixels.append(row * width + column)
+        reaches.append(reach)
+        alphas.append(np.float32(0.25 * scene.rgba[i, 3]) * count)
+
+    pixel, reach, alpha, colour = map(np.concatenate, (pixels, reaches, alphas, colours))
+    order = np.lexsort((-reach, pixel))
+    pixel = pixel[order]
+    # Fragments of one rank are in different pixels, so that each rank can be blended at once.
+    rank = np.arange(len(pixel)) - np.searchsorted(pixel, pixel)
+    canvas = image.reshape(-1, 3)
+    for layer in range(int(rank.max(initial=-1)) + 1):
+        chosen = order[rank == layer]
+        at = pixel[rank == layer]
+        canvas[at] += alpha[chosen, None] * (colour[chosen] - canvas[at])
+
+
+# --- Light ----------------------------------------------------------------------------------------
+
+
+def _shade(
+    scene: _Scene,
+    view: _View,
+    shadows: _Shadows,
+    rect: _Rect,
+    pixel: _Index,
+    reach: _F32,
+    code: _Codes,
+) -> _F32:
+    """Display colours (m, 3) of m fragments: flat pixel in the rectangle, depth, and code."""
+    # Sorted by face, each face is one slice, and its normals one expression.
+    order = np.argsort(code, kind="stable")
+    faces, counts = np.unique(code[order], return_counts=True)
+    stops = np.cumsum(counts)
+    row, column = np.divmod(pixel[order], (rect[3] - rect[2]) // 2)
+    ray = view.pixel_columns[:, column + rect[2] // 2] + view.pixel_rows[:, row + rect[0] // 2]
+    point = ray * reach[order] + view.eye.astype(np.float32)[:, None]
+    normal = np.empty_like(point)
+    albedo = np.empty_like(point)
+    for face, start, stop in zip(faces, stops - counts, stops, strict=True):
+        i, part = divmod(int(face), _FACES)
+        here = np.s_[:, start:stop]
+        normal[here] = _normal(scene, i, part, point[here])
+        albedo[here] = scene.rgba[i, :3, None] ** 2
+    normal *= np.float32(1.0) / np.sqrt(_dot(normal, normal) + _TINY)
+    ray *= np.float32(-1.0) / np.sqrt(_dot(ray, ray))
+
+    colours = np.empty((len(order), 3), np.float32)
+    colours[order] = _light(albedo, point, normal, ray, shadows).T
+    return colours
+
+
+def _dot(a: _F32, b: _F32) -> _F32:
+    """Dot products of vectors (3, m), (m,)."""
+    dots: _F32 = a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+    return dots
+
+
+def _normal(scene: _Scene, i: int, face: int, point: _F32) -> _F32:
+    """Outward directions, of any length, at points (3, m) on a face of shape i."""
+    rotation = scene.rotation[i].astype(np.float32)
+    local = rotation.T @ (point - scene.position[i].astype(np.float32)[:, None])
+    match scene.kind[i], face:
+        case "box", axis:
+            local *= np.eye(3, dtype=np.float32)[:, axis, None]
+        case "cylinder", 0:
+            local[2] = 0.0
+        case "cylinder", _:
+            local[:2] = 0.0
+        case "capsule", _:
+            half = np.float32(scene.core[i, 2])
+            local[2] -= np.clip(local[2], -half, half)
+    normal: _F32 = rotation @ local
+    return normal
+
+
+def _light(albedo: _F32, point: _F32, normal: _F32, towards_eye: _F32, shadows: _Shadows) -> _F32:
+    """Display colours (3, m): a key light, a sky, a weak lamp at the eye, and a highlight."""
+    light = _LIGHT.astype(np.float32)[:, None]
+    facing = _dot(light, normal)
+    seen = np.maximum(_dot(normal, towards_eye), 0.0)
+    lit = _lit(shadows, point, normal)
+    key = np.maximum(facing, 0.0) * lit
+    sky = np.float32(0.31) + np.float32(0.13) * normal[2] + np.float32(0.11) * seen
+    # Blinn-Phong; the length of the half vector follows from the angle between its parents.
+    cosine = _dot(light, towards_eye)
+    gloss = np.maximum(facing + seen, 0.0) ** 2 / (np.float32(2.0) * (cosine + np.float32(1.001)))
+    for _ in range(5):
+        gloss *= gloss
+    gloss *= np.float32(0.16) * lit
+    colour: _F32 = np.sqrt(albedo * (_WARM * key + _COOL * sky) + gloss)
+    return colour
+
+
+def _lit(shadows: _Shadows, point: _F32, normal: _F32) -> _F32:
+    """Share of the key light that reaches surface points (3, m)."""
+    # A step off the surface, so that it does not shade itself on the scale of a texel.
+    lifted = point + normal * np.float32(2.0 * shadows.texel)
+    along = lifted[2] * np.float32(1.0 / _LIGHT[2])
+    u = lifted[0] - along * np.float32(_LIGHT[0]) - np.float32(shadows.origin[0])
+    v = lifted[1] - along * np.float32(_LIGHT[1]) - np.float32(shadows.origin[1])
+    inverse = np.float32(1.0 / shadows.texel)
+    blocked = np.zeros_like(along)
+    for share, top in _taps(shadows.top, u * inverse, v * inverse):
+        blocked += share * np.clip((top - along) * inverse, 0.0, 1.0)
+    lit: _F32 = np.float32(1.0) - blocked
+    return lit
+
+
+def _taps(texture: _F32, u: _F32, v: _F32) -> Iterator[tuple[_F32, _F32]]:
+    """The nine texels around each place with the weights of a quadratic B-spline.
+
+    Bilinear weights would show the texels as steps in the edges of shadows.
+    """
+    height, width = texture.shape
+    # Unlike clip, these turn the NaN of an overflowing scene into a valid index.
+    u = np.fmax(np.fmin(u, np.float32(width - 2)), np.float32(1.0))
+    v = np.fmax(np.fmin(v, np.float32(height - 2)), np.float32(1.0))
+    column, row = np.rint(u).astype(np.int32), np.rint(v).astype(np.int32)
+    u -= column
+    v -= row
+    flat = texture.ravel()
+    centre = row * np.int32(width) + column
+    across = _spline(u)
+    for i, down in enumerate(_spline(v)):
+        for j, share in enumerate(across):
+            yield down * share, flat[centre + np.int32((i - 1) * width + j - 1)]
+
+
+def _spline(f: _F32) -> tuple[_F32, _F32, _F32]:
+    """Weights of the texel before, at and after a place f, from -1/2 to 1/2."""
+    half = np.float32(0.5)
+    return half * (half - f) ** 2, np.float32(0.75) - f * f, half * (half + f) ** 2
+
+
+def _shadows(scene: _Scene, view: _View) -> _Shadows:
+    """Cast the rays of the light through a grid on the ground that contains all shadows."""
+    texel = view.texel
+    slant = _LIGHT[:2] / _LIGHT[2]
+    feet = scene.bounds[..., :2] - scene.bounds[..., 2:] * slant
+    reach = scene.radius[:, None] * np.hypot(1.0, slant)
+    west, east = feet.min(axis=1) - reach, feet.max(axis=1) + reach
+    limits = np.asarray(view.centre) + np.array([[-_WINDOW], [_WINDOW]]) * texel
+    inside = ((east > limits[0]) & (west < limits[1])).all(axis=1) & (scene.rgba[:, 3] > 0.0)
+    low = np.floor(np.clip(west, *limits) / texel).astype(int)
+    high = np.ceil(np.clip(east, *limits) / texel).astype(int) + 1
+    first, last = np.zeros(2, int), np.zeros(2, int)
+    if inside.any():
+        first, last = low[inside].min(axis=0), high[inside].max(axis=0)
+    # Texels keep their places in the world, in pairs, or shadows would shimmer when shapes move.
+    first = (first - _MARGIN) // 2 * 2
+    size = (last + _MARGIN - first + 1) // 2 * 2
+
+    top = np.full((size[1], size[0]), -np.inf, np.float32)
+    bottom = np.full_like(top, np.inf)
+    through = np.ones_like(top)
+    for i in map(int, np.flatnonzero(inside)):
+        window = tuple(slice(low[i, k] - first[k], high[i, k] - first[k]) for k in (1, 0))
+        x, y = (np.arange(low[i, k], high[i, k]) * texel for k in (0, 1))
+        enter, leave = _light_span(scene, i, x, y)
+        hit = (enter < leave) & (leave > 0.0)
+        alpha = np.float32(scene.rgba[i, 3])
+        through[window] *= np.float32(1.0) - alpha * hit
+        np.minimum(bottom[window], enter, out=bottom[window], where=hit)
+        if alpha == 1.0:
+            np.maximum(top[window], leave, out=top[window], where=hit)
+    origin = (float(first[0] * texel), float(first[1] * texel))
+    return _Shadows(origin, texel, top, _penumbra(through, bottom, texel))
+
+
+def _penumbra(through: _F32, bottom: _F32, texel: float) -> _F32:
+    """Soften a shadow, at half the resolution: more where what casts it is higher."""
+    dark = np.float32(1.0) - through
+    height = _pool(dark * np.where(dark > 0.0, np.maximum(bottom, np.float32(0.0)), dark))
+    dark = _pool(dark)
+    near, far = _blur(dark, 1), _blur(dark, 5)
+    mean = _blur(height, 4) / (_blur(dark, 4) + np.float32(1e-6))
+    softness: _F32 = np.clip(mean / np.float32(130.0 * texel), 0.0, 1.0)
+    return near + (far - near) * softness
+
+
+def _pool(image: _F32) -> _F32:
+    """Means of 2 x 2 texels."""
+    rows = image[0::2] + image[1::2]
+    return np.float32(0.25) * (rows[:, 0::2] + rows[:, 1::2])
+
+
+def _blur(image: _F32, radius: int) -> _F32:
+    """Two box filters along each axis; outside it is zero."""
+    width = 2 * radius + 1
+    for _ in range(4):  # each turn filters the first axis and swaps the two
+        total = np.cumsum(np.pad(image, ((radius + 1, radius), (0, 0))), axis=0)
+        image = ((total[width:] - total[:-width]) / np.float32(width)).T
+    return image
+
+
+def _lit_ground(view: _View, shadows: _Shadows) -> _F32:
+    """The backdrop with the shadows on it, a fresh array (H, W, 3)."""
+    image = view.background.copy()
+    height, width = shadows.ground.shape
+    inverse = np.float32(0.5 / shadows.texel)
+    # Cells of the ground's shadow are pairs of texels, so that their centres are half a texel in.
+    u, v = (
+        (view.ground[k] - np.float32(shadows.origin[k])) * inverse - np.float32(0.25)
+        for k in (0, 1)
+    )
+    inside = (u > 0.0) & (u < width - 1) & (v > 0.0) & (v < height - 1) & (view.shade > 0.0)
+    at = np.flatnonzero(inside)
+    dark = np.zeros(len(at), np.float32)
+    for share, cell in _taps(shadows.ground, u.ravel()[at], v.ravel()[at]):
+        dark += share * cell
+    dark *= view.shade.ravel()[at]
+    image.reshape(-1, 3)[at] *= np.float32(1.0) - dark[:, None] * _SHADOW_TINT
+    return image
