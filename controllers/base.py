@@ -32,7 +32,7 @@ class Controller(Protocol[TargetT]):
 
 
 def limit_effort(robot: Robot, tau: Array) -> tuple[Array, Telemetry]:
-    """Clip torques to the robot's effort limits; reports the fraction of joints that were clipped."""
+    """Clip torques to the effort limits; reports the fraction of joints that were clipped."""
     limits = jnp.asarray(robot.effort_limits, tau.dtype)
     clipped = jnp.clip(tau, -limits, limits)
     return clipped, {"saturation": jnp.mean((clipped != tau).astype(tau.dtype))}

@@ -26,6 +26,7 @@ from fraxenv.dynamics import (
     spd_solve,
 )
 from fraxenv.dynamics.algebra import matmul, norm
+from fraxenv.dynamics.errors import check_choice
 
 from .base import Telemetry, limit_effort
 
@@ -104,6 +105,11 @@ class OSC:
     max_angular_velocity: ArrayLike = 2.5
     singularity_damping: ArrayLike = 0.05
     singularity_threshold: ArrayLike = 2e-5
+
+    def __post_init__(self) -> None:
+        check_choice("task", self.task, ("pose", "position"))
+        check_choice("decoupling", self.decoupling, ("full", "partial", "none"))
+        check_choice("posture", self.posture, ("default", "center", "zero", "none"))
 
     def init(self, robot: Robot, terms: Terms) -> tuple[()]:
         """No state."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from functools import lru_cache
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -18,7 +18,7 @@ def list_robots() -> list[str]:
     return sorted(f.name.removesuffix(".urdf") for f in files if f.name.endswith(".urdf"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def load_robot(name: str) -> Robot:
     """Load a bundled robot.
 

@@ -1,9 +1,11 @@
-"""Exceptions of the robot model, and the base class of all fraxenv exceptions."""
+"""All exceptions, at the bottom of the import order so that every layer can raise them."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
 from difflib import get_close_matches
+from types import ModuleType
 
 
 class FraxenvError(Exception):
@@ -29,6 +31,30 @@ class ArrayError(FraxenvError, ValueError):
     """An array has the wrong shape, dtype or values."""
 
 
+class ActionError(FraxenvError, ValueError):
+    """An action has the wrong shape or dtype, or is not finite."""
+
+
+class ConfigError(FraxenvError, ValueError):
+    """An option has a value that it cannot have."""
+
+
+class EnvStateError(FraxenvError, RuntimeError):
+    """A Gymnasium environment was called out of order: stepped before `reset`, or after `close`."""
+
+
+class RenderError(FraxenvError, ValueError):
+    """A scene cannot be drawn."""
+
+
+class CheckpointError(FraxenvError, RuntimeError):
+    """A checkpoint is missing, torn, or belongs to another configuration."""
+
+
+class MissingExtraError(FraxenvError, ImportError):
+    """A feature needs an optional dependency that is not installed."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """Build the error for an unknown name: the closest known ones first, then all of them."""
     known = list(known)
@@ -37,3 +63,34 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameEr
     return UnknownNameError(
         f"unknown {kind} {name!r}. {hint}Known: {', '.join(known) if known else 'none'}."
     )
+
+
+def check_choice(what: str, value: object, choices: Iterable[str]) -> None:
+    """Check an option that is one of a few names.
+
+    Raises:
+        ConfigError: it is none of them; names them.
+    """
+    choices = tuple(choices)
+    if value not in choices:
+        raise ConfigError(f"{what}={value!r}, expected one of {', '.join(map(repr, choices))}.")
+
+
+def import_extra(module: str, extra: str, what: str) -> ModuleType:
+    """Import an optional dependency.
+
+    Args:
+        module: dotted name of the module.
+        extra: the extra of fraxenv that installs it.
+        what: what needs it, to begin the message with.
+
+    Raises:
+        MissingExtraError: it is not installed; says how to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{what} needs the package {module.partition('.')[0]!r}, which cannot be imported "
+            f'({error}). Install it with: pip install "fraxenv[{extra}]"'
+        ) from error

@@ -75,7 +75,7 @@ def step(
 
 
 def _joint_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
-    """Joint forces (nv,) that oppose motion, and their derivative by the velocity after the step."""
+    """Joint forces (nv,) that oppose motion, and their derivative by the velocity."""
     damping = jnp.asarray(robot.damping, v.dtype)
     friction = jnp.asarray(robot.friction, v.dtype)
     slip = jnp.tanh(v / FRICTION_VELOCITY)

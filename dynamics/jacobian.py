@@ -7,7 +7,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from .algebra import cross, matmul
-from .kinematics import Kinematics, compute_kinematics, frame_pose, tree_mask, tangent
+from .kinematics import Kinematics, compute_kinematics, frame_pose, tangent, tree_mask
 from .robot import WORLD, Robot
 from .spatial import motion_cross
 
@@ -74,6 +74,6 @@ def _frame_axes(robot: Robot, kin: Kinematics, frame: str, axes: Array | None = 
 
 
 def _at_point(motion: Array, point: Array) -> Array:
-    """Motion vectors (n, 6) with their linear part moved from the world's origin to a point (3,)."""
+    """Motion vectors (n, 6) with their linear part moved from the origin to a point (3,)."""
     linear = motion[:, :3] + cross(motion[:, 3:], point)
     return jnp.concatenate([linear, motion[:, 3:]], axis=-1)

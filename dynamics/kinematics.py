@@ -131,7 +131,7 @@ def tangent(robot: Robot, name: str, v: ArrayLike) -> Array:
 
 
 def tree_mask(robot: Robot, dtype: jnp.dtype) -> Array:
-    """The ancestor mask `U` (n, n) as numbers: `U @ x` sums over ancestors, `U.T @ x` over descendants."""
+    """The ancestor mask `U` (n, n): `U @ x` sums over ancestors, `U.T @ x` over descendants."""
     return jnp.asarray(robot.topology.ancestor_mask, dtype)
 
 

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from .algebra import cross, matmul
 from .errors import ArrayError
-from .kinematics import Kinematics, compute_kinematics, tree_mask, tangent
+from .kinematics import Kinematics, compute_kinematics, tangent, tree_mask
 from .robot import Robot
 from .spatial import apply_inertia, force_cross, motion_cross
 

@@ -41,7 +41,7 @@ def quaternion_conjugate(a: Array) -> Array:
 def quaternion_normalize(a: Array) -> Array:
     """Scale a quaternion wxyz (4,) to unit length; the zero quaternion becomes the identity."""
     square = jnp.sum(a * a)
-    is_zero = square < jnp.finfo(a.dtype).tiny
+    is_zero = square < np.finfo(a.dtype).tiny
     unit = a / jnp.sqrt(jnp.where(is_zero, 1.0, square))
     return jnp.where(is_zero, jnp.array([1.0, 0.0, 0.0, 0.0], a.dtype), unit)
 

@@ -337,7 +337,8 @@ def _position_limits(where: str, joint: Any) -> tuple[float, float]:
     upper = np.inf if limit.upper is None else float(limit.upper)
     if lower > upper:
         raise RobotLoadError(
-            f"{where}: joint {joint.name!r} has the limits lower={lower} > upper={upper}. Swap them."
+            f"{where}: joint {joint.name!r} has the limits lower={lower} > upper={upper}. "
+            "Swap them."
         )
     return lower, upper
 
@@ -458,12 +459,13 @@ def _primitive(where: str, link: str, geometry: Any) -> tuple[ShapeKind, tuple[f
     if geometry is None:
         return None
     kind: ShapeKind
+    size: tuple[Any, ...]
     if geometry.sphere is not None:
         kind, size = "sphere", (geometry.sphere.radius,)
     elif geometry.cylinder is not None:
         kind, size = "cylinder", (geometry.cylinder.radius, geometry.cylinder.length)
     elif geometry.box is not None:
-        kind, size = "box", tuple(np.asarray(geometry.box.size, float).tolist())
+        kind, size = "box", tuple(geometry.box.size)
     else:
         return None
     if any(s is None or s <= 0 for s in size):
@@ -517,8 +519,8 @@ def _collision_pairs(
     for name in (name for pair in pairs for name in pair):
         if names.count(name) != 1:
             raise RobotLoadError(
-                f"{where}: self_collision_pairs names {name!r}, but {names.count(name)} <collision> "
-                f"elements have that name. Expected one of: {', '.join(names)}."
+                f"{where}: self_collision_pairs names {name!r}, but {names.count(name)} "
+                f"<collision> elements have that name. Expected one of: {', '.join(names)}."
             )
     return np.array([[names.index(a), names.index(b)] for a, b in pairs], int).reshape(-1, 2)
 
@@ -546,7 +548,7 @@ def _default_configuration(
     outside = np.flatnonzero(~((q >= lower) & (q <= upper)))
     if outside.size:
         raise RobotLoadError(
-            f"{where}: q_default leaves the limits of joints {outside.tolist()}: {q[outside]} is not "
-            f"within {limits[outside].tolist()}."
+            f"{where}: q_default leaves the limits of joints {outside.tolist()}: {q[outside]} "
+            f"is not within {limits[outside].tolist()}."
         )
     return q

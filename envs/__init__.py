@@ -2,7 +2,6 @@
 
 from .actions import ACTION_SPACES, ActionAxis, ActionSpace, EEDelta, JointTorque
 from .environment import Environment, EnvParams, EnvState
-from .errors import ActionError, ConfigError
 from .reach import POSE_WEIGHTS, POSITION_WEIGHTS, Reach, ReachState
 from .task import Marker, Motion, Task
 
@@ -11,9 +10,7 @@ __all__ = [
     "POSE_WEIGHTS",
     "POSITION_WEIGHTS",
     "ActionAxis",
-    "ActionError",
     "ActionSpace",
-    "ConfigError",
     "EEDelta",
     "EnvParams",
     "EnvState",

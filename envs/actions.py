@@ -19,8 +19,7 @@ from jax.typing import ArrayLike
 from fraxenv.controllers import OSC, Controller, PoseTarget, Torque
 from fraxenv.dynamics import Robot, frame_pose, rotation_exp, rotation_log
 from fraxenv.dynamics.algebra import matmul
-
-from .errors import ConfigError
+from fraxenv.dynamics.errors import ConfigError, check_choice
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class ActionSpace(Protocol):
     def init(self, robot: Robot, q: Array) -> Any:
         """Initial state at the configuration `q` (nq,): a pytree of arrays."""
 
-    def target(self, robot: Robot, q: Array, action: Array, state: Any) -> tuple[Any, Any]:
+    def command(self, robot: Robot, q: Array, action: Array, state: Any) -> tuple[Any, Any]:
         """The controller's target for an action in [-1, 1], and the next state."""
 
 
@@ -73,11 +72,14 @@ class EEDelta:
         default="commanded", metadata={"static": True}
     )
     frame: Literal["base", "ee"] = field(default="base", metadata={"static": True})
-    target_from: Literal["measured", "desired"] = field(
-        default="measured", metadata={"static": True}
-    )
+    target: Literal["measured", "desired"] = field(default="measured", metadata={"static": True})
     position_scale: ArrayLike = 0.05
     rotation_scale: ArrayLike = 0.5
+
+    def __post_init__(self) -> None:
+        check_choice("orientation", self.orientation, ("commanded", "held"))
+        check_choice("frame", self.frame, ("base", "ee"))
+        check_choice("target", self.target, ("measured", "desired"))
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
         """Changes of position and, if commanded, of orientation."""
@@ -98,12 +100,12 @@ class EEDelta:
         """The pose at reset is the first target."""
         return PoseTarget(*frame_pose(robot, q, self.end_effector))
 
-    def target(
+    def command(
         self, robot: Robot, q: Array, action: Array, state: PoseTarget
     ) -> tuple[PoseTarget, PoseTarget]:
         """The pose to go to, which is also the next state."""
         position, rotation = frame_pose(robot, q, self.end_effector)
-        if self.target_from == "measured":
+        if self.target == "measured":
             start = PoseTarget(
                 position, rotation if self.orientation == "commanded" else state.rotation
             )
@@ -117,7 +119,7 @@ class EEDelta:
         if self.orientation == "commanded":
             turn = matmul(axes, jnp.asarray(self.rotation_scale, q.dtype) * action[3:])
             new_rotation = matmul(rotation_exp(turn), start.rotation)
-        if self.target_from == "desired":
+        if self.target == "desired":
             lead = matmul(axes.T, new_position - position)
             lead = jnp.clip(lead, -position_scale, position_scale)
             new_position = position + matmul(axes, lead)
@@ -172,7 +174,7 @@ class JointTorque:
         """No state."""
         return ()
 
-    def target(
+    def command(
         self, robot: Robot, q: Array, action: Array, state: tuple[()]
     ) -> tuple[Array, tuple[()]]:
         """Torques (nv,), N m and N."""

@@ -23,11 +23,10 @@ from fraxenv.controllers import Controller
 from fraxenv.controllers.safety import no_safety_report
 from fraxenv.dynamics import Robot, compute_terms
 from fraxenv.dynamics import step as dynamics_step
-from fraxenv.dynamics.errors import unknown_name
+from fraxenv.dynamics.errors import ActionError, ConfigError, unknown_name
 from fraxenv.dynamics.fingerprint import fingerprint
 
 from .actions import ActionSpace
-from .errors import ActionError, ConfigError
 from .task import Marker, Motion, Task
 
 OBSERVATION_BOUND = 10.0
@@ -227,7 +226,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         finite_action = jnp.all(jnp.isfinite(action))
         action = jnp.clip(jnp.where(jnp.isfinite(action), action, 0.0), -1.0, 1.0).astype(dtype)
 
-        target, action_state = params.action.target(robot, state.q, action, state.action_state)
+        target, action_state = params.action.command(robot, state.q, action, state.action_state)
         q, v, controller_state, control = self._control(robot, state, target, params)
 
         healthy = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.abs(v) < DIVERGED_SPEED)
@@ -283,10 +282,10 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     def _check_action(self, action: ArrayLike) -> Array:
         action = jnp.asarray(action)
         if action.shape != (self.num_actions,):
+            names = ", ".join(axis.name for axis in self._params.action.axes(self.robot))
             raise ActionError(
-                f"{self.name}: the action has shape {action.shape}, expected ({self.num_actions},): "
-                f"{', '.join(a.name for a in self._params.action.axes(self.robot))}. "
-                "Batch environments with jax.vmap."
+                f"{self.name}: the action has shape {action.shape}, expected "
+                f"({self.num_actions},): {names}. Batch environments with jax.vmap."
             )
         if not jnp.issubdtype(action.dtype, jnp.floating):
             raise ActionError(
@@ -298,7 +297,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     def _control(
         self, robot: Robot, state: EnvState, target: Any, params: EnvParams
     ) -> tuple[Array, Array, Any, dict[str, Array]]:
-        """The control steps of one policy step: configuration, velocity, controller state, telemetry."""
+        """The control steps of one policy step: `q`, `v`, controller state, telemetry."""
         dt = jnp.asarray(1.0 / self.physics_hz, state.q.dtype)
 
         def control_step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
@@ -308,7 +307,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
                 robot, terms, target, controller_state
             )
             q, v = dynamics_step(robot, q, v, tau, dt, terms=terms)
-            for _ in range(self.physics_hz // self.control_hz - 1):
+            for _substep in range(self.physics_hz // self.control_hz - 1):
                 q, v = dynamics_step(robot, q, v, tau, dt)
             return (q, v, controller_state, {"torque": tau, **telemetry}), None
 
@@ -330,8 +329,9 @@ def _strongly_typed(params: EnvParams) -> EnvParams:
     dtype = _default_dtype()
 
     def convert(x: Any) -> np.ndarray:
-        x = np.asarray(x)
-        return x.astype(dtype) if np.issubdtype(x.dtype, np.floating) else x.astype(np.int32)
+        array = np.asarray(x)
+        floating = np.issubdtype(array.dtype, np.floating)
+        return array.astype(dtype if floating else np.dtype(np.int32))
 
     return jax.tree.map(convert, params)  # type: ignore[no-any-return]
 

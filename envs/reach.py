@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, frame_pose, orientation_error, rotation_exp
 from fraxenv.dynamics.algebra import matmul, norm
@@ -115,8 +115,9 @@ class Reach:
         """Reward terms, after IsaacLab's reach task, with a finer one near the goal.
 
         `position_error` (m), `position_near = 1 - tanh(error / 0.1 m)`, `position_fine` (same, with
-        0.02 m), `action_rate` (squared change of the action), `joint_velocity` (squared, rad^2/s^2);
-        with orientation `orientation_error` (rad) and `orientation_fine = 1 - tanh(error / 0.2)`.
+        0.02 m), `action_rate` (squared change of the action), `joint_velocity` (squared,
+        rad^2/s^2); with orientation `orientation_error` (rad) and
+        `orientation_fine = 1 - tanh(error / 0.2 rad)`.
         """
         position_error, rotation_error = self._errors(robot, motion, state)
         change = motion.action - motion.previous_action
@@ -135,9 +136,9 @@ class Reach:
     def measures(self, robot: Robot, motion: Motion, state: ReachState) -> dict[str, Array]:
         """`position_error` (m), `orientation_error` (rad) and `success` (bool)."""
         position_error, rotation_error = self._errors(robot, motion, state)
-        success = position_error < self.position_tolerance
+        success = position_error < jnp.asarray(self.position_tolerance)
         if self.orientation:
-            success &= rotation_error < self.orientation_tolerance
+            success &= rotation_error < jnp.asarray(self.orientation_tolerance)
         return {
             "position_error": position_error,
             "orientation_error": rotation_error,

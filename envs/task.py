@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from jax import Array
+from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot
 
 
 @dataclass(frozen=True)
 class Marker:
-    """Something of the task's to draw: a translucent ball of `radius` m, with axes if it has a rotation.
+    """Something of the task's to draw: a translucent ball, with axes if it has a rotation.
 
     Attributes:
         position: (3,), m, world.
@@ -47,7 +49,9 @@ class Motion:
 class Task(Protocol):
     """A task is an immutable pytree: its numbers are leaves, what decides shapes is static."""
 
-    reward_weights: Any
+    @property
+    def reward_weights(self) -> Mapping[str, ArrayLike]:
+        """Reward term -> weight."""
 
     def reset(self, key: Array, robot: Robot) -> tuple[Array, Any]:
         """Initial configuration (nq,), and the task's own state (the goal, for example)."""

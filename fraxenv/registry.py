@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,8 @@ class EnvSpec:
         end_effector: name of the end effector that acts.
         action: name of the default action space.
         max_steps_in_episode: policy steps.
+        stop_stiffness: N m/rad, of the soft stops at the position limits.
+        stop_damping: N m s/rad, likewise.
     """
 
     id: str
@@ -42,7 +44,6 @@ class EnvSpec:
     max_steps_in_episode: int = 150
     stop_stiffness: float = 2000.0
     stop_damping: float = 50.0
-    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _reach(**options: Any) -> Task:

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
-from .raycast import Camera, Shape, axes, render, tile
+from .raycast import Camera, Kind, Shape, axes, render, tile
+from .scene import default_camera, render_env, scene
 
-__all__ = ["Camera", "Shape", "axes", "render", "tile"]
+__all__ = [
+    "Camera",
+    "Kind",
+    "Shape",
+    "axes",
+    "default_camera",
+    "render",
+    "render_env",
+    "scene",
+    "tile",
+]

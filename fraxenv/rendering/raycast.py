@@ -68,7 +68,6 @@ class Shape:
         position: of the centre in the world, (3,), m.
         rotation: shape to world, (3, 3).
         rgba: display colour, four numbers from 0 to 1; alpha < 1 is translucent.
-
     """
 
     kind: Kind
@@ -86,7 +85,6 @@ class Camera:
         eye: position of the camera in the world, m.
         target: the point that it centres, in the world, m.
         fov: vertical field of view, degrees, between 0 and 180.
-
     """
 
     eye: tuple[float, float, float]
@@ -129,19 +127,19 @@ class _View(NamedTuple):
 
 
 class _Hits(NamedTuple):
-    """Where rays enter a shape: parameter (inf for a miss), and face where there is a choice."""
+    """Where rays enter a shape: parameter (NaN for a miss), and face where there is a choice."""
 
     t: _F32
     face: _Codes | None
 
 
 class _Fragments(NamedTuple):
-    """Points to be coloured, each a share of a pixel; sorted by code."""
+    """What is seen in m different pixels, averaged over the samples that see it."""
 
     pixel: _Index  # flat index
-    weight: _F32
-    code: _Codes
-    point: _F32  # (3, m) in the world
+    share: _F32  # of the pixel
+    reach: _F32  # depth
+    colour: _F32  # (m, 3)
 
 
 class _Shadows(NamedTuple):
@@ -169,7 +167,6 @@ def axes(position: np.ndarray, rotation: np.ndarray, length: float = 0.1) -> lis
 
     Raises:
         RenderError: a length that is not positive, or a pose that is not finite.
-
     """
     if not (_is_number(length) and length > 0):
         raise RenderError(
@@ -208,11 +205,11 @@ def render(
 
     Raises:
         RenderError: a shape, camera or picture size that cannot be drawn; the message names it.
-
     """
-    scene = _scene(shapes)
-    view = _view(*_camera_key(camera), _pixels("width", width), _pixels("height", height))
+    # NaN marks rays that miss, and scenes out of all scale overflow: neither deserves a warning.
     with np.errstate(all="ignore"):
+        scene = _scene(shapes)
+        view = _view(*_camera_key(camera), _pixels("width", width), _pixels("height", height))
         return _draw(scene, view)
 
 
@@ -231,7 +228,6 @@ def tile(
 
     Raises:
         RenderError: no frames, frames of unlike shape or dtype, columns < 1 or border < 0.
-
     """
     pictures = [np.asarray(frame) for frame in frames]
     if not pictures:
@@ -281,18 +277,18 @@ def _is_number(value: object) -> bool:
     )
 
 
-def _array(what: str, value: object, shape: tuple[int, ...], example: str) -> _F64:
+def _array(what: str, value: object, shape: tuple[int, ...], advice: str) -> _F64:
     """Finite float64 array of that shape, or an error that names `what`."""
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise RenderError(
-            f"{what} is {value!r}, expected numbers of shape {shape}; {example}."
+            f"{what} is {value!r}, expected numbers of shape {shape}; {advice}."
         ) from error
     if array.shape != shape:
-        raise RenderError(f"{what} has shape {array.shape}, expected {shape}; {example}.")
+        raise RenderError(f"{what} has shape {array.shape}, expected {shape}; {advice}.")
     if not np.isfinite(array).all():
-        raise RenderError(f"{what} is {array.tolist()}, expected finite numbers; {example}.")
+        raise RenderError(f"{what} is {array.tolist()}, expected finite numbers; {advice}.")
     return array
 
 
@@ -310,8 +306,8 @@ def _rotation_array(what: str, value: object) -> _F64:
     return matrix
 
 
-def _pixels(name: str, value: object) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+def _pixels(name: str, value: int) -> int:
+    if not _is_int(value) or value < 1:
         raise RenderError(
             f"render: {name} is {value!r}, expected a positive int of pixels; pass e.g. 480."
         )
@@ -631,11 +627,15 @@ def _draw(scene: _Scene, view: _View) -> NDArray[np.uint8]:
     depth = view.depth.copy()
     code = np.full(depth.shape, _NOTHING, np.int32)
     for i, rect in opaque.items():
-        _cover(scene, view, i, rect, depth, code)
+        _cover(scene, view, i, rect, depth[_window(rect)], code[_window(rect)])
+    canvas = image.reshape(-1, 3)
     if opaque:
-        _paint_opaque(scene, view, shadows, _union(opaque.values()), depth, code, image)
+        rect = _union(opaque.values())
+        window = _window(rect)
+        part = _resolve(scene, view, shadows, rect, depth[window], code[window])
+        _blend(canvas, part.pixel, part.share, part.colour)
     if translucent:
-        _paint_translucent(scene, view, shadows, translucent, depth, image)
+        _paint_translucent(scene, view, shadows, translucent, depth, canvas)
     np.clip(image, 0.0, 1.0, out=image)
     return (image * np.float32(255.0) + np.float32(0.5)).astype(np.uint8)
 
@@ -675,14 +675,17 @@ def _union(rects: Iterable[_Rect]) -> _Rect:
     return min(top), max(bottom), min(left), max(right)
 
 
+def _window(rect: _Rect) -> tuple[slice, slice]:
+    return slice(rect[0], rect[1]), slice(rect[2], rect[3])
+
+
 def _cover(scene: _Scene, view: _View, i: int, rect: _Rect, depth: _F32, code: _Codes) -> None:
-    """Enter shape i into the buffers of depth and code where it is in front."""
-    window = np.s_[rect[0] : rect[1], rect[2] : rect[3]]
+    """Enter shape i into the depths and codes of its rectangle, where it is in front."""
     hits = _camera_hits(scene, view, i, rect)
-    front = (hits.t < depth[window]) & (hits.t > _NEAR)
+    front = (hits.t < depth) & (hits.t > _NEAR)
     first = np.int32(i * _FACES)
-    np.copyto(depth[window], hits.t, where=front)
-    np.copyto(code[window], first if hits.face is None else first + hits.face, where=front)
+    np.copyto(depth, hits.t, where=front)
+    np.copyto(code, first if hits.face is None else first + hits.face, where=front)
 
 
 def _samples(grid: NDArray[_T]) -> list[NDArray[_T]]:
@@ -694,45 +697,40 @@ def _total(samples: list[_F32]) -> _F32:
     return samples[0] + samples[1] + samples[2] + samples[3]
 
 
-def _paint_opaque(
-    scene: _Scene,
-    view: _View,
-    shadows: _Shadows,
-    rect: _Rect,
-    depth: _F32,
-    code: _Codes,
-    image: _F32,
-) -> None:
-    """Colour what the buffers show. Pixels that see one face only are coloured once."""
-    window = np.s_[rect[0] : rect[1], rect[2] : rect[3]]
-    depths, codes = _samples(depth[window]), _samples(code[window])
+def _resolve(
+    scene: _Scene, view: _View, shadows: _Shadows, rect: _Rect, depth: _F32, code: _Codes
+) -> _Fragments:
+    """Colour the samples of a rectangle. Pixels that see one face only are coloured once."""
+    depths, codes = _samples(depth), _samples(code)
     same = (codes[0] == codes[1]) & (codes[0] == codes[2]) & (codes[0] == codes[3])
     plain = np.flatnonzero(same & (codes[0] >= 0))
     edge = np.flatnonzero(~same)
-
-    pixels = [plain]
-    reaches = [np.float32(0.25) * _total([reach[plain] for reach in depths])]
-    faces = [codes[0][plain]]
+    parts = [(plain, np.float32(0.25) * _total([d[plain] for d in depths]), codes[0][plain])]
     for reach, face in zip(depths, codes, strict=True):
         pixel = edge[face[edge] >= 0]
-        pixels.append(pixel)
-        reaches.append(reach[pixel])
-        faces.append(face[pixel])
-    pixel, reach, face = np.concatenate(pixels), np.concatenate(reaches), np.concatenate(faces)
-    colours = _shade(scene, view, shadows, rect, pixel, reach, face)
+        parts.append((pixel, reach[pixel], face[pixel]))
+    pixels, reaches, faces = zip(*parts, strict=True)
+    reach, face = np.concatenate(reaches), np.concatenate(faces)
+    colour = _shade(scene, view, shadows, rect, np.concatenate(pixels), reach, face)
 
-    pane = image[rect[0] // 2 : rect[1] // 2, rect[2] // 2 : rect[3] // 2]
-    canvas = pane.reshape(-1, 3)  # a copy
-    canvas[plain] = colours[: len(plain)]
-    start = len(plain)
-    behind = canvas[edge]
-    share = np.zeros((len(canvas), 3), np.float32)
-    for pixel in pixels[1:]:
-        stop = start + len(pixel)
-        share[pixel] += colours[start:stop] - canvas[pixel]
-        start = stop
-    canvas[edge] = behind + np.float32(0.25) * share[edge]
-    pane[...] = canvas.reshape(pane.shape)
+    # Depth, colour and share of each pixel, summed over its fragments.
+    sums = np.zeros((len(same), 5), np.float32)
+    values = np.column_stack([reach, colour, np.ones_like(reach)])
+    stop = 0
+    for (pixel, _, _), weight in zip(parts, (1.0, 0.25, 0.25, 0.25, 0.25), strict=True):
+        start, stop = stop, stop + len(pixel)
+        sums[pixel] += np.float32(weight) * values[start:stop]
+    pixel = np.concatenate([plain, edge[sums[edge, 4] > 0.0]])
+    sums = sums[pixel]
+    row, column = np.divmod(pixel, (rect[3] - rect[2]) // 2)
+    flat = (row + rect[0] // 2) * view.background.shape[1] + column + rect[2] // 2
+    share = sums[:, 4]
+    return _Fragments(flat, share, sums[:, 0] / share, sums[:, 1:4] / share[:, None])
+
+
+def _blend(canvas: _F32, pixel: _Index, share: _F32, colour: _F32) -> None:
+    """Lay colours (m, 3) over the different pixels of a flat picture (H W, 3)."""
+    canvas[pixel] += share[:, None] * (colour - canvas[pixel])
 
 
 def _paint_translucent(
@@ -741,37 +739,24 @@ def _paint_translucent(
     shadows: _Shadows,
     rects: dict[int, _Rect],
     depth: _F32,
-    image: _F32,
+    canvas: _F32,
 ) -> None:
     """Blend the translucent shapes over the opaque picture, the farthest fragment first."""
-    width = image.shape[1]
-    pixels, reaches, alphas, colours = [], [], [], []
+    parts = []
     for i, rect in rects.items():
-        hits = _camera_hits(scene, view, i, rect)
-        front = (hits.t < depth[rect[0] : rect[1], rect[2] : rect[3]]) & (hits.t > _NEAR)
-        face = np.zeros(front.shape, np.int32) if hits.face is None else hits.face
-        count = _total(_samples(front.astype(np.float32)))
-        pixel = np.flatnonzero(count)
-        count = count[pixel]
-        reach = _total(_samples(np.where(front, hits.t, np.float32(0.0))))[pixel] / count
-        code = np.maximum.reduce(_samples(np.where(front, face, 0)))[pixel] + i * _FACES
-        across = (rect[3] - rect[2]) // 2
-        row, column = pixel // across + rect[0] // 2, pixel % across + rect[2] // 2
-        colours.append(_shade(scene, view, shadows, rect, pixel, reach, code))
-        pixels.append(row * width + column)
-        reaches.append(reach)
-        alphas.append(np.float32(0.25 * scene.rgba[i, 3]) * count)
-
-    pixel, reach, alpha, colour = map(np.concatenate, (pixels, reaches, alphas, colours))
+        cover = depth[_window(rect)].copy()
+        code = np.full(cover.shape, _NOTHING, np.int32)
+        _cover(scene, view, i, rect, cover, code)
+        part = _resolve(scene, view, shadows, rect, cover, code)
+        parts.append(part._replace(share=part.share * np.float32(scene.rgba[i, 3])))
+    pixel, share, reach, colour = (np.concatenate(field) for field in zip(*parts, strict=True))
     order = np.lexsort((-reach, pixel))
     pixel = pixel[order]
     # Fragments of one rank are in different pixels, so that each rank can be blended at once.
     rank = np.arange(len(pixel)) - np.searchsorted(pixel, pixel)
-    canvas = image.reshape(-1, 3)
     for layer in range(int(rank.max(initial=-1)) + 1):
         chosen = order[rank == layer]
-        at = pixel[rank == layer]
-        canvas[at] += alpha[chosen, None] * (colour[chosen] - canvas[at])
+        _blend(canvas, pixel[rank == layer], share[chosen], colour[chosen])
 
 
 # --- Light ----------------------------------------------------------------------------------------

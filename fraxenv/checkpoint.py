@@ -1,0 +1,131 @@
+"""Pytrees on disk: atomic to write, checked when read, and free of pickle."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .errors import CheckpointError
+
+T = TypeVar("T")
+
+_METADATA = "__metadata__"
+
+
+def write_atomic(path: str | Path, data: bytes) -> None:
+    """Write a file so that a reader finds the old content or the new one, never a part.
+
+    The data is on disk before the name points to it, so that a crash cannot tear the file.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    """The permissions that new files are denied; `mkstemp` denies more."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def save_pytree(path: str | Path, tree: Any, metadata: Mapping[str, Any] | None = None) -> None:
+    """Save the leaves of a pytree, by name, with JSON metadata; atomic.
+
+    Args:
+        path: the file, an uncompressed npz archive.
+        tree: a pytree of arrays and numbers.
+        metadata: anything that JSON can hold.
+    """
+    arrays = {name: np.asarray(leaf) for name, leaf in _named_leaves(tree)}
+    arrays[_METADATA] = np.array(json.dumps(dict(metadata or {}), sort_keys=True))
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    write_atomic(path, buffer.getvalue())
+
+
+def load_pytree(path: str | Path, template: T) -> tuple[T, dict[str, Any]]:
+    """Load what `save_pytree` saved, into the structure of a template.
+
+    Args:
+        path: the file.
+        template: a pytree with the structure, shapes and dtypes to expect.
+
+    Returns:
+        The pytree, its leaves JAX arrays, and the metadata.
+
+    Raises:
+        CheckpointError: the file is missing or damaged, or does not fit the template.
+    """
+    stored = _read(Path(path))
+    metadata: dict[str, Any] = json.loads(str(stored.pop(_METADATA)))
+    expected = _named_leaves(template)
+    missing = [name for name, _ in expected if name not in stored]
+    extra = sorted(set(stored) - {name for name, _ in expected})
+    if missing or extra:
+        raise CheckpointError(
+            f"{path}: the checkpoint belongs to another configuration: it lacks {missing[:3]} and "
+            f"has {extra[:3]} in addition. Load it with the configuration it was saved with."
+        )
+    leaves = []
+    for name, leaf in expected:
+        want, have = np.asarray(leaf), stored[name]
+        if (have.shape, have.dtype) != (want.shape, want.dtype):
+            raise CheckpointError(
+                f"{path}: {name} is {have.dtype}{list(have.shape)}, expected "
+                f"{want.dtype}{list(want.shape)}. Load it with the configuration it was saved with."
+            )
+        leaves.append(jnp.asarray(have))
+    return jax.tree.unflatten(jax.tree.structure(template), leaves), metadata
+
+
+def read_metadata(path: str | Path) -> dict[str, Any]:
+    """The metadata of a checkpoint.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    metadata: dict[str, Any] = json.loads(str(_read(Path(path))[_METADATA]))
+    return metadata
+
+
+def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{path}: there is no such checkpoint. Check the path of the run."
+        ) from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise CheckpointError(
+            f"{path}: not a checkpoint, or a damaged one ({error}). Use another copy of it."
+        ) from error
+    if _METADATA not in arrays:
+        raise CheckpointError(f"{path}: an npz archive, but not a checkpoint of fraxenv.")
+    return arrays

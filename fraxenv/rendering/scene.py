@@ -1,0 +1,226 @@
+"""What a picture of an environment shows: the robot, its hands' frames and the task's markers."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..dynamics import WORLD, Robot, forward_kinematics
+from ..dynamics.robot import Shape as BodyShape
+from ..dynamics.robot import Topology
+from ..errors import RenderError
+from .raycast import Camera, Shape, axes, render
+
+if TYPE_CHECKING:
+    from ..envs import Environment, EnvParams, EnvState, Marker
+
+_F64 = NDArray[np.float64]
+
+_HAND_AXES: Final = 0.07  # m, length of the triad at an end effector
+_MARKER_AXES: Final = (
+    0.11  # m, least length of a marker's triad: longer, to tell it from the hand's
+)
+_BONE: Final = 0.012  # m, radius of the cylinders that stand for a robot without shapes
+_BONE_COLOR: Final = (0.62, 0.66, 0.72, 1.0)
+_JOINT_COLOR: Final = (0.2, 0.22, 0.25, 1.0)
+
+_VIEW: Final = np.array([0.80, -0.72, 0.40])  # from the robot to the camera: its front, its right
+_AROUND_HAND: Final = 0.32  # m, what the default camera shows around each hand, goals among it
+_FOV: Final = 40.0  # degrees
+_MARGIN: Final = 1.15  # of what is shown around what has to be shown
+
+
+class _Parts(NamedTuple):
+    """The shapes of a robot, m of them, as arrays in the frames of their bodies."""
+
+    shapes: tuple[BodyShape, ...]
+    body: NDArray[np.intp]  # (m,), `WORLD` for what does not move
+    position: _F64  # (m, 3)
+    rotation: _F64  # (m, 3, 3)
+
+
+def scene(robot: Robot, q: ArrayLike, markers: Iterable[Marker] = ()) -> list[Shape]:
+    """The shapes that show a robot and what its task marks.
+
+    The robot is drawn by its visual shapes; if it has none (a URDF whose visuals are meshes) by its
+    collision shapes; if it has none either by thin cylinders between its joints. Each end effector
+    carries a small triad. A marker is a ball, with a larger triad if it has a rotation.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        markers: what the task wants to be drawn, as `env.markers(state, params)` returns it.
+
+    Returns:
+        Shapes for `fraxenv.rendering.render`, in world axes.
+
+    Raises:
+        RenderError: `q` is not of shape (nq,) or not finite; names the joints concerned.
+
+    """
+    body_position, body_rotation = _body_poses(robot, _configuration(robot, q))
+    parts = _parts(robot.topology)
+    position = body_position[parts.body] + _rotate(body_rotation[parts.body], parts.position)
+    rotation = body_rotation[parts.body] @ parts.rotation
+    shapes = [
+        Shape(s.kind, s.size, p, R, s.rgba)
+        for s, p, R in zip(parts.shapes, position, rotation, strict=True)
+    ]
+    for index in robot.topology.end_effectors.values():
+        frame = robot.topology.frames[index]
+        origin, to_world = body_position[frame.body], body_rotation[frame.body]
+        shapes += axes(
+            origin + to_world @ frame.position, to_world @ frame.rotation, length=_HAND_AXES
+        )
+    for marker in markers:
+        shapes += _marker(marker)
+    return shapes
+
+
+@functools.lru_cache(maxsize=16)
+def default_camera(robot: Robot) -> Camera:
+    """A camera that shows a robot and the surroundings of its hands from the front, at an angle.
+
+    Args:
+        robot: the model; its default configuration decides what has to be in the picture.
+
+    """
+    position, rotation = _body_poses(robot, np.asarray(robot.q_default, np.float64))
+    parts = _parts(robot.topology)
+    centres = position[parts.body] + _rotate(rotation[parts.body], parts.position)
+    points = [np.zeros((1, 3)), position, centres]
+    for index in robot.topology.end_effectors.values():
+        frame = robot.topology.frames[index]
+        hand = position[frame.body] + rotation[frame.body] @ frame.position
+        points.append(hand + _AROUND_HAND * np.concatenate([np.eye(3), -np.eye(3)]))
+    cloud = np.concatenate(points)
+    cloud[:, 2] = np.maximum(cloud[:, 2], 0.0)
+
+    low, high = cloud.min(axis=0), cloud.max(axis=0)
+    centre = (low + high) / 2
+    radius = max(0.1, float(np.linalg.norm(cloud - centre, axis=1).max()))
+    distance = _MARGIN * radius / math.sin(math.radians(_FOV) / 2)
+    eye = centre + distance * _VIEW / np.linalg.norm(_VIEW)
+    return Camera(eye=_point(eye), target=_point(centre), fov=_FOV)
+
+
+def render_env(
+    env: Environment,
+    state: EnvState,
+    params: EnvParams,
+    width: int = 480,
+    height: int = 480,
+    camera: Camera | None = None,
+) -> NDArray[np.uint8]:
+    """Draw one environment.
+
+    Args:
+        env: the environment.
+        state: its state, of ONE environment; of a batch take one with
+            `jax.tree.map(lambda x: x[i], state)`.
+        params: its parameters.
+        width: of the picture, pixels.
+        height: of the picture, pixels.
+        camera: where to look from; the default is `default_camera(env.robot)`.
+
+    Returns:
+        A fresh array (height, width, 3), uint8.
+
+    Raises:
+        RenderError: the state is a batch or not finite, or the picture has no such size.
+
+    """
+    # In this order, because the markers of a batch of states cannot be made.
+    shapes = scene(env.robot, state.q)
+    for marker in env.markers(state, params):
+        shapes += _marker(marker)
+    return render(shapes, camera or default_camera(env.robot), width, height)
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _configuration(robot: Robot, q: ArrayLike) -> _F64:
+    array = np.asarray(q, np.float64)
+    if array.shape != (robot.nq,):
+        raise RenderError(
+            f"scene: q of robot {robot.name!r} has shape {array.shape}, expected ({robot.nq},); "
+            "a picture shows one environment, so of a batch of states pass one, "
+            "e.g. jax.tree.map(lambda x: x[0], state)."
+        )
+    if not np.isfinite(array).all():
+        raise RenderError(
+            f"scene: q of robot {robot.name!r} is {array.tolist()}, expected finite numbers; the "
+            'state diverged or was never set: reset the environment, and see info["diverged"].'
+        )
+    return array
+
+
+@functools.lru_cache(maxsize=16)
+def _kinematics(robot: Robot) -> Callable[[ArrayLike], Any]:
+    return jax.jit(lambda q: forward_kinematics(robot, q))
+
+
+def _body_poses(robot: Robot, q: _F64) -> tuple[_F64, _F64]:
+    """Positions (n + 1, 3) and rotations (n + 1, 3, 3) of the bodies; the last, WORLD, is fixed."""
+    position, rotation = jax.device_get(_kinematics(robot)(q))
+    return (
+        np.concatenate([position, np.zeros((1, 3))], dtype=np.float64),
+        np.concatenate([rotation, np.eye(3)[None]], dtype=np.float64),
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _parts(topology: Topology) -> _Parts:
+    shapes = topology.visual_shapes or topology.collision_shapes or tuple(_skeleton(topology))
+    return _Parts(
+        shapes,
+        np.array([s.body for s in shapes], np.intp),
+        np.array([s.position for s in shapes], np.float64).reshape(-1, 3),
+        np.array([s.rotation for s in shapes], np.float64).reshape(-1, 3, 3),
+    )
+
+
+def _skeleton(topology: Topology) -> Iterable[BodyShape]:
+    """A ball at every joint, and a cylinder from each to what it carries, in the carrier's frame."""
+    ends = [(int(p), topology.position[i]) for i, p in enumerate(topology.parent)]
+    hands = [topology.frames[i] for i in topology.end_effectors.values()]
+    for body, end in (*ends, *((frame.body, frame.position) for frame in hands)):
+        length = float(np.linalg.norm(end))
+        if length > _BONE:
+            rotation = _rotation_to(np.asarray(end) / length)
+            yield BodyShape(
+                "", "cylinder", (_BONE, length), body, np.asarray(end) / 2, rotation, _BONE_COLOR
+            )
+    for body in (WORLD, *range(len(topology.parent))):
+        yield BodyShape("", "sphere", (2 * _BONE,), body, np.zeros(3), np.eye(3), _JOINT_COLOR)
+
+
+def _rotation_to(z: _F64) -> _F64:
+    """A rotation (3, 3) whose third column is the unit vector `z`."""
+    x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
+    x /= np.linalg.norm(x)
+    return np.stack([x, np.cross(z, x), z], axis=1)
+
+
+def _marker(marker: Marker) -> list[Shape]:
+    position = np.asarray(marker.position, np.float64)
+    shapes = [Shape("sphere", (float(marker.radius),), position, np.eye(3), marker.rgba)]
+    if marker.rotation is not None:
+        length = max(_MARKER_AXES, 3.0 * float(marker.radius))
+        shapes += axes(position, np.asarray(marker.rotation, np.float64), length=length)
+    return shapes
+
+
+def _rotate(rotation: _F64, vector: _F64) -> _F64:
+    return np.einsum("nij,nj->ni", rotation, vector)  # type: ignore[no-any-return]
+
+
+def _point(x: _F64) -> tuple[float, float, float]:
+    return float(x[0]), float(x[1]), float(x[2])

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# The whole suite, from nothing: lint, types, tests.
+#   bash scripts/test.sh            what every change has to pass
+#   bash scripts/test.sh --slow     the long soaks and full trainings, and nothing else
+#   bash scripts/test.sh -k osc     other arguments go to pytest
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/venv.sh
+ensure_venv test
+
+if [ "${1:-}" = "--slow" ]; then
+  shift
+  exec .venv/bin/python -m pytest -m slow "$@"
+fi
+if [ $# -gt 0 ]; then
+  exec .venv/bin/python -m pytest -m "not slow" "$@"
+fi
+
+.venv/bin/ruff check .
+.venv/bin/ruff format --check .
+
+# Type checkers cannot follow the mapping of folders to subpackages in the checkout, so they are
+# given an installed copy.
+copy=$(mktemp -d)
+trap 'rm -rf "$copy" build' EXIT
+rm -rf build
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target "$copy" .
+(cd "$copy" && MYPYPATH="$copy" "$OLDPWD/.venv/bin/mypy" --config-file "$OLDPWD/pyproject.toml" -p fraxenv)
+
+.venv/bin/python -m pytest -m "not slow" -n 2 --dist loadfile

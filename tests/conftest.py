@@ -1,0 +1,55 @@
+"""What the tests of all folders share: precision, and the settings of hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import hypothesis
+import jax
+import numpy as np
+import pytest
+
+# The same examples in every run, so that a failure is never somebody else's bad luck. Properties
+# may use fixtures: the ones below give the same thing to every example.
+hypothesis.settings.register_profile(
+    "fraxenv",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+)
+hypothesis.settings.load_profile("fraxenv")
+
+
+@contextmanager
+def _precision(name: str) -> Iterator[np.dtype]:
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", name == "float64")
+    try:
+        yield np.dtype(name)
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+@pytest.fixture(scope="session")
+def precision() -> Callable[[str], AbstractContextManager[np.dtype]]:
+    """`with precision("float64") as dtype:` for fixtures that outlive one test.
+
+    x64 is a global flag: never leave it on past the end of a test or of a fixture's set-up.
+    """
+    return _precision
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """float64 is available, and the default, for the length of one test."""
+    with _precision("float64"):
+        yield
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request: pytest.FixtureRequest) -> Iterator[np.dtype]:
+    """Run a test in each precision: float32 without x64, float64 with it."""
+    with _precision(request.param) as dtype:
+        yield dtype

@@ -1,0 +1,81 @@
+"""Robots that the tests of dynamics share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fraxenv import dynamics
+from fraxenv.dynamics import Robot
+
+# link: (parent, joint type). Two branches at the root, two more at the trunk; names are out of
+# alphabetical order, which is Pinocchio's, so that a test that forgets to map them fails.
+TREE = {
+    "trunk": ("base", "revolute"),
+    "right_slider": ("trunk", "prismatic"),
+    "right_wrist": ("right_slider", "continuous"),
+    "right_tool": ("right_wrist", "fixed"),
+    "left_upper": ("trunk", "revolute"),
+    "left_bracket": ("left_upper", "fixed"),
+    "left_slider": ("left_bracket", "prismatic"),
+    "left_tip": ("left_slider", "fixed"),
+    "gantry": ("base", "prismatic"),
+    "arm": ("gantry", "revolute"),
+    "mast": ("base", "fixed"),
+}
+
+
+def tree_urdf() -> str:
+    """A branched robot with arbitrary axes, offsets and (physically possible) inertias."""
+    rng = np.random.default_rng(7)
+
+    def numbers(x: np.ndarray) -> str:
+        return " ".join(f"{v:.17g}" for v in x)
+
+    def origin() -> str:
+        xyz, rpy = rng.uniform(-0.4, 0.4, 3), rng.uniform(-np.pi, np.pi, 3)
+        return f'<origin xyz="{numbers(xyz)}" rpy="{numbers(rpy)}"/>'
+
+    parts = ['<robot name="tree">', '<link name="base"/>']
+    for link, (parent, kind) in TREE.items():
+        # Second moments of mass are positive, so the triangle inequality holds.
+        i, j, k = rng.uniform(0.01, 0.1, 3)
+        parts.append(
+            f'<link name="{link}"><inertial>{origin()}<mass value="{rng.uniform(0.5, 4.0):.17g}"/>'
+            f'<inertia ixx="{j + k:.17g}" iyy="{i + k:.17g}" izz="{i + j:.17g}" '
+            'ixy="0" ixz="0" iyz="0"/></inertial></link>'
+        )
+        parts.append(
+            f'<joint name="to_{link}" type="{kind}"><parent link="{parent}"/>'
+            f'<child link="{link}"/>{origin()}<axis xyz="{numbers(rng.normal(size=3))}"/>'
+            '<limit lower="-1.5" upper="1.5" effort="50" velocity="3"/></joint>'
+        )
+    return "\n".join([*parts, "</robot>"])
+
+
+@pytest.fixture(scope="session")
+def tree_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """URDF file of a branched robot with revolute, continuous, prismatic and fixed joints."""
+    path = tmp_path_factory.mktemp("robots") / "tree.urdf"
+    path.write_text(tree_urdf())
+    return path
+
+
+@pytest.fixture(scope="session")
+def tree(tree_path: Path) -> Robot:
+    """The branched robot, in a gravity that is not along z."""
+    return dynamics.load_urdf(tree_path, gravity=(2.0, -3.0, -9.0))
+
+
+@pytest.fixture(scope="session")
+def panda() -> Robot:
+    """The bundled Panda."""
+    return dynamics.load_robot("panda")
+
+
+@pytest.fixture(scope="session")
+def panda_path() -> Path:
+    """URDF file of the bundled Panda."""
+    return Path(dynamics.__file__).parent / "robots" / "panda.urdf"

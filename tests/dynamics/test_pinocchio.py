@@ -1,0 +1,269 @@
+"""Kinematics and dynamics against Pinocchio, which reads the same files with its own parser.
+
+Errors are relative to the largest entry of the reference: max |ours - theirs| <= tolerance *
+max |theirs|, for each state on its own, and for each frame on its own too except in the rate of the
+Jacobian, which vanishes for some frames. Both sides get the same numbers, rounded to float32 beforehand in the float32 tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+from fraxenv import dynamics
+from fraxenv.dynamics import Robot
+
+pin = pytest.importorskip("pinocchio")
+
+STATES = 100
+TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
+DERIVATIVES_TOLERANCE = 1e-9  # float64
+PER_FRAME = ("frame position", "frame rotation", "frame jacobian")
+QUANTITIES = (
+    *PER_FRAME,
+    "frame jacobian dot",
+    "body position",
+    "body rotation",
+    "inverse dynamics",
+    "mass matrix",
+    "bias",
+    "bias with external forces",
+    "gravity",
+    "forward dynamics",
+    "centre of mass",
+    "kinetic energy",
+    "potential energy",
+)
+ROBOTS = ("panda", "ur10", "tree")
+
+Quantities = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class State:
+    """A state, or a batch of them along the first axis."""
+
+    q: np.ndarray
+    v: np.ndarray
+    a: np.ndarray
+    tau: np.ndarray
+    forces: np.ndarray  # (n, 6), as `rnea` takes them
+
+
+jax.tree_util.register_dataclass(State, ["q", "v", "a", "tau", "forces"], [])
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Pinocchio's model of a robot, spoken to in our order of joints."""
+
+    model: object
+    joints: tuple[int, ...]  # their joint of each of ours
+    columns: np.ndarray  # and its index into their velocity
+
+    def configuration(self, q: np.ndarray) -> np.ndarray:
+        """Theirs holds cosine and sine for an unlimited revolute joint."""
+        theirs = pin.neutral(self.model)
+        for joint, value in zip(self.joints, q, strict=True):
+            start, size = self.model.joints[joint].idx_q, self.model.joints[joint].nq
+            theirs[start : start + size] = [np.cos(value), np.sin(value)] if size == 2 else value
+        return theirs
+
+    def tangent(self, v: np.ndarray) -> np.ndarray:
+        theirs = np.zeros(self.model.nv)
+        theirs[self.columns] = v
+        return theirs
+
+    def matrix(self, m: np.ndarray) -> np.ndarray:
+        return m[np.ix_(self.columns, self.columns)]
+
+    def forces(self, data: object, forces: np.ndarray) -> object:
+        """Ours are in world axes, theirs in the joint's; both about the joint's origin."""
+        theirs = [pin.Force.Zero() for _ in range(self.model.njoints)]
+        for joint, f in zip(self.joints, forces, strict=True):
+            R = data.oMi[joint].rotation
+            theirs[joint] = pin.Force(R.T @ f[:3], R.T @ f[3:])
+        return pin.StdVec_Force(theirs) if hasattr(pin, "StdVec_Force") else theirs
+
+
+def urdf(name: str, request: pytest.FixtureRequest) -> Path:
+    if name == "ur10":
+        wanted = "ur_description/urdf/ur10_robot.urdf"
+        found = [f for f in metadata.files("example-robot-data") if str(f).endswith(wanted)]
+        return Path(found[0].locate())
+    return request.getfixturevalue(f"{name}_path")
+
+
+@pytest.fixture(scope="module", params=ROBOTS)
+def pair(request: pytest.FixtureRequest) -> tuple[Robot, Oracle]:
+    """A robot and Pinocchio's model of it, both with rotors and in a gravity that is not along z."""
+    path = urdf(request.param, request)
+    model = pin.buildModelFromUrdf(str(path))
+    robot = dynamics.load_urdf(path)
+    joints = tuple(model.getJointId(name) for name in robot.joint_names)
+    oracle = Oracle(model, joints, np.array([model.joints[j].idx_v for j in joints]))
+    armature = np.linspace(0.0, 0.3, robot.nv)
+    gravity = np.array([2.0, -3.0, -9.0])
+    model.armature = oracle.tangent(armature)
+    model.gravity.linear = gravity
+    return robot.replace(armature=armature, gravity=gravity), oracle
+
+
+def random_states(robot: Robot, dtype: np.dtype) -> State:
+    """The whole joint range, and speeds of several times the limits."""
+    rng = np.random.default_rng(0)
+    lower, upper = np.clip(robot.position_limits, -np.pi, np.pi).T
+    n = robot.nv
+    state = State(
+        q=rng.uniform(lower, upper, (STATES, n)),
+        v=rng.uniform(-10.0, 10.0, (STATES, n)),
+        a=rng.uniform(-30.0, 30.0, (STATES, n)),
+        tau=rng.uniform(-100.0, 100.0, (STATES, n)),
+        forces=rng.uniform(-50.0, 50.0, (STATES, n, 6)),
+    )
+    return jax.tree.map(lambda x: x.astype(dtype), state)
+
+
+def ours(robot: Robot, s: State) -> dict[str, Array]:
+    frames = robot.frame_names
+    poses = [dynamics.frame_pose(robot, s.q, f) for f in frames]
+    bodies = dynamics.forward_kinematics(robot, s.q)
+    return {
+        "frame position": jnp.stack([p for p, _ in poses]),
+        "frame rotation": jnp.stack([R for _, R in poses]),
+        "frame jacobian": jnp.stack([dynamics.frame_jacobian(robot, s.q, f) for f in frames]),
+        "frame jacobian dot": jnp.stack(
+            [dynamics.frame_jacobian_dot(robot, s.q, s.v, f) for f in frames]
+        ),
+        "body position": bodies.position,
+        "body rotation": bodies.rotation,
+        "inverse dynamics": dynamics.rnea(robot, s.q, s.v, s.a, s.forces),
+        "mass matrix": dynamics.crba(robot, s.q),
+        "bias": dynamics.bias_forces(robot, s.q, s.v),
+        "bias with external forces": dynamics.bias_forces(robot, s.q, s.v, s.forces),
+        "gravity": dynamics.gravity_forces(robot, s.q),
+        "forward dynamics": dynamics.forward_dynamics(robot, s.q, s.v, s.tau, s.forces),
+        "centre of mass": dynamics.center_of_mass(robot, s.q),
+        "kinetic energy": dynamics.kinetic_energy(robot, s.q, s.v),
+        "potential energy": dynamics.potential_energy(robot, s.q),
+    }
+
+
+def theirs(robot: Robot, oracle: Oracle, s: State) -> Quantities:
+    model, columns = oracle.model, oracle.columns
+    data = model.createData()
+    q, v = oracle.configuration(s.q), oracle.tangent(s.v)
+    pin.computeJointJacobiansTimeVariation(model, data, q, v)
+    pin.computeJointJacobians(model, data, q)
+    pin.forwardKinematics(model, data, q, v)
+    pin.updateFramePlacements(model, data)
+    ids = [model.getFrameId(name, pin.BODY) for name in robot.frame_names]
+    world = pin.LOCAL_WORLD_ALIGNED
+    forces = oracle.forces(data, s.forces)
+    J = [pin.getFrameJacobian(model, data, i, world)[:, columns] for i in ids]
+    J_dot = [pin.getFrameJacobianTimeVariation(model, data, i, world)[:, columns] for i in ids]
+    upper = np.triu(pin.crba(model, data, q))
+    zero = np.zeros(model.nv)
+    # Pinocchio 4.1 leaves some joints' rotors out of the kinetic energy (those of revolute joints
+    # about arbitrary axes), so they are added by hand.
+    bare = pin.Model(model)
+    bare.armature = zero
+    rotors = 0.5 * model.armature @ v**2
+    return {
+        "frame position": np.stack([data.oMf[i].translation for i in ids]),
+        "frame rotation": np.stack([data.oMf[i].rotation for i in ids]),
+        "frame jacobian": np.stack(J),
+        "frame jacobian dot": np.stack(J_dot),
+        "body position": np.stack([data.oMi[j].translation for j in oracle.joints]),
+        "body rotation": np.stack([data.oMi[j].rotation for j in oracle.joints]),
+        "inverse dynamics": pin.rnea(model, data, q, v, oracle.tangent(s.a), forces)[columns],
+        "mass matrix": oracle.matrix(upper + np.triu(upper, 1).T),
+        "bias": pin.nonLinearEffects(model, data, q, v)[columns],
+        "bias with external forces": pin.rnea(model, data, q, v, zero, forces)[columns],
+        "gravity": pin.computeGeneralizedGravity(model, data, q)[columns],
+        "forward dynamics": pin.aba(model, data, q, v, oracle.tangent(s.tau), forces)[columns],
+        "centre of mass": pin.centerOfMass(model, data, q).copy(),
+        "kinetic energy": np.array(
+            pin.computeKineticEnergy(bare, bare.createData(), q, v) + rotors
+        ),
+        "potential energy": np.array(pin.computePotentialEnergy(model, data, q)),
+    }
+
+
+def over_states(f: Callable[[State], Quantities], states: State) -> Quantities:
+    rows = [f(jax.tree.map(lambda x, i=i: x[i].astype(float), states)) for i in range(STATES)]
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+@pytest.fixture(scope="module", params=TOLERANCE)
+def comparison(
+    request: pytest.FixtureRequest,
+    pair: tuple[Robot, Oracle],
+    precision: Callable[[str], AbstractContextManager[np.dtype]],
+) -> tuple[Quantities, Quantities, float]:
+    """Ours, theirs and the tolerance."""
+    robot, oracle = pair
+    with precision(request.param) as dtype:
+        states = random_states(robot, dtype)
+        result = jax.jit(jax.vmap(lambda s: ours(robot, s)))(states)
+        assert all(x.dtype == dtype for x in result.values())
+    reference = over_states(lambda s: theirs(robot, oracle, s), states)
+    return jax.tree.map(np.asarray, result), reference, TOLERANCE[request.param]
+
+
+def assert_close(ours: np.ndarray, theirs: np.ndarray, tolerance: float, batch: int = 1) -> None:
+    """Compare arrays, each on its own, that are stacked along the first `batch` axes."""
+    assert ours.shape == theirs.shape
+    assert np.isfinite(ours).all()
+    axes = tuple(range(batch, theirs.ndim))
+    error = np.abs(ours - theirs).max(axis=axes)
+    bound = tolerance * np.abs(theirs).max(axis=axes)
+    worst = np.unravel_index(np.argmax(error - bound), error.shape)
+    assert (error <= bound).all(), f"error {error[worst]:.3g} > {bound[worst]:.3g} at {worst}"
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_agrees_with_pinocchio(
+    comparison: tuple[Quantities, Quantities, float], quantity: str
+) -> None:
+    result, reference, tolerance = comparison
+    assert_close(result[quantity], reference[quantity], tolerance, 1 + (quantity in PER_FRAME))
+
+
+def test_nothing_is_left_out(comparison: tuple[Quantities, Quantities, float]) -> None:
+    result, reference, _ = comparison
+    assert set(result) == set(reference) == set(QUANTITIES)
+
+
+def test_derivatives_agree_with_pinocchio(pair: tuple[Robot, Oracle], x64: None) -> None:
+    robot, oracle = pair
+    states = random_states(robot, np.dtype(float))
+
+    def derivatives(s: State) -> dict[str, tuple[Array, ...]]:
+        inverse = jax.jacfwd(lambda q, v: dynamics.rnea(robot, q, v, s.a), (0, 1))
+        forward = jax.jacfwd(lambda *x: dynamics.forward_dynamics(robot, *x), (0, 1, 2))
+        return {"inverse": inverse(s.q, s.v), "forward": forward(s.q, s.v, s.tau)}
+
+    def reference(s: State) -> Quantities:
+        model, data = oracle.model, oracle.model.createData()
+        q, v = oracle.configuration(s.q), oracle.tangent(s.v)
+        # The results are views into `data`: indexing copies them before the next call.
+        inverse = pin.computeRNEADerivatives(model, data, q, v, oracle.tangent(s.a))[:2]
+        inverse = np.stack([oracle.matrix(m) for m in inverse])
+        forward = pin.computeABADerivatives(model, data, q, v, oracle.tangent(s.tau))
+        return {"inverse": inverse, "forward": np.stack([oracle.matrix(m) for m in forward])}
+
+    result = jax.jit(jax.vmap(derivatives))(states)
+    expected = over_states(reference, states)
+    for name, parts in result.items():
+        stacked = np.stack([np.asarray(p) for p in parts], axis=1)
+        assert_close(stacked, expected[name], DERIVATIVES_TOLERANCE, batch=2)
