@@ -33,6 +33,12 @@ from .base import Telemetry, limit_effort
 Decoupling = Literal["full", "partial", "none"]
 Posture = Literal["default", "center", "zero", "none"]
 
+FAR_POSITION = 0.05
+"""Error, m, at which damping near a singularity is half of its greatest; see `OSC`."""
+
+FAR_ORIENTATION = 0.25
+"""Likewise, rad."""
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -84,11 +90,12 @@ class OSC:
         posture_damping_ratio: scalar or (nv,); as `damping_ratio`.
         max_linear_velocity: m/s; infinite for a pure spring.
         max_angular_velocity: rad/s; infinite for a pure spring.
-        singularity_damping: largest damping of the task-space inertia, relative to its mean, which
-            is reached at a singularity.
+        singularity_damping: damping of `J M^-1 J^T` at a singularity and far from the target,
+            relative to its mean diagonal. It vanishes with the error, so that a target near a
+            singularity is reached exactly, and away from singularities.
         singularity_threshold: conditioning below which the damping sets in. It is the determinant
             of `J M^-1 J^T`, scaled to a unit diagonal on average: 1 where all directions are
-            equally easy and 0 at a singularity.
+            equally easy, 0 at a singularity, and 0.003 at the Panda's ready pose.
     """
 
     end_effector: str = field(metadata={"static": True})
@@ -103,8 +110,8 @@ class OSC:
     posture_damping_ratio: ArrayLike = 1.0
     max_linear_velocity: ArrayLike = 1.0
     max_angular_velocity: ArrayLike = 2.5
-    singularity_damping: ArrayLike = 0.05
-    singularity_threshold: ArrayLike = 2e-5
+    singularity_damping: ArrayLike = 0.3
+    singularity_threshold: ArrayLike = 1e-3
 
     def __post_init__(self) -> None:
         check_choice("task", self.task, ("pose", "position"))
@@ -150,7 +157,7 @@ def osc_torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tupl
     u = _posture_acceleration(osc, robot, q, v)
     posture_motion = matmul(J, u)
     inverse_inertia = _inverse_task_inertia(J, M)
-    damped, conditioning = _damp_singularity(osc, inverse_inertia)
+    damped, conditioning = _damp_singularity(osc, inverse_inertia, error)
 
     if osc.coriolis_compensation:
         J_dot = frame_jacobian_dot(robot, q, v, osc.end_effector, kin=kin)[rows]
@@ -196,15 +203,19 @@ def _inverse_task_inertia(J: Array, M: Array) -> Array:
     return matmul(X.T, X)
 
 
-def _damp_singularity(osc: OSC, inverse_inertia: Array) -> tuple[Array, Array]:
-    """Add damping to `J M^-1 J^T` (k, k) that vanishes away from singularities; and conditioning.
+def _damp_singularity(osc: OSC, inverse_inertia: Array, error: Array) -> tuple[Array, Array]:
+    """Add damping to `J M^-1 J^T` (k, k) near singularities, far from the target; and conditioning.
 
-    Position and orientation have different units, so each is measured by its own mean. The damping
-    `(1 - det / threshold)^2` is smooth, as in Nakamura and Hanafusa, "Inverse kinematic solutions
-    with singularity robustness for robot manipulator control", ASME J. DSMC 108, 1986, eq. 24.
+    In the singularity's direction the hand has infinite inertia: undamped, the force that a target
+    out of reach asks for saturates every joint, and the arm thrashes. Nearness to the singularity
+    is measured as in Nakamura and Hanafusa, "Inverse kinematic solutions with singularity
+    robustness for robot manipulator control", ASME J. DSMC 108, 1986, eq. 24; the damping grows
+    with the squared error as in Sugihara, "Solvability-unconcerned inverse kinematics by the
+    Levenberg-Marquardt method", IEEE T-RO 27(5), 2011.
     """
     dtype = inverse_inertia.dtype
     k = inverse_inertia.shape[0]
+    # Position and orientation have different units, so each is measured by its own mean.
     mean = jnp.mean(jnp.diagonal(inverse_inertia).reshape(-1, 3), axis=-1)
     scale = jnp.repeat(mean, 3, total_repeat_length=k)
     root = jnp.sqrt(scale)
@@ -216,7 +227,9 @@ def _damp_singularity(osc: OSC, inverse_inertia: Array) -> tuple[Array, Array]:
     )
     conditioning = jnp.prod(pivots) ** 2
     closeness = jnp.clip(1.0 - conditioning / jnp.asarray(osc.singularity_threshold, dtype), 0.0)
-    damping = jnp.asarray(osc.singularity_damping, dtype) * closeness**2
+    far = jnp.asarray([FAR_POSITION] * 3 + [FAR_ORIENTATION] * 3, dtype)[:k]
+    distance = jnp.sum((error / far) ** 2)
+    damping = jnp.asarray(osc.singularity_damping, dtype) * closeness**2 * distance / (1 + distance)
     return inverse_inertia + jnp.diag(damping * scale), conditioning
 
 

@@ -46,8 +46,9 @@ def step(
 
     `v+ = v + dt a`, then `q+ = integrate(q, v+, dt)`, where `a` solves
     `(M + dt D) a = tau - bias + J^T f - d(q, v)`. The joint force `d` is viscous damping, smoothed
-    Coulomb friction and the position limits' soft stops, and `D` its derivative, so that all are
-    implicit and stable for any coefficient; with damping alone this is MuJoCo's Euler integrator.
+    Coulomb friction and the position limits' soft stops, and `D` its slope by the velocity, so that
+    all are implicit and stable for any coefficient; with damping alone this is MuJoCo's Euler
+    integrator.
 
     Args:
         robot: the model.
@@ -75,12 +76,15 @@ def step(
 
 
 def _joint_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
-    """Joint forces (nv,) that oppose motion, and their derivative by the velocity."""
+    """Joint forces (nv,) that oppose motion, and their slope by the velocity."""
     damping = jnp.asarray(robot.damping, v.dtype)
     friction = jnp.asarray(robot.friction, v.dtype)
-    slip = jnp.tanh(v / FRICTION_VELOCITY)
-    force = damping * v + friction * slip
-    slope = damping + friction * (1 - slip * slip) / FRICTION_VELOCITY
+    # The slope of friction is its secant through zero. Its derivative vanishes at speed, and what
+    # is then explicit turns a joint around instead of stopping it: it chatters, or worse.
+    slip = v / FRICTION_VELOCITY
+    small = slip * slip < 0.1 * float(jnp.finfo(v.dtype).eps) ** 0.5
+    secant = jnp.where(small, 1 - slip * slip / 3, jnp.tanh(slip) / jnp.where(small, 1.0, slip))
+    slope = damping + friction * secant / FRICTION_VELOCITY
 
     lower, upper = jnp.asarray(robot.position_limits, v.dtype).T
     stiffness = jnp.asarray(robot.stop_stiffness, v.dtype)
@@ -88,5 +92,5 @@ def _joint_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Arra
     # Positive above the upper limit, negative below the lower one, zero between.
     beyond = jnp.maximum(q - upper, 0) + jnp.minimum(q - lower, 0)
     touching = (beyond != 0).astype(v.dtype)
-    force = force + stiffness * beyond + touching * (stop_damping + dt * stiffness) * v
-    return force, slope + touching * (stop_damping + dt * stiffness)
+    slope = slope + touching * (stop_damping + dt * stiffness)
+    return stiffness * beyond + slope * v, slope

@@ -39,7 +39,20 @@ _NUMBERS: dict[str, dict[str, int]] = {
     "cylinder": {"radius": 1, "length": 1},
     "box": {"size": 3},
     "color": {"rgba": 4},
+    "safety_controller": dict.fromkeys(
+        ("k_velocity", "k_position", "soft_lower_limit", "soft_upper_limit"), 1
+    ),
+    "calibration": {"rising": 1, "falling": 1},
 }
+# Attributes that must be there: yourdfpy would put 1 kg m^2 for a missing moment of inertia.
+_REQUIRED: dict[str, tuple[str, ...]] = {
+    "mass": ("value",),
+    "inertia": ("ixx", "iyy", "izz"),
+    "sphere": ("radius",),
+    "cylinder": ("radius", "length"),
+    "box": ("size",),
+}
+_GEOMETRIES = ("box", "cylinder", "sphere", "mesh")
 _SMALLEST_MASS = 1e-12
 _SMALLEST_INERTIA = 1e-15
 _DEFAULT_RGBA = (0.7, 0.7, 0.7, 1.0)
@@ -115,7 +128,7 @@ def load_urdf(
     collision = _shapes(where, links, weld, "collisions", {})
     visual = _shapes(where, links, weld, "visuals", _colours(urdf))
     topology = Topology(
-        name=urdf.name or path.stem,
+        name=urdf.name,
         joint_names=tuple(j.name for j in movable),
         body_names=tuple(j.child for j in movable),
         parent=np.array(parents, int),
@@ -138,7 +151,7 @@ def load_urdf(
         mass=mass,
         com=com,
         inertia=inertia,
-        gravity=_sized(where, "gravity", gravity, 3),
+        gravity=_gravity(where, gravity),
         armature=_sized(where, "armature", armature, n),
         damping=np.array([_dynamics(where, j, "damping") for j in movable]),
         friction=np.array([_dynamics(where, j, "friction") for j in movable]),
@@ -187,8 +200,11 @@ def _parse(path: Path) -> yourdfpy.URDF:
         raise RobotLoadError(
             f"{where}, line {root.sourceline}: the root element is <{root.tag}>, expected <robot>."
         )
-    for element in root.iter(etree.Element):
-        _check_element(where, element)
+    root.set("name", root.get("name") or path.stem)
+    # What else is at the top level (gazebo, transmission, ...) has rules of its own, and is skipped.
+    for top in root.iterchildren("link", "joint", "material"):
+        for element in top.iter(etree.Element):
+            _check_element(where, element)
     try:
         return yourdfpy.URDF.load(
             io.BytesIO(etree.tostring(tree)),
@@ -227,6 +243,16 @@ def _check_element(where: str, element: Any) -> None:
         for tag in ("mass", "inertia"):
             if element.find(tag) is None:
                 raise RobotLoadError(f"{line}: <inertial> has no <{tag}>. Add it.")
+    if element.tag in ("visual", "collision"):
+        shapes = [str(shape.tag) for shape in element.findall("geometry/*")]
+        if len(shapes) != 1 or shapes[0] not in _GEOMETRIES:
+            raise RobotLoadError(
+                f"{line}: <{element.tag}> has the shapes {shapes}, expected a <geometry> with one of "
+                f"{', '.join(_GEOMETRIES)}."
+            )
+    for attribute in _REQUIRED.get(str(element.tag), ()):
+        if element.get(attribute) is None:
+            raise RobotLoadError(f'{line}: <{element.tag}> has no {attribute}="...". Add it.')
     for attribute, count in _NUMBERS.get(str(element.tag), {}).items():
         text = element.get(attribute)
         if text is None:
@@ -324,8 +350,11 @@ def _origin(matrix: np.ndarray | None) -> np.ndarray:
 def _axis(where: str, joint: Any) -> np.ndarray:
     axis = np.array([1.0, 0.0, 0.0]) if joint.axis is None else np.asarray(joint.axis, float)
     norm = float(np.linalg.norm(axis))
-    if norm < 1e-9:
-        raise RobotLoadError(f"{where}: joint {joint.name!r} has a zero <axis>. Give a direction.")
+    if not 1e-9 < norm < np.inf:
+        raise RobotLoadError(
+            f"{where}: joint {joint.name!r} has an <axis> of length {norm}, expected a direction. "
+            "Give it a length of 1."
+        )
     return axis / norm
 
 
@@ -396,6 +425,11 @@ def _body_inertias(
         for m, c, rotational in parts[i]:
             r = c - com[i]
             inertia[i] += rotational + m * (r @ r * np.eye(3) - np.outer(r, r))
+        if not np.all(np.isfinite(inertia[i])):
+            raise RobotLoadError(
+                f"{what} has an inertia of {np.diag(inertia[i])} kg m^2 about its centre of mass. "
+                "Check the units of its <inertial> and of those welded to it."
+            )
         if np.linalg.eigvalsh(inertia[i])[0] < _SMALLEST_INERTIA:
             raise RobotLoadError(
                 f"{what} has a singular inertia. Give its <inertia> three positive principal "
@@ -509,6 +543,11 @@ def _end_effectors(
                 f"{where}: end effector {alias!r} names the link {link!r}, which does not exist. "
                 f"Known links: {', '.join(names)}."
             )
+        if alias in names and alias != link:
+            raise RobotLoadError(
+                f"{where}: end effector {alias!r} has the name of another link than its own, "
+                f"{link!r}. Choose another alias."
+            )
     return {alias: names.index(link) for alias, link in aliases.items()}
 
 
@@ -525,11 +564,22 @@ def _collision_pairs(
     return np.array([[names.index(a), names.index(b)] for a, b in pairs], int).reshape(-1, 2)
 
 
+def _gravity(where: str, value: ArrayLike) -> np.ndarray:
+    array = np.array(value, float)
+    if array.shape != (3,) or not np.all(np.isfinite(array)):
+        raise RobotLoadError(
+            f"{where}: gravity={array.tolist()}, expected three finite numbers, m/s^2, in world "
+            "axes, such as (0, 0, -9.81)."
+        )
+    return array
+
+
 def _sized(where: str, name: str, value: ArrayLike, n: int) -> np.ndarray:
     array = np.asarray(value, float)
-    if array.shape not in ((), (n,)) or np.any(np.isnan(array)):
+    if array.shape not in ((), (n,)) or not np.all(array >= 0):
         raise RobotLoadError(
-            f"{where}: {name} has shape {array.shape}, expected a number or {n} of them, none NaN."
+            f"{where}: {name}={array.tolist()}, expected a number >= 0, or {n} of them, one per "
+            "joint."
         )
     return np.broadcast_to(array, (n,)).copy()
 

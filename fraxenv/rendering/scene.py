@@ -11,9 +11,9 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..dynamics import WORLD, Robot, forward_kinematics
+from ..dynamics import Robot, forward_kinematics
+from ..dynamics.robot import Frame, Topology
 from ..dynamics.robot import Shape as BodyShape
-from ..dynamics.robot import Topology
 from ..errors import RenderError
 from .raycast import Camera, Shape, axes, render
 
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 _F64 = NDArray[np.float64]
 
 _HAND_AXES: Final = 0.07  # m, length of the triad at an end effector
-_MARKER_AXES: Final = (
-    0.11  # m, least length of a marker's triad: longer, to tell it from the hand's
-)
+_MARKER_AXES: Final = 0.11  # m, least length of a marker's triad: longer than a hand's
 _BONE: Final = 0.012  # m, radius of the cylinders that stand for a robot without shapes
 _BONE_COLOR: Final = (0.62, 0.66, 0.72, 1.0)
 _JOINT_COLOR: Final = (0.2, 0.22, 0.25, 1.0)
@@ -37,7 +35,7 @@ _MARGIN: Final = 1.15  # of what is shown around what has to be shown
 
 
 class _Parts(NamedTuple):
-    """The shapes of a robot, m of them, as arrays in the frames of their bodies."""
+    """The shapes of a robot, m of them or none, as arrays in the frames of their bodies."""
 
     shapes: tuple[BodyShape, ...]
     body: NDArray[np.intp]  # (m,), `WORLD` for what does not move
@@ -61,7 +59,7 @@ def scene(robot: Robot, q: ArrayLike, markers: Iterable[Marker] = ()) -> list[Sh
         Shapes for `fraxenv.rendering.render`, in world axes.
 
     Raises:
-        RenderError: `q` is not of shape (nq,) or not finite; names the joints concerned.
+        RenderError: `q` is not of shape (nq,) or not finite; says where.
 
     """
     body_position, body_rotation = _body_poses(robot, _configuration(robot, q))
@@ -71,9 +69,8 @@ def scene(robot: Robot, q: ArrayLike, markers: Iterable[Marker] = ()) -> list[Sh
     shapes = [
         Shape(s.kind, s.size, p, R, s.rgba)
         for s, p, R in zip(parts.shapes, position, rotation, strict=True)
-    ]
-    for index in robot.topology.end_effectors.values():
-        frame = robot.topology.frames[index]
+    ] or _skeleton(robot.topology, body_position, body_rotation)
+    for frame in _hands(robot.topology):
         origin, to_world = body_position[frame.body], body_rotation[frame.body]
         shapes += axes(
             origin + to_world @ frame.position, to_world @ frame.rotation, length=_HAND_AXES
@@ -95,8 +92,7 @@ def default_camera(robot: Robot) -> Camera:
     parts = _parts(robot.topology)
     centres = position[parts.body] + _rotate(rotation[parts.body], parts.position)
     points = [np.zeros((1, 3)), position, centres]
-    for index in robot.topology.end_effectors.values():
-        frame = robot.topology.frames[index]
+    for frame in _hands(robot.topology):
         hand = position[frame.body] + rotation[frame.body] @ frame.position
         points.append(hand + _AROUND_HAND * np.concatenate([np.eye(3), -np.eye(3)]))
     cloud = np.concatenate(points)
@@ -155,9 +151,10 @@ def _configuration(robot: Robot, q: ArrayLike) -> _F64:
             "e.g. jax.tree.map(lambda x: x[0], state)."
         )
     if not np.isfinite(array).all():
+        wrong = ", ".join(f"q[{i}] = {array[i]}" for i in np.flatnonzero(~np.isfinite(array)))
         raise RenderError(
-            f"scene: q of robot {robot.name!r} is {array.tolist()}, expected finite numbers; the "
-            'state diverged or was never set: reset the environment, and see info["diverged"].'
+            f"scene: q of robot {robot.name!r} has {wrong}, expected finite numbers; reset the "
+            "environment, or check what computed this configuration."
         )
     return array
 
@@ -176,9 +173,13 @@ def _body_poses(robot: Robot, q: _F64) -> tuple[_F64, _F64]:
     )
 
 
+def _hands(topology: Topology) -> list[Frame]:
+    return [topology.frames[i] for i in topology.end_effectors.values()]
+
+
 @functools.lru_cache(maxsize=16)
 def _parts(topology: Topology) -> _Parts:
-    shapes = topology.visual_shapes or topology.collision_shapes or tuple(_skeleton(topology))
+    shapes = topology.visual_shapes or topology.collision_shapes
     return _Parts(
         shapes,
         np.array([s.body for s in shapes], np.intp),
@@ -187,19 +188,19 @@ def _parts(topology: Topology) -> _Parts:
     )
 
 
-def _skeleton(topology: Topology) -> Iterable[BodyShape]:
-    """A ball at every joint, and a cylinder from each to what it carries, in the carrier's frame."""
-    ends = [(int(p), topology.position[i]) for i, p in enumerate(topology.parent)]
-    hands = [topology.frames[i] for i in topology.end_effectors.values()]
-    for body, end in (*ends, *((frame.body, frame.position) for frame in hands)):
-        length = float(np.linalg.norm(end))
+def _skeleton(topology: Topology, position: _F64, rotation: _F64) -> list[Shape]:
+    """Balls at the joints, and cylinders from each to what it carries, from the bodies' poses."""
+    ends = [(position[parent], position[i]) for i, parent in enumerate(topology.parent)]
+    for frame in _hands(topology):
+        origin = position[frame.body]
+        ends.append((origin, origin + rotation[frame.body] @ frame.position))
+    shapes = [Shape("sphere", (2 * _BONE,), p, np.eye(3), _JOINT_COLOR) for p in position]
+    for start, end in ends:
+        length = float(np.linalg.norm(end - start))
         if length > _BONE:
-            rotation = _rotation_to(np.asarray(end) / length)
-            yield BodyShape(
-                "", "cylinder", (_BONE, length), body, np.asarray(end) / 2, rotation, _BONE_COLOR
-            )
-    for body in (WORLD, *range(len(topology.parent))):
-        yield BodyShape("", "sphere", (2 * _BONE,), body, np.zeros(3), np.eye(3), _JOINT_COLOR)
+            along = _rotation_to((end - start) / length)
+            shapes.append(Shape("cylinder", (_BONE, length), (start + end) / 2, along, _BONE_COLOR))
+    return shapes
 
 
 def _rotation_to(z: _F64) -> _F64:

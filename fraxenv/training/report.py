@@ -65,20 +65,24 @@ def plot_learning_curve(path: str | Path, metrics: Sequence[Metrics], title: str
     figure_module = import_extra("matplotlib.figure", "train", "The learning curve")
     steps = [m["step"] / 1e6 for m in metrics]
     panels = (
-        ("return", "return", [m["return"] for m in metrics], "linear"),
-        ("success", "success rate at the end, %", [100 * m["success"] for m in metrics], "linear"),
+        ("return", [m["return"] for m in metrics], {}),
         (
-            "position_error",
+            "success rate at the end, %",
+            [100 * m["success"] for m in metrics],
+            {"ylim": (-3, 103)},
+        ),
+        (
             "final distance, median, mm",
             [1e3 * m["position_error"] for m in metrics],
-            "log",
+            {"yscale": "log"},
         ),
     )
     # Not pyplot, which opens windows and keeps figures.
     figure = figure_module.Figure(figsize=(10, 3.2), dpi=120, layout="constrained")
-    for axes, (_, label, values, scale) in zip(figure.subplots(1, 3), panels, strict=True):
+    for axes, (label, values, options) in zip(figure.subplots(1, 3), panels, strict=True):
         axes.plot(steps, values, color="#1f6f8b", marker="o", markersize=3, linewidth=1.6)
-        axes.set(xlabel="environment steps, millions", ylabel=label, yscale=scale)
+        axes.set(xlabel="environment steps, millions", ylabel=label, **options)
+        axes.set_xlim(left=0)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title, fontsize=11)

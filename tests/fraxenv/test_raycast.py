@@ -248,6 +248,17 @@ def test_ground_hides_what_is_below_it_and_is_open_from_below() -> None:
     assert half.sum() < whole.sum()
 
 
+@pytest.mark.parametrize("kind", ["box", "cylinder", "capsule", "sphere"])
+def test_shape_meets_the_ground_where_it_should(kind: str) -> None:
+    # Sunk into the ground up to its middle and magnified, so that depths must be right to 0.1 mm.
+    size = {"box": (0.4, 0.4, 0.4), "sphere": (0.2,)}.get(kind, (0.2, 0.4))
+    black = shape(kind, size=size, position=np.zeros(3), rgba=(0.0, 0.0, 0.0, 1.0))
+    camera = Camera(eye=(0.0, -1.6, 1.4), target=(0.0, -0.2, 0.0), fov=2.0)
+    column = render([black], camera, 201, 200).astype(int)[:, 100].max(axis=1)
+    assert (column[:98] < 120).all()
+    assert (column[102:] > 140).all()
+
+
 # --- Translucency ---------------------------------------------------------------------------------
 
 
@@ -499,9 +510,9 @@ def test_extreme_but_finite_scenes_do_not_crash() -> None:
                     shape(kind, position=np.full(3, scale), rgba=rgba),
                 ]
                 assert render(shapes, ABOVE, 24, 24).shape == (24, 24, 3)
-    ahead = np.subtract(ABOVE.target, ABOVE.eye)
-    wall = shape("box", size=(2e38,) * 3, position=1.5e38 * ahead / np.linalg.norm(ahead))
-    assert render([wall], replace(ABOVE, fov=150.0), 24, 24).shape == (24, 24, 3)
+    ahead = np.subtract(DEEP.target, DEEP.eye)
+    wall = shape("box", size=(1e38,) * 3, position=2.5e38 * ahead / np.linalg.norm(ahead))
+    assert render([wall], replace(DEEP, fov=150.0), 24, 24).shape == (24, 24, 3)
     assert render(busy_scene(), replace(ABOVE, fov=179.9), 24, 24).shape == (24, 24, 3)
     assert render(busy_scene(), replace(ABOVE, fov=1e-3), 24, 24).shape == (24, 24, 3)
 

@@ -1,0 +1,705 @@
+"""Gymnasium's two interfaces, NumPy in and out: one environment, and a batch of them.
+
+`import fraxenv` registers both for every id of `fraxenv.list_envs()`:
+
+>>> import gymnasium
+>>> env = gymnasium.make("fraxenv/PandaReach-v0", render_mode="rgb_array")
+>>> envs = gymnasium.make_vec("fraxenv/PandaReach-v0", num_envs=256)
+
+What both have in common:
+
+- Spaces are boxes of the environment's dtype, actions [-1, 1]. An action that is finite but out of
+  range is clipped; one of another shape, of a dtype that is not floating-point, or with a number
+  that is not finite is an `ActionError`.
+- All randomness comes from the seed given to `reset`: an episode's JAX key is drawn from
+  `np_random` when it begins, so that an equal seed gives, bit for bit, an equal trajectory.
+- Everything returned is a fresh NumPy array or a plain Python value. `info` is empty at a reset; at
+  a step it holds what the task reports, and the dicts `reward_terms`, `safety` and `controller`.
+- Equal environments share their compiled programs: one for `step` and one for `reset`.
+- Calling `step`, `reset` or `render` after `close`, `step` or `render` before `reset`, and `step`
+  after the end of an episode (where nothing resets it) is an `EnvStateError`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from jax import Array
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import ActionError, ConfigError, EnvStateError, unknown_name
+from ..registry import NAMESPACE, env_spec, make
+
+if TYPE_CHECKING:
+    from ..envs import Environment, EnvState
+
+_NO_LIMIT: Final = int(np.iinfo(np.int32).max)
+_RENDER_MODES: Final = ("rgb_array",)
+_KEY: Final = "threefry2x32"  # fixed, so that a seed means the same under every JAX configuration
+
+_Numbers = NDArray[np.floating[Any]]
+_Flags = NDArray[np.bool_]
+_Words = NDArray[np.uint32]
+_Info = dict[str, Any]
+_Transition = tuple[Array, Array, Array, Array, _Info]
+
+
+class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
+    """One environment as a `gymnasium.Env`.
+
+    `gymnasium.make` truncates episodes by its `TimeLimit` wrapper, after the registered number of
+    steps or after the `max_episode_steps` that it is given (-1: never); the environment then has no
+    limit of its own. Made directly, it truncates its episodes itself.
+
+    Args:
+        env_id: one of `fraxenv.list_envs()`.
+        render_mode: None, or "rgb_array".
+        width: of a frame, pixels.
+        height: of a frame, pixels.
+        time_limit: whether the environment truncates episodes by itself. False is what
+            `gymnasium.make` passes; a `max_steps_in_episode` among the overrides still holds then,
+            but must not exceed the registered one.
+        **overrides: of `fraxenv.make`.
+
+    Attributes:
+        environment: what `fraxenv.make` returns, for everything that Gymnasium has no name for.
+        state: the state of that environment, None before the first `reset`.
+
+    Raises:
+        UnknownNameError: an unknown id, override or option.
+        ConfigError: an argument has a value that it cannot have.
+
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": list(_RENDER_MODES), "render_fps": 50}  # type: ignore[misc]
+
+    def __init__(
+        self,
+        env_id: str,
+        render_mode: str | None = None,
+        width: int = 480,
+        height: int = 480,
+        *,
+        time_limit: bool = True,
+        **overrides: Any,
+    ) -> None:
+        if not time_limit:
+            registered = env_spec(env_id).max_steps_in_episode
+            overrides.setdefault("max_steps_in_episode", _NO_LIMIT)
+            if overrides["max_steps_in_episode"] != _NO_LIMIT:
+                _check_not_longer(env_id, overrides["max_steps_in_episode"], registered)
+        self.environment, params = make(env_id, **overrides)
+        self._name = f"{NAMESPACE}/{self.environment.name}"
+        self.render_mode = _render_mode(self._name, render_mode)
+        self._size = _frame_size(self._name, width, height)
+        self.metadata = {**type(self).metadata, "render_fps": self.environment.policy_hz}  # type: ignore[misc]
+        self.action_space = _box(self.environment.action_space(params))
+        self.observation_space = _box(self.environment.observation_space(params))
+        self._programs = _programs(self.environment)
+        self._key: _Words = np.zeros(2, np.uint32)
+        self._over = self._closed = False
+        self.state: EnvState | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[_Numbers, _Info]:
+        """Begin a new episode.
+
+        Args:
+            seed: seeds `np_random`, from which the keys of this and all later episodes are drawn.
+            options: there are none.
+
+        Returns:
+            The observation (k,), and an empty info.
+
+        Raises:
+            EnvStateError: the environment is closed.
+            UnknownNameError: an option was given.
+
+        """
+        self._check_open("reset")
+        _check_options(self._name, options, ())
+        super().reset(seed=seed)
+        self._key = _draw_key(self.np_random)
+        obs, self.state = self._programs.reset(self._key)
+        self._over = False
+        return np.array(obs), {}
+
+    def step(self, action: ArrayLike) -> tuple[_Numbers, float, bool, bool, _Info]:
+        """One policy step.
+
+        Args:
+            action: (k,), any floating-point dtype, clipped to [-1, 1].
+
+        Returns:
+            Observation (k,), reward, terminated, truncated, info.
+
+        Raises:
+            ActionError: the action has the wrong shape or dtype, or is not finite.
+            EnvStateError: before `reset`, after `close`, or after the end of the episode.
+
+        """
+        state = self._current("step")
+        if self._over:
+            raise EnvStateError(
+                f"{self._name}: step() was called after the end of the episode, expected reset() "
+                "once terminated or truncated is True. Call reset() first."
+            )
+        action = _actions(self._name, self.environment, action, self.action_space)
+        transition, self.state = self._programs.step(self._key, state, action)
+        obs, reward, terminated, truncated, info = transition
+        ended = bool(terminated), bool(truncated)
+        self._over = any(ended)
+        return np.array(obs), float(reward), *ended, _plain(info)
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """A picture (height, width, 3) of the environment, uint8.
+
+        With `render_mode=None` nothing is drawn: a warning and None, as is Gymnasium's convention.
+
+        Raises:
+            EnvStateError: before `reset`, or after `close`.
+
+        """
+        state = self._current("render")
+        if self.render_mode is None:
+            _warn_no_render_mode(self._name)
+            return None
+        return _frame(self.environment, state, self._size)
+
+    def close(self) -> None:
+        """Let go of the state. Closing twice does no harm."""
+        self._closed = True
+        self.state = None
+
+    def _check_open(self, method: str) -> None:
+        if self._closed:
+            raise _closed_error(self._name, method)
+
+    def _current(self, method: str) -> EnvState:
+        self._check_open(method)
+        if self.state is None:
+            raise _not_reset_error(self._name, method)
+        return self.state
+
+
+class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
+    """A batch of environments as a `gymnasium.vector.VectorEnv`, in one compiled program.
+
+    It behaves as `gymnasium.vector.SyncVectorEnv` does with the same `GymnasiumEnv`s, down to the
+    format of `info` (every key has a mask `_key`) and to the seeds: environment i of a batch draws
+    the same episodes as a single environment that is seeded alike. Rewards are float64.
+
+    Three modes of what follows the end of an episode:
+
+    - NEXT_STEP: the next `step` ignores that environment's action and begins a new episode, with
+      reward zero and no flags. Gymnasium's vector wrappers want this one.
+    - SAME_STEP: the same `step` returns the first observation of the new episode; the last one of
+      the old and its info are in `info["final_obs"]` and `info["final_info"]`.
+    - DISABLED: environments are reset by `reset(options={"reset_mask": mask})`.
+
+    Args:
+        env_id: one of `fraxenv.list_envs()`.
+        num_envs: how many.
+        render_mode: None, or "rgb_array".
+        autoreset_mode: an `AutoresetMode` or its value.
+        max_episode_steps: steps after which an episode is truncated; what `gymnasium.make_vec`
+            passes. None for the registered number, or that of `max_steps_in_episode`.
+        width: of a frame, pixels.
+        height: of a frame, pixels.
+        render_envs: how many environments `render` draws; it returns blank frames for the others.
+        time_limit: whether there is a limit where neither `max_episode_steps` nor
+            `max_steps_in_episode` sets one.
+        **overrides: of `fraxenv.make`.
+
+    Attributes:
+        environment: what `fraxenv.make` returns, for everything that Gymnasium has no name for.
+        state: the batched state of that environment, None before the first `reset`.
+
+    Raises:
+        UnknownNameError: an unknown id, override or option.
+        ConfigError: an argument has a value that it cannot have.
+
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "render_modes": list(_RENDER_MODES),
+        "render_fps": 50,
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int = 1,
+        render_mode: str | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        max_episode_steps: int | None = None,
+        width: int = 240,
+        height: int = 240,
+        *,
+        render_envs: int = 16,
+        time_limit: bool = True,
+        **overrides: Any,
+    ) -> None:
+        if max_episode_steps is not None:
+            max_episode_steps = _at_least_one(env_id, "max_episode_steps", max_episode_steps)
+            own = overrides.setdefault("max_steps_in_episode", max_episode_steps)
+            _check_not_longer(env_id, own, max_episode_steps)
+        elif not time_limit:
+            overrides.setdefault("max_steps_in_episode", _NO_LIMIT)
+        self.environment, params = make(env_id, **overrides)
+        self._name = f"{NAMESPACE}/{self.environment.name}"
+        self.num_envs = _at_least_one(self._name, "num_envs", num_envs)
+        self._render_envs = _at_least_one(self._name, "render_envs", render_envs)
+        self.render_mode = _render_mode(self._name, render_mode)
+        self._size = _frame_size(self._name, width, height)
+        self._mode = _autoreset_mode(self._name, autoreset_mode)
+        self.metadata = {  # type: ignore[misc]
+            **type(self).metadata,
+            "render_fps": self.environment.policy_hz,
+            "autoreset_mode": self._mode,
+        }
+        self.single_action_space = _box(self.environment.action_space(params))
+        self.single_observation_space = _box(self.environment.observation_space(params))
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+
+        self._programs = _programs(self.environment)
+        self._generators: list[tuple[np.random.Generator, int] | None] = [None] * self.num_envs
+        self._keys: _Words = np.zeros((self.num_envs, 2), np.uint32)
+        self._over: _Flags = np.zeros(self.num_envs, np.bool_)
+        self._obs: Array | None = None
+        self.state: EnvState | None = None
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """The random number generator of every environment, as of `SyncVectorEnv`."""
+        return tuple(self._generator(i)[0] for i in range(self.num_envs))
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """What seeded them."""
+        return tuple(self._generator(i)[1] for i in range(self.num_envs))
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[_Numbers, _Info]:
+        """Begin new episodes.
+
+        Args:
+            seed: an int s seeds environment i with s + i; a sequence has one seed, or None, for
+                each; None goes on with the generators there are.
+            options: `reset_mask`, (num_envs,) bool, the environments to reset; default all.
+
+        Returns:
+            Observations (num_envs, k), the last ones of environments that were not reset; and an
+            empty info.
+
+        Raises:
+            EnvStateError: closed, or a mask that leaves some out before all were reset once.
+            UnknownNameError: an unknown option.
+            ConfigError: seeds or a mask that do not fit.
+
+        """
+        self._check_open("reset")
+        mask = self._reset_mask(options)
+        seeds = self._seeds(seed)
+        if self.state is None and not mask.all():
+            raise EnvStateError(
+                f"{self._name}: reset() was given a reset_mask that leaves environments out, "
+                "but they have no state yet. Call reset() without reset_mask first."
+            )
+        seeded = {i: seeding.np_random(s) for i, s in enumerate(seeds) if mask[i] and s is not None}
+        for i, generator in seeded.items():  # only now, when no seed can be wrong any more
+            self._generators[i] = generator
+        return self._begin_episodes(mask), {}
+
+    def step(
+        self, actions: ArrayLike
+    ) -> tuple[_Numbers, NDArray[np.float64], _Flags, _Flags, _Info]:
+        """One policy step of every environment.
+
+        Args:
+            actions: (num_envs, k), any floating-point dtype, clipped to [-1, 1].
+
+        Returns:
+            Observations (num_envs, k), rewards, terminations and truncations (num_envs,), infos.
+
+        Raises:
+            ActionError: the actions have the wrong shape or dtype, or are not finite.
+            EnvStateError: before `reset`, after `close`, or, with autoreset disabled, where the
+                episode of an environment is over.
+
+        """
+        state = self._current("step")
+        actions = _actions(self._name, self.environment, actions, self.action_space)
+        resetting = self._over
+        if self._mode == AutoresetMode.DISABLED and resetting.any():
+            raise EnvStateError(
+                f"{self._name}: step() was called after the end of the episodes of environments "
+                f"{_some(np.flatnonzero(resetting))}, which nothing resets with "
+                "autoreset_mode=DISABLED. Call "
+                'reset(options={"reset_mask": np.logical_or(terminations, truncations)}) first.'
+            )
+        if resetting.all():
+            none = np.zeros(self.num_envs, np.bool_)
+            obs = self._begin_episodes(resetting)
+            return obs, np.zeros(self.num_envs), none, none.copy(), {}
+
+        transition, self.state = self._programs.step_batch(self._keys, state, actions)
+        self._obs = transition[0]
+        reward, terminated, truncated = (np.array(x) for x in transition[1:4])
+        reward = reward.astype(np.float64)
+        info = _plain_batch(transition[4])
+        if resetting.any():
+            begun = self._begin_episodes(resetting)
+            reward[resetting] = 0.0
+            terminated[resetting] = truncated[resetting] = False
+            self._over = terminated | truncated
+            return begun, reward, terminated, truncated, _masked(info, ~resetting)
+
+        obs = np.array(self._obs)
+        over = self._over = terminated | truncated
+        if self._mode != AutoresetMode.SAME_STEP or not over.any():
+            return obs, reward, terminated, truncated, _masked(info, ~resetting)
+        final = {"final_obs": _rows(obs, over), "_final_obs": over.copy()}
+        final |= {"final_info": _masked(info, over), "_final_info": over.copy()}
+        going_on = {} if over.all() else _masked(info, ~over)
+        obs = self._begin_episodes(over)
+        return obs, reward, terminated, truncated, {**going_on, **final}
+
+    def render(self) -> tuple[NDArray[np.uint8], ...] | None:
+        """A frame (height, width, 3), uint8, for every environment.
+
+        The first `render_envs` environments are drawn, since drawing takes longer than stepping;
+        the frames of all others are white. With `render_mode=None` nothing is drawn: a warning and
+        None, as is Gymnasium's convention.
+
+        Raises:
+            EnvStateError: before `reset`, or after `close`.
+
+        """
+        state = self._current("render")
+        if self.render_mode is None:
+            _warn_no_render_mode(self._name)
+            return None
+        drawn = min(self.num_envs, self._render_envs)
+        states = jax.tree.map(np.asarray, state)
+        width, height = self._size
+        return tuple(
+            _frame(self.environment, jax.tree.map(lambda x, i=i: x[i], states), self._size)
+            if i < drawn
+            else np.full((height, width, 3), 255, np.uint8)
+            for i in range(self.num_envs)
+        )
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Let go of the state; `close` calls it once."""
+        self._obs = self.state = None
+
+    # --- parts ---
+
+    def _begin_episodes(self, mask: _Flags) -> _Numbers:
+        """Reset the environments in `mask` (num_envs,) and return all observations."""
+        if self._obs is None or self.state is None:
+            shapes = jax.eval_shape(jax.vmap(self._programs.reset), self._keys)
+            self._obs, self.state = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes)
+        keys = self._keys.copy()
+        for i in np.flatnonzero(mask):
+            keys[i] = _draw_key(self._generator(int(i))[0])
+        self._keys = keys
+        self._obs, self.state = self._programs.reset_batch(keys, mask, self._obs, self.state)
+        self._over = self._over & ~mask
+        return np.array(self._obs)
+
+    def _generator(self, i: int) -> tuple[np.random.Generator, int]:
+        generator = self._generators[i]
+        if generator is None:
+            generator = self._generators[i] = seeding.np_random()
+        return generator
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int | np.integer):
+            return [int(seed) + i for i in range(self.num_envs)]
+        if not isinstance(seed, Sequence | np.ndarray) or len(seed) != self.num_envs:
+            raise ConfigError(
+                f"{self._name}: reset() was given seed={seed!r}, expected None, an int, or "
+                f"{self.num_envs} of these, one for each environment. "
+                "Pass one int to have the others counted up from it."
+            )
+        return [int(s) if isinstance(s, np.integer) else s for s in seed]
+
+    def _reset_mask(self, options: Mapping[str, Any] | None) -> _Flags:
+        _check_options(self._name, options, ("reset_mask",))
+        if not options:
+            return np.ones(self.num_envs, np.bool_)
+        mask = options["reset_mask"]
+        expected = f"expected a NumPy array of shape ({self.num_envs},) and dtype bool with a True"
+        if not isinstance(mask, np.ndarray):
+            given = f"of type {type(mask).__name__}"
+        elif mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
+            given = f"of shape {mask.shape} and dtype {mask.dtype}"
+        elif not mask.any():
+            given = "without a True"
+        else:
+            return mask.copy()
+        raise ConfigError(
+            f"{self._name}: reset() was given a reset_mask {given}, {expected}. "
+            "Pass np.logical_or(terminations, truncations) when it has any."
+        )
+
+    def _check_open(self, method: str) -> None:
+        if self.closed:
+            raise _closed_error(self._name, method)
+
+    def _current(self, method: str) -> EnvState:
+        self._check_open(method)
+        if self.state is None:
+            raise _not_reset_error(self._name, method)
+        return self.state
+
+
+# --- Compiled programs ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Programs:
+    """An environment's programs. Episodes have a key of two words, of shape (2,) or (n, 2)."""
+
+    env: Environment
+    reset: Callable[[_Words], tuple[Array, EnvState]]
+    step: Callable[[_Words, EnvState, _Numbers], tuple[_Transition, EnvState]]
+    reset_batch: Callable[[_Words, _Flags, Array, EnvState], tuple[Array, EnvState]]
+    step_batch: Callable[[_Words, EnvState, _Numbers], tuple[_Transition, EnvState]]
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        # Copies and pickles of an environment find the programs that there are.
+        return _programs, (self.env,)
+
+
+@functools.lru_cache(maxsize=32)
+def _programs(env: Environment) -> _Programs:
+    """Compiled once for all environments that are equal; parameters are constants of them."""
+    params = env.default_params
+
+    def key(words: Array, time: Array | int) -> Array:
+        return jax.random.fold_in(jax.random.wrap_key_data(words, impl=_KEY), time)
+
+    def reset(words: Array) -> tuple[Array, EnvState]:
+        return _strong(env.reset_env(key(words, 0), params))  # type: ignore[no-any-return]
+
+    def step(words: Array, state: EnvState, action: Array) -> tuple[_Transition, EnvState]:
+        obs, new, reward, terminated, info = env.step_env(
+            key(words, state.time + 1), state, action, params
+        )
+        truncated = env.is_truncated(new, params)
+        transition = obs, reward, terminated, truncated, info
+        return _strong((transition, new))  # type: ignore[no-any-return]
+
+    def reset_batch(
+        words: Array, mask: Array, obs: Array, state: EnvState
+    ) -> tuple[Array, EnvState]:
+        def choose(new: Array, old: Array) -> Array:
+            return jnp.where(mask.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+
+        return jax.tree.map(choose, jax.vmap(reset)(words), (obs, state))  # type: ignore[no-any-return]
+
+    return _Programs(
+        env, jax.jit(reset), jax.jit(step), jax.jit(reset_batch), jax.jit(jax.vmap(step))
+    )
+
+
+def _strong(tree: Any) -> Any:
+    """The same numbers without weak types, which would have `step` compiled twice."""
+    return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), tree)
+
+
+def _draw_key(generator: np.random.Generator) -> _Words:
+    return generator.integers(2**32, size=2, dtype=np.uint32)
+
+
+# --- Values ---------------------------------------------------------------------------------------
+
+
+def _plain(info: _Info) -> _Info:
+    """Fresh NumPy arrays, and Python values for scalars."""
+    return {name: _plain(x) if isinstance(x, dict) else _value(x) for name, x in info.items()}
+
+
+def _value(x: Array) -> Any:
+    return np.array(x) if x.ndim else x.item()
+
+
+def _plain_batch(info: _Info) -> _Info:
+    """Fresh NumPy arrays; scalars in the dtypes in which NumPy holds Python's values."""
+    return {
+        name: _plain_batch(x) if isinstance(x, dict) else _column(np.asarray(x))
+        for name, x in info.items()
+    }
+
+
+def _column(x: NDArray[Any]) -> NDArray[Any]:
+    if x.ndim > 1 or x.dtype == np.bool_:
+        return x.copy()
+    return x.astype(np.float64 if np.issubdtype(x.dtype, np.floating) else np.int64)
+
+
+def _masked(info: _Info, mask: _Flags) -> _Info:
+    """Gymnasium's format: a mask for every key, and zeros where it is False."""
+    out: _Info = {}
+    for name, x in info.items():
+        if isinstance(x, dict):
+            out[name] = _masked(x, mask)
+        else:
+            out[name] = np.where(mask.reshape(-1, *(1,) * (x.ndim - 1)), x, np.zeros((), x.dtype))
+        out[f"_{name}"] = mask.copy()
+    return out
+
+
+def _rows(obs: _Numbers, mask: _Flags) -> NDArray[np.object_]:
+    rows = np.full(len(obs), None, dtype=object)
+    for i in np.flatnonzero(mask):
+        rows[i] = obs[i].copy()
+    return rows
+
+
+def _actions(
+    name: str, env: Environment, action: ArrayLike, space: gymnasium.Space[Any]
+) -> _Numbers:
+    """Actions of the shape and dtype of the space, clipped to [-1, 1]."""
+    try:
+        array = np.asarray(action)
+    except ValueError as error:
+        raise ActionError(
+            f"{name}: the action is {action!r}, expected an array of shape {space.shape}: "
+            f"{_columns(env, space)}. Pass a NumPy array."
+        ) from error
+    if array.shape != space.shape:
+        raise ActionError(
+            f"{name}: the action has shape {array.shape}, expected {space.shape}: "
+            f"{_columns(env, space)}. Pass one number for each of these."
+        )
+    if not jnp.issubdtype(array.dtype, np.floating):
+        raise ActionError(
+            f"{name}: the action has dtype {array.dtype}, expected a floating-point one with "
+            f"values in [-1, 1]. Convert it, e.g. action.astype(np.{space.dtype})."
+        )
+    if not np.isfinite(array).all():
+        raise ActionError(
+            f"{name}: the action is not finite at {_some(np.argwhere(~np.isfinite(array)))}, "
+            f"where it is {_some(array[~np.isfinite(array)])}, expected finite numbers in [-1, 1]. "
+            "Check what computed it: a policy whose weights are not finite, or an array that was "
+            "never filled."
+        )
+    clipped: _Numbers = np.clip(array, -1.0, 1.0).astype(space.dtype)
+    return clipped
+
+
+def _columns(env: Environment, space: gymnasium.Space[Any]) -> str:
+    """What the numbers of an action are, for a message."""
+    axes = ", ".join(axis.name for axis in env.default_params.action.axes(env.robot))
+    return f"{axes}{', for each environment' if len(space.shape or ()) == 2 else ''}"
+
+
+def _some(values: NDArray[Any]) -> str:
+    """A few of many values, for a message."""
+    shown = ", ".join(str(v) for v in values[:5].tolist())
+    return shown if len(values) <= 5 else f"{shown}, ... ({len(values)} in all)"
+
+
+def _frame(env: Environment, state: EnvState, size: tuple[int, int]) -> NDArray[np.uint8]:
+    # Here, because training loads this module and does not draw.
+    from ..rendering import render_env
+
+    return render_env(env, state, env.default_params, *size)
+
+
+# --- Arguments ------------------------------------------------------------------------------------
+
+
+def _box(space: Any) -> gymnasium.spaces.Box:
+    """Gymnasium's counterpart of gymnax's box."""
+    low, high = (np.broadcast_to(bound, space.shape) for bound in (space.low, space.high))
+    return gymnasium.spaces.Box(
+        low.astype(space.dtype), high.astype(space.dtype), space.shape, space.dtype
+    )
+
+
+def _at_least_one(name: str, argument: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ConfigError(f"{name}: {argument}={value!r}, expected a whole number >= 1.")
+    return int(value)
+
+
+def _frame_size(name: str, width: int, height: int) -> tuple[int, int]:
+    return _at_least_one(name, "width", width), _at_least_one(name, "height", height)
+
+
+def _render_mode(name: str, mode: str | None) -> str | None:
+    if mode is not None and mode not in _RENDER_MODES:
+        raise ConfigError(
+            f"{name}: render_mode={mode!r}, expected None or one of "
+            f"{', '.join(map(repr, _RENDER_MODES))}. Make the environment with one of these."
+        )
+    return mode
+
+
+def _autoreset_mode(name: str, mode: AutoresetMode | str) -> AutoresetMode:
+    try:
+        return AutoresetMode(mode)
+    except ValueError as error:
+        known = ", ".join(f"AutoresetMode.{m.name} ({m.value!r})" for m in AutoresetMode)
+        raise ConfigError(f"{name}: autoreset_mode={mode!r}, expected one of {known}.") from error
+
+
+def _check_not_longer(env_id: str, own: object, outer: int) -> None:
+    """An episode cannot be longer than Gymnasium lets it be."""
+    if isinstance(own, int) and own > outer:
+        raise ConfigError(
+            f"{env_id}: max_steps_in_episode={own!r}, but Gymnasium truncates episodes after "
+            f"max_episode_steps={outer}. Pass max_episode_steps={own!r} to gymnasium.make or "
+            "make_vec instead."
+        )
+
+
+def _check_options(name: str, options: Mapping[str, Any] | None, known: tuple[str, ...]) -> None:
+    for option in options or ():
+        if option not in known:
+            raise unknown_name(f"option of reset() of {name}", option, known)
+
+
+def _warn_no_render_mode(name: str) -> None:
+    gymnasium.logger.warn(
+        f"{name}: render() was called, but the environment was made without a render mode, so that "
+        'nothing is drawn. Make it with render_mode="rgb_array".'
+    )
+
+
+def _closed_error(name: str, method: str) -> EnvStateError:
+    return EnvStateError(
+        f"{name}: {method}() was called after close(), expected an open environment. "
+        "Make a new one."
+    )
+
+
+def _not_reset_error(name: str, method: str) -> EnvStateError:
+    return EnvStateError(
+        f"{name}: {method}() was called before reset(), expected an environment with a state. "
+        "Call reset() first."
+    )
