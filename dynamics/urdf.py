@@ -8,6 +8,7 @@ not need them.
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -201,7 +202,7 @@ def _parse(path: Path) -> yourdfpy.URDF:
             f"{where}, line {root.sourceline}: the root element is <{root.tag}>, expected <robot>."
         )
     root.set("name", root.get("name") or path.stem)
-    # What else is at the top level (gazebo, transmission, ...) has rules of its own, and is skipped.
+    # What else is at the top level (gazebo, transmission, ...) has rules of its own: skip it.
     for top in root.iterchildren("link", "joint", "material"):
         for element in top.iter(etree.Element):
             _check_element(where, element)
@@ -247,8 +248,8 @@ def _check_element(where: str, element: Any) -> None:
         shapes = [str(shape.tag) for shape in element.findall("geometry/*")]
         if len(shapes) != 1 or shapes[0] not in _GEOMETRIES:
             raise RobotLoadError(
-                f"{line}: <{element.tag}> has the shapes {shapes}, expected a <geometry> with one of "
-                f"{', '.join(_GEOMETRIES)}."
+                f"{line}: <{element.tag}> has the shapes {shapes}, expected a <geometry> with one "
+                f"of {', '.join(_GEOMETRIES)}."
             )
     for attribute in _REQUIRED.get(str(element.tag), ()):
         if element.get(attribute) is None:
@@ -349,7 +350,7 @@ def _origin(matrix: np.ndarray | None) -> np.ndarray:
 
 def _axis(where: str, joint: Any) -> np.ndarray:
     axis = np.array([1.0, 0.0, 0.0]) if joint.axis is None else np.asarray(joint.axis, float)
-    norm = float(np.linalg.norm(axis))
+    norm = math.hypot(*axis)
     if not 1e-9 < norm < np.inf:
         raise RobotLoadError(
             f"{where}: joint {joint.name!r} has an <axis> of length {norm}, expected a direction. "
@@ -421,10 +422,11 @@ def _body_inertias(
                 f"{what} has no mass, nor has anything welded to it. Add an <inertial> with a "
                 "positive <mass> and an <inertia>, or make the joint fixed."
             )
-        com[i] = sum(m * c for m, c, _ in parts[i]) / mass[i]
-        for m, c, rotational in parts[i]:
-            r = c - com[i]
-            inertia[i] += rotational + m * (r @ r * np.eye(3) - np.outer(r, r))
+        with np.errstate(over="ignore", invalid="ignore"):
+            com[i] = sum(m * c for m, c, _ in parts[i]) / mass[i]
+            for m, c, rotational in parts[i]:
+                r = c - com[i]
+                inertia[i] += rotational + m * (r @ r * np.eye(3) - np.outer(r, r))
         if not np.all(np.isfinite(inertia[i])):
             raise RobotLoadError(
                 f"{what} has an inertia of {np.diag(inertia[i])} kg m^2 about its centre of mass. "

@@ -124,10 +124,19 @@ def make(id: str, **overrides: Any) -> tuple[Environment, EnvParams]:
         if key not in _OVERRIDES:
             raise unknown_name(f"override of {spec.id}", key, _OVERRIDES)
 
-    from .dynamics import load_robot
+    for key in ("action_options", "controller_options", "task_options"):
+        if not isinstance(overrides.get(key, {}), Mapping):
+            raise ConfigError(f"{key}={overrides[key]!r}, expected a dict of option -> value.")
+
+    from .dynamics import Robot, load_robot
     from .envs import Environment, EnvParams
 
     robot = overrides.get("robot")
+    if robot is not None and not isinstance(robot, Robot):
+        raise ConfigError(
+            f"robot={robot!r}, expected a Robot, such as dynamics.load_robot('panda') or "
+            "dynamics.load_urdf('my.urdf') returns."
+        )
     if robot is None:
         robot = load_robot(spec.robot)
         ones = np.ones(robot.nv)

@@ -347,7 +347,7 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
         """
         state = self._current("step")
         actions = _actions(self._name, self.environment, actions, self.action_space)
-        resetting = self._over
+        resetting = self._over  # of SAME_STEP none, it has reset them; of DISABLED none may be
         if self._mode == AutoresetMode.DISABLED and resetting.any():
             raise EnvStateError(
                 f"{self._name}: step() was called after the end of the episodes of environments "
@@ -357,30 +357,25 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
             )
         if resetting.all():
             none = np.zeros(self.num_envs, np.bool_)
-            obs = self._begin_episodes(resetting)
-            return obs, np.zeros(self.num_envs), none, none.copy(), {}
+            return self._begin_episodes(resetting), none.astype(np.float64), none, none.copy(), {}
 
-        transition, self.state = self._programs.step_batch(self._keys, state, actions)
-        self._obs = transition[0]
-        reward, terminated, truncated = (np.array(x) for x in transition[1:4])
-        reward = reward.astype(np.float64)
-        info = _plain_batch(transition[4])
-        if resetting.any():
-            begun = self._begin_episodes(resetting)
-            reward[resetting] = 0.0
-            terminated[resetting] = truncated[resetting] = False
-            self._over = terminated | truncated
-            return begun, reward, terminated, truncated, _masked(info, ~resetting)
-
-        obs = np.array(self._obs)
-        over = self._over = terminated | truncated
-        if self._mode != AutoresetMode.SAME_STEP or not over.any():
-            return obs, reward, terminated, truncated, _masked(info, ~resetting)
-        final = {"final_obs": _rows(obs, over), "_final_obs": over.copy()}
-        final |= {"final_info": _masked(info, over), "_final_info": over.copy()}
-        going_on = {} if over.all() else _masked(info, ~over)
-        obs = self._begin_episodes(over)
-        return obs, reward, terminated, truncated, {**going_on, **final}
+        (self._obs, *rest, info), self.state = self._programs.step_batch(self._keys, state, actions)
+        reward, terminated, truncated = (np.asarray(x) for x in rest)
+        reward = np.where(resetting, 0.0, reward.astype(np.float64))
+        terminated, truncated = terminated & ~resetting, truncated & ~resetting
+        self._over = terminated | truncated
+        info, final = _plain_batch(info), {}
+        if self._mode == AutoresetMode.SAME_STEP and self._over.any():
+            resetting = self._over
+            final = {
+                "final_obs": _rows(np.asarray(self._obs), resetting),
+                "_final_obs": resetting.copy(),
+                "final_info": _masked(info, resetting),
+                "_final_info": resetting.copy(),
+            }
+        info = {} if resetting.all() else _masked(info, ~resetting)
+        obs = self._begin_episodes(resetting) if resetting.any() else np.array(self._obs)
+        return obs, reward, terminated, truncated, {**info, **final}
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
         """A frame (height, width, 3), uint8, for every environment.

@@ -412,7 +412,6 @@ def length(env: gym.Env[Any, Any], at_most: int = 200) -> int:
         ({"max_episode_steps": 170}, 170),  # longer than the registered one
         ({"max_steps_in_episode": STEPS}, STEPS),
         ({"max_episode_steps": -1}, -1),  # Gymnasium's way to say: never
-        ({"max_episode_steps": -1, "time_limit": True, "max_steps_in_episode": 160}, 160),
     ],
 )
 def test_make_limits_episodes(options: dict[str, Any], expected: int) -> None:
@@ -428,9 +427,11 @@ def test_limit_that_gymnasium_would_cut_short_is_refused() -> None:
         gym.make_vec(NAME, max_steps_in_episode=151)
 
 
-def test_made_directly_it_has_the_registered_limit() -> None:
-    params = GymnasiumEnv(ID).environment.default_params
-    assert params.max_steps_in_episode == 150
+@pytest.mark.parametrize(("options", "expected"), [({}, 150), ({"max_steps_in_episode": 160}, 160)])
+def test_made_directly_it_limits_episodes_itself(options: dict[str, int], expected: int) -> None:
+    assert GymnasiumEnv(ID, **options).environment.default_params.max_steps_in_episode == expected
+    env: Any = gym.make(NAME, max_episode_steps=-1, time_limit=True, **options).unwrapped
+    assert env.environment.default_params.max_steps_in_episode == expected
 
 
 def test_make_collects_frames() -> None:

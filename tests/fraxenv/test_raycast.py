@@ -510,9 +510,11 @@ def test_extreme_but_finite_scenes_do_not_crash() -> None:
                     shape(kind, position=np.full(3, scale), rgba=rgba),
                 ]
                 assert render(shapes, ABOVE, 24, 24).shape == (24, 24, 3)
-    ahead = np.subtract(DEEP.target, DEEP.eye)
-    wall = shape("box", size=(1e38,) * 3, position=2.5e38 * ahead / np.linalg.norm(ahead))
-    assert render([wall], replace(DEEP, fov=150.0), 24, 24).shape == (24, 24, 3)
+    # A wall whose hits are finite depths, but beyond float32 as points.
+    camera = Camera(eye=(0.0, 0.0, -5.0), target=(1.0, 1.0, -5.0), fov=100.0)
+    frame = frame_of(camera)
+    wall = shape("box", size=(3.3e38, 3.3e38, 1e36), position=3.3e38 * frame[2], rotation=frame.T)
+    assert render([wall], camera, 24, 24).shape == (24, 24, 3)
     assert render(busy_scene(), replace(ABOVE, fov=179.9), 24, 24).shape == (24, 24, 3)
     assert render(busy_scene(), replace(ABOVE, fov=1e-3), 24, 24).shape == (24, 24, 3)
 

@@ -1,0 +1,254 @@
+"""What holds for every public function: dtypes, wrong arguments, and the `Robot` itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fraxenv import dynamics
+from fraxenv.dynamics import ArrayError, FraxenvError, Robot, UnknownNameError
+
+FRAME = "hand"
+
+# Every public function of arrays, with arguments by name; `robot` where it takes one.
+CALLS: dict[str, tuple[str, ...]] = {
+    "bias_forces": ("q", "v", "f"),
+    "center_of_mass": ("q",),
+    "compute_kinematics": ("q",),
+    "compute_terms": ("q", "v"),
+    "crba": ("q",),
+    "difference": ("q", "v"),
+    "forward_dynamics": ("q", "v", "tau", "f"),
+    "forward_kinematics": ("q",),
+    "frame_jacobian": ("q", "frame"),
+    "frame_jacobian_dot": ("q", "v", "frame"),
+    "frame_pose": ("q", "frame"),
+    "generalized_forces": ("q", "f"),
+    "gravity_forces": ("q",),
+    "integrate": ("q", "v", "dt"),
+    "kinetic_energy": ("q", "v"),
+    "potential_energy": ("q",),
+    "rnea": ("q", "v", "tau", "f"),
+    "step": ("q", "v", "tau", "dt", "f"),
+    "matrix_to_quaternion": ("matrix",),
+    "orientation_error": ("matrix", "matrix"),
+    "quaternion_conjugate": ("quaternion",),
+    "quaternion_exp": ("vector",),
+    "quaternion_log": ("quaternion",),
+    "quaternion_multiply": ("quaternion", "quaternion"),
+    "quaternion_normalize": ("quaternion",),
+    "quaternion_to_matrix": ("quaternion",),
+    "rotation_exp": ("vector",),
+    "rotation_log": ("matrix",),
+    "spd_solve": ("matrix", "vector"),
+}
+# Functions that take no arrays: `neutral` has the default dtype.
+OTHERS = {"list_robots", "load_robot", "load_urdf", "neutral"}
+
+
+def arguments(robot: Robot, dtype: Any) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "q": robot.q_default,
+        "v": rng.uniform(-1, 1, 7),
+        "tau": rng.uniform(-1, 1, 7),
+        "f": rng.uniform(-1, 1, (7, 6)),
+        "matrix": np.eye(3),
+        "quaternion": np.array([0.6, 0.0, 0.8, 0.0]),
+        "vector": np.array([0.1, 0.2, 0.3]),
+    }
+    # A Python number for the time step, as users write it.
+    return {name: jnp.asarray(x, dtype) for name, x in arrays.items()} | {
+        "dt": 1e-3,
+        "frame": FRAME,
+    }
+
+
+def call(robot: Robot, name: str, values: dict[str, Any]) -> Any:
+    function = getattr(dynamics, name)
+    first = [robot] if "robot" in inspect.signature(function).parameters else []
+    return function(*first, *(values[a] for a in CALLS[name]))
+
+
+def test_no_public_function_is_left_out() -> None:
+    public = {n for n in dynamics.__all__ if inspect.isfunction(getattr(dynamics, n))}
+    wrapped = {n for n in dynamics.__all__ if hasattr(getattr(dynamics, n), "__wrapped__")}
+    assert public | wrapped == set(CALLS) | OTHERS
+
+
+# Results follow the dtype of the arguments, not the global default, and are strongly typed: a
+# weakly typed leaf in a carried state would compile a step twice.
+
+
+@pytest.mark.parametrize("given", [np.float32, np.float64])
+@pytest.mark.parametrize("name", CALLS)
+def test_dtype_follows_the_arguments(panda: Robot, x64: None, name: str, given: Any) -> None:
+    values = arguments(panda, given)
+    result = jax.eval_shape(lambda values: call(panda, name, values), _arrays_only(values))
+    leaves = jax.tree.leaves(result)
+    assert leaves
+    for leaf in leaves:
+        assert leaf.dtype == given
+        assert not leaf.weak_type
+
+
+@pytest.mark.parametrize("given", [np.float32, np.float64])
+def test_dtype_follows_the_arguments_of_traced_parameters(
+    panda: Robot, x64: None, given: Any
+) -> None:
+    """Also where the robot's parameters are arguments of the program, in the other dtype."""
+    other = {np.float32: np.float64, np.float64: np.float32}[given]
+    robot = jax.tree.map(lambda x: jnp.asarray(x, other), panda)
+    values = _arrays_only(arguments(panda, given))
+
+    def everything(robot: Robot, values: dict[str, Any]) -> list[Any]:
+        return [call(robot, name, values) for name in CALLS]
+
+    for leaf in jax.tree.leaves(jax.eval_shape(everything, robot, values)):
+        assert leaf.dtype == given
+        assert not leaf.weak_type
+
+
+def _arrays_only(values: dict[str, Any]) -> Any:
+    """Make the values that are not arrays static, as they are when a user's program is traced."""
+    return _Values(
+        {k: v for k, v in values.items() if isinstance(v, jax.Array)},
+        tuple((k, v) for k, v in values.items() if not isinstance(v, jax.Array)),
+    )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Values:
+    arrays: dict[str, Any]
+    others: tuple[tuple[str, Any], ...] = dataclasses.field(metadata={"static": True})
+
+    def __getitem__(self, name: str) -> Any:
+        return {**self.arrays, **dict(self.others)}[name]
+
+
+def test_integers_and_lists_become_the_default_dtype(panda: Robot, dtype: np.dtype) -> None:
+    for q in ([0] * 7, np.zeros(7, int), [0.0] * 7, jnp.zeros(7, int)):
+        M = jax.eval_shape(lambda q=q: dynamics.crba(panda, q))
+        assert M.dtype == dtype
+        assert not M.weak_type
+    assert dynamics.neutral(panda).dtype == dtype
+
+
+def test_x64_is_off_outside_of_the_tests_that_want_it() -> None:
+    assert jnp.zeros(1).dtype == np.float32
+
+
+# --- Wrong arguments ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            lambda r: dynamics.crba(r, np.zeros(6)),
+            r"q of robot 'panda' has shape \(6,\), expected \(7,\).*jax.vmap",
+        ),
+        (
+            lambda r: dynamics.forward_kinematics(r, np.zeros((5, 7))),
+            r"q of robot 'panda' has shape \(5, 7\), expected \(7,\).*jax.vmap",
+        ),
+        (
+            lambda r: dynamics.bias_forces(r, np.zeros(7), np.zeros(())),
+            r"v of robot 'panda' has shape \(\), expected \(7,\)",
+        ),
+        (
+            lambda r: dynamics.rnea(r, np.zeros(7), np.zeros(7), np.zeros(8)),
+            r"a of robot 'panda' has shape \(8,\), expected \(7,\)",
+        ),
+        (
+            lambda r: dynamics.forward_dynamics(r, np.zeros(7), np.zeros(7), np.zeros(1)),
+            r"tau of robot 'panda' has shape \(1,\), expected \(7,\)",
+        ),
+        (
+            lambda r: dynamics.step(r, np.zeros(7), np.zeros(7), np.zeros(1), 1e-3),
+            r"tau of robot 'panda' has shape \(1,\), expected \(7,\)",
+        ),
+        (
+            lambda r: dynamics.kinetic_energy(r, np.zeros(7), np.zeros(1)),
+            r"v of robot 'panda' has shape \(1,\), expected \(7,\)",
+        ),
+        (
+            lambda r: dynamics.generalized_forces(r, np.zeros(7), np.zeros(6)),
+            r"external_forces of robot 'panda' has shape \(6,\), expected \(7, 6\).*panda_link7",
+        ),
+    ],
+)
+def test_wrong_shapes(panda: Robot, wrong: Callable[[Robot], Any], message: str) -> None:
+    with pytest.raises(ArrayError, match=message) as caught:
+        wrong(panda)
+    assert isinstance(caught.value, FraxenvError)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("wrong", [dynamics.frame_pose, dynamics.frame_jacobian])
+def test_unknown_frame_suggests_the_closest(panda: Robot, wrong: Callable[..., Any]) -> None:
+    message = r"unknown frame of robot 'panda' 'panda_hnd'.*mean 'panda_hand'.*Known: hand, panda_"
+    with pytest.raises(UnknownNameError, match=message):
+        wrong(panda, panda.q_default, "panda_hnd")
+
+
+# --- Robot ----------------------------------------------------------------------------------------
+
+
+def test_end_effectors_are_frames(panda: Robot) -> None:
+    assert panda.frame("hand") is panda.frame("panda_hand_tcp")
+    for ours, theirs in zip(
+        dynamics.frame_pose(panda, panda.q_default, "hand"),
+        dynamics.frame_pose(panda, panda.q_default, "panda_hand_tcp"),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_root_frame_does_not_move(panda: Robot) -> None:
+    position, rotation = dynamics.frame_pose(panda, panda.q_default, "panda_link0")
+    np.testing.assert_array_equal(position, np.zeros(3))
+    np.testing.assert_array_equal(rotation, np.eye(3))
+    np.testing.assert_array_equal(
+        dynamics.frame_jacobian(panda, panda.q_default, "panda_link0"), np.zeros((6, 7))
+    )
+
+
+def test_replace(panda: Robot) -> None:
+    damped = panda.replace(damping=np.ones(7))
+    assert damped.damping.tolist() == [1] * 7
+    assert panda.damping.tolist() == [0] * 7
+    assert damped.topology is panda.topology
+    with pytest.raises(UnknownNameError, match=r"unknown field of Robot 'dampign'.*'damping'"):
+        panda.replace(dampign=np.ones(7))
+
+
+def test_robot_is_immutable(panda: Robot) -> None:
+    for thing, name in ((panda, "mass"), (panda.topology, "name"), (panda.frame("hand"), "name")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(thing, name, None)
+
+
+def test_only_parameters_are_leaves(panda: Robot) -> None:
+    leaves, _ = jax.tree.flatten(panda)
+    assert len(leaves) == len(dataclasses.fields(panda)) - 1
+    assert all(isinstance(leaf, np.ndarray) for leaf in leaves)
+    again = jax.tree.map(lambda x: x, panda)
+    assert again.topology is panda.topology
+
+
+def test_ancestors(tree: Robot) -> None:
+    """In the order of the tree: trunk, right slider, right wrist, left arm, slider, gantry, arm."""
+    expected = [[0], [0, 1], [0, 1, 2], [0, 3], [0, 3, 4], [5], [5, 6]]
+    topology = tree.topology
+    assert [np.flatnonzero(row).tolist() for row in topology.ancestor_mask] == expected
+    assert [level.tolist() for level in topology.levels] == [[0, 5], [1, 3, 6], [2, 4]]
+    assert (topology.parent < np.arange(7)).all()
