@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -82,7 +83,7 @@ def _joint_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Arra
     # The slope of friction is its secant through zero. Its derivative vanishes at speed, and what
     # is then explicit turns a joint around instead of stopping it: it chatters, or worse.
     slip = v / FRICTION_VELOCITY
-    small = slip * slip < 0.1 * float(jnp.finfo(v.dtype).eps) ** 0.5
+    small = slip * slip < 0.1 * float(np.finfo(v.dtype).eps) ** 0.5
     secant = jnp.where(small, 1 - slip * slip / 3, jnp.tanh(slip) / jnp.where(small, 1.0, slip))
     slope = damping + friction * secant / FRICTION_VELOCITY
 

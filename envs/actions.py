@@ -83,8 +83,8 @@ class EEDelta:
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
         """Changes of position and, if commanded, of orientation."""
-        position = np.broadcast_to(np.asarray(self.position_scale, float), (3,)).tolist()
-        rotation = np.broadcast_to(np.asarray(self.rotation_scale, float), (3,)).tolist()
+        position = _decimals(self.position_scale, 3)
+        rotation = _decimals(self.rotation_scale, 3)
         axes = [ActionAxis(f"d{n}", -s, s, "m") for n, s in zip("xyz", position, strict=True)]
         if self.orientation == "commanded":
             axes += [
@@ -159,7 +159,9 @@ class JointTorque:
                     'limit to scale the action by. Add <limit effort="..."> to its URDF, or use '
                     "robot.replace(effort_limits=...)."
                 )
-        torques = (limits * np.asarray(self.scale, float)).tolist()
+        torques = [
+            t * s for t, s in zip(limits.tolist(), _decimals(self.scale, len(limits)), strict=True)
+        ]
         units = np.where(robot.topology.is_revolute, "N m", "N").tolist()
         return tuple(
             ActionAxis(f"tau_{n}", -t, t, u)
@@ -180,6 +182,11 @@ class JointTorque:
         """Torques (nv,), N m and N."""
         limits = jnp.asarray(robot.effort_limits, q.dtype)
         return jnp.asarray(self.scale, q.dtype) * limits * action, state
+
+
+def _decimals(scale: ArrayLike, n: int) -> list[float]:
+    """Scales as people wrote them: 0.02 in float32 is 0.02, not 0.019999999552965164."""
+    return [float(str(s)) for s in np.broadcast_to(np.asarray(scale), (n,))]
 
 
 ACTION_SPACES: dict[str, Callable[..., ActionSpace]] = {

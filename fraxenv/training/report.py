@@ -64,7 +64,7 @@ def plot_learning_curve(path: str | Path, metrics: Sequence[Metrics], title: str
     """Draw return, success rate and final distance over environment steps to a PNG; atomic."""
     figure_module = import_extra("matplotlib.figure", "train", "The learning curve")
     steps = [m["step"] / 1e6 for m in metrics]
-    panels = (
+    panels: tuple[tuple[str, list[float], dict[str, Any]], ...] = (
         ("return", [m["return"] for m in metrics], {}),
         (
             "success rate at the end, %",

@@ -497,7 +497,7 @@ def _programs(env: Environment) -> _Programs:
         return jax.random.fold_in(jax.random.wrap_key_data(words, impl=_KEY), time)
 
     def reset(words: Array) -> tuple[Array, EnvState]:
-        return _strong(env.reset_env(key(words, 0), params))  # type: ignore[no-any-return]
+        return env.reset_env(key(words, 0), params)
 
     def step(words: Array, state: EnvState, action: Array) -> tuple[_Transition, EnvState]:
         obs, new, reward, terminated, info = env.step_env(
@@ -505,7 +505,7 @@ def _programs(env: Environment) -> _Programs:
         )
         truncated = env.is_truncated(new, params)
         transition = obs, reward, terminated, truncated, info
-        return _strong((transition, new))  # type: ignore[no-any-return]
+        return transition, new
 
     def reset_batch(
         words: Array, mask: Array, obs: Array, state: EnvState
@@ -518,11 +518,6 @@ def _programs(env: Environment) -> _Programs:
     return _Programs(
         env, jax.jit(reset), jax.jit(step), jax.jit(reset_batch), jax.jit(jax.vmap(step))
     )
-
-
-def _strong(tree: Any) -> Any:
-    """The same numbers without weak types, which would have `step` compiled twice."""
-    return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), tree)
 
 
 def _draw_key(generator: np.random.Generator) -> _Words:

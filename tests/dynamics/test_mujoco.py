@@ -21,7 +21,7 @@ from fraxenv.dynamics import Robot
 mujoco = pytest.importorskip("mujoco")
 
 STATES = 100
-TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
+TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 ROLLOUT_TOLERANCE = {"float32": 1e-2, "float64": 1e-6}  # rad
 STEP = 1e-3  # s
 DAMPING = np.array([3.0, 3.0, 2.5, 2.5, 1.2, 1.2, 0.6])

@@ -47,14 +47,7 @@ QUANTITIES = (
     "kinetic energy",
     "potential energy",
 )
-# The UR10 is somebody else's file; in float32 it is one more serial chain like the Panda.
-CASES = (
-    ("panda", "float32"),
-    ("panda", "float64"),
-    ("tree", "float32"),
-    ("tree", "float64"),
-    ("ur10", "float64"),
-)
+CASES = [(robot, bits) for robot in ("panda", "tree", "ur10") for bits in TOLERANCE]
 
 Quantities = dict[str, np.ndarray]
 
@@ -118,13 +111,19 @@ def urdf(name: str, request: pytest.FixtureRequest) -> Path:
 
 
 def load(name: str, request: pytest.FixtureRequest) -> tuple[Robot, Oracle]:
-    """A robot and Pinocchio's model of it, both with rotors in a gravity that is not along z."""
+    """A robot and Pinocchio's model of it, in a gravity that is not along z.
+
+    The Panda has no rotors, as it ships, which conditions its mass matrix worst. The others have
+    some. The UR10 needs them in float32: with the 2e-3 kg m^2 of its wrist alone, its mass matrix
+    has a condition number of 2e4, and one state in a thousand is accelerated wrongly by 1e-4 to
+    2e-4. In float64 it would agree without.
+    """
     path = urdf(name, request)
     model = pin.buildModelFromUrdf(str(path))
     robot = dynamics.load_urdf(path)
     joints = tuple(model.getJointId(name) for name in robot.joint_names)
     oracle = Oracle(model, joints, np.array([model.joints[j].idx_v for j in joints]))
-    armature = np.linspace(0.0, 0.3, robot.nv)
+    armature = np.linspace(0.0, 0.0 if name == "panda" else 0.3, robot.nv)
     gravity = np.array([2.0, -3.0, -9.0])
     model.armature = oracle.tangent(armature)
     model.gravity.linear = gravity

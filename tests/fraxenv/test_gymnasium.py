@@ -261,7 +261,7 @@ def test_episodes_come_from_np_random(env: GymnasiumEnv) -> None:
 def test_compiles_once(compilations: Callable[[], list[str]]) -> None:
     env = single(max_steps_in_episode=5)  # one that no other test has made
     before = len(compilations())
-    for seed, dtype in ((0, np.float32), (None, np.float64)):
+    for seed, dtype in ((0, np.float32), (None, np.float64), (1, np.float16)):
         env.reset(seed=seed)
         for action in actions(5):
             env.step(action.astype(dtype))
@@ -632,6 +632,8 @@ def test_environment_of_a_batch_is_the_single_one_seeded_alike(envs: GymnasiumVe
         alone = [one.reset(seed=seed)[0]] + [one.reset()[0] for _ in range(2)]
         np.testing.assert_allclose(alone, [obs[i] for obs in many], rtol=1e-5, atol=1e-6)
     assert envs.np_random_seed == (9, 4, 2)
+    dtypes = [[x.dtype for x in jax.tree.leaves(e.state)] for e in (envs, one)]
+    assert dtypes[0] == dtypes[1]
 
 
 def test_seed_none_goes_on(envs: GymnasiumVectorEnv) -> None:
@@ -662,7 +664,7 @@ def test_batch_values_are_fresh(envs: GymnasiumVectorEnv) -> None:
 def test_batch_compiles_once(compilations: Callable[[], list[str]]) -> None:
     envs = batch(num_envs=2, max_episode_steps=6)
     before = len(compilations())
-    for seed, dtype in ((0, np.float32), (None, np.float64)):
+    for seed, dtype in ((0, np.float32), (None, np.float64), (1, np.float16)):
         envs.reset(seed=seed)
         for action in actions(8, num_envs=2):
             envs.step(action.astype(dtype))
