@@ -2,8 +2,9 @@
 
 from .config import TrainConfig, load_config, save_config
 from .evaluation import Evaluation, evaluate
-from .policy import Policy, load_policy
+from .policy import Policy
 from .ppo import train
+from .runs import load_policy
 
 __all__ = [
     "Evaluation",

@@ -10,8 +10,17 @@ from pathlib import Path
 
 from ..errors import CheckpointError, FraxenvError, import_extra
 from .config import TrainConfig, load_config, preset
-from .policy import CHECKPOINT, CONFIG, load_policy
-from .ppo import METRICS, Metrics, final_evaluation, read_metrics, train
+from .ppo import (
+    CHECKPOINT,
+    CONFIG,
+    METRICS,
+    POLICY,
+    Metrics,
+    final_evaluation,
+    read_metrics,
+    train,
+)
+from .runs import load_policy
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -156,7 +165,7 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
     film(run / FILM, env, params, policy)
     console = import_extra("rich.console", "train", "The report").Console()
     console.print(table(result, metrics, time.perf_counter() - started, config.env))
-    files = [CONFIG, "policy.npz", CHECKPOINT, METRICS, CURVE, FILM]
+    files = [CONFIG, POLICY, CHECKPOINT, METRICS, CURVE, FILM]
     print(f"Written to {run}/: {', '.join(files)}")
 
 

@@ -23,11 +23,14 @@ from ..registry import make
 from ..wrappers import FiveTuple
 from .config import TrainConfig, load_config, save_config
 from .evaluation import evaluate
-from .policy import CHECKPOINT, CONFIG, POLICY, Policy
+from .policy import Policy
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams
 
+CONFIG = "config.yaml"
+CHECKPOINT = "checkpoint.npz"
+POLICY = "policy.npz"
 METRICS = "metrics.jsonl"
 
 Metrics = dict[str, float]

@@ -259,6 +259,9 @@ def test_soft_stops_hold_a_joint(
     assert side * free[-1, 0] > 10.0  # without stops it would be far away
 
 
+STEP_ONCE = jax.jit(lambda robot, q, v, tau: dynamics.step(robot, q, v, tau, STEP))
+
+
 @given(q=st.floats(-0.5, 0.5), v=st.floats(-5, 5), tau=st.floats(-50, 50))
 def test_soft_stops_are_inactive_inside_the_limits(
     slider: Robot, x64: None, q: float, v: float, tau: float
@@ -267,9 +270,6 @@ def test_soft_stops_are_inactive_inside_the_limits(
     state = (np.array([q]), np.array([v]), np.array([tau]))
     for actual, expected in zip(STEP_ONCE(stopped, *state), STEP_ONCE(slider, *state), strict=True):
         np.testing.assert_array_equal(actual, expected)
-
-
-STEP_ONCE = jax.jit(lambda robot, q, v, tau: dynamics.step(robot, q, v, tau, STEP))
 
 
 def test_stops_of_joints_without_limits_do_nothing(pendulum: Robot, x64: None) -> None:

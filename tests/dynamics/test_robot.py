@@ -116,6 +116,14 @@ def test_dtype_follows_the_arguments_of_traced_parameters(
         assert not leaf.weak_type
 
 
+def test_time_step_and_forces_do_not_decide_the_dtype(panda: Robot, x64: None) -> None:
+    q, v, tau = np.zeros((3, 7), np.float32)
+    for dt in (1e-3, np.float64(1e-3), jnp.asarray(1e-3)):
+        for leaf in dynamics.step(panda, q, v, tau, dt, np.zeros((7, 6))):
+            assert leaf.dtype == np.float32
+            assert not leaf.weak_type
+
+
 def _arrays_only(values: dict[str, Any]) -> Any:
     """Make the values that are not arrays static, as they are when a user's program is traced."""
     return _Values(
@@ -245,8 +253,14 @@ def test_only_parameters_are_leaves(panda: Robot) -> None:
     assert again.topology is panda.topology
 
 
-def test_ancestors(tree: Robot) -> None:
-    """In the order of the tree: trunk, right slider, right wrist, left arm, slider, gantry, arm."""
+def test_joints_are_numbered_depth_first_in_the_order_of_the_file(tree: Robot) -> None:
+    bodies = ("trunk", "right_slider", "right_wrist", "left_upper", "left_slider", "gantry", "arm")
+    assert tree.topology.body_names == bodies
+    assert tree.joint_names == tuple(f"to_{body}" for body in bodies)
+    assert tree.frame_names == (
+        *("base", "trunk", "right_slider", "right_wrist", "right_tool"),
+        *("left_upper", "left_bracket", "left_slider", "left_tip", "gantry", "arm", "mast"),
+    )
     expected = [[0], [0, 1], [0, 1, 2], [0, 3], [0, 3, 4], [5], [5, 6]]
     topology = tree.topology
     assert [np.flatnonzero(row).tolist() for row in topology.ancestor_mask] == expected
