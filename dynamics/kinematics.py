@@ -97,7 +97,7 @@ def compute_kinematics(robot: Robot, q: ArrayLike) -> Kinematics:
 
 
 def frame_pose(
-    robot: Robot, q: ArrayLike, frame: str, *, kin: Kinematics | None = None
+    robot: Robot, q: ArrayLike, frame: str, *, kin: Kinematics | Poses | None = None
 ) -> tuple[Array, Array]:
     """Pose of a frame in the world: position (3,), m, and rotation (3, 3), frame to world.
 
@@ -105,7 +105,7 @@ def frame_pose(
         robot: the model.
         q: (nq,), rad and m.
         frame: name of a link or of an end effector.
-        kin: kinematics at `q`, if already computed.
+        kin: kinematics at `q`, or the bodies' poses, if already computed.
 
     Raises:
         UnknownNameError: the robot has no such frame.

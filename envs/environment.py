@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 
 from fraxenv.controllers import Controller
 from fraxenv.controllers.safety import no_safety_report
-from fraxenv.dynamics import Robot, compute_terms
+from fraxenv.dynamics import Robot, compute_terms, forward_kinematics
 from fraxenv.dynamics import step as dynamics_step
 from fraxenv.dynamics.errors import ActionError, ConfigError, unknown_name
 from fraxenv.dynamics.fingerprint import fingerprint
@@ -236,7 +236,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         new = new.replace(time=state.time + 1)
         control = jax.tree.map(lambda x: jnp.where(diverged, jnp.zeros_like(x), x), control)
 
-        motion = Motion(new.q, new.v, new.action, state.action)
+        motion = self._motion(new, state.action, params)
         terms = params.task.reward_terms(robot, motion, new.task_state)
         weights = params.task.reward_weights
         reward = sum(
@@ -275,8 +275,12 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     def _robot(self, params: EnvParams) -> Robot:
         return self.robot if params.robot is None else params.robot
 
+    def _motion(self, state: EnvState, previous_action: Array, params: EnvParams) -> Motion:
+        poses = forward_kinematics(self._robot(params), state.q)
+        return Motion(state.q, state.v, poses, state.action, previous_action)
+
     def _observation_terms(self, state: EnvState, params: EnvParams) -> dict[str, Array]:
-        motion = Motion(state.q, state.v, state.action, state.action)
+        motion = self._motion(state, state.action, params)
         return params.task.observation_terms(self._robot(params), motion, state.task_state)
 
     def _check_action(self, action: ArrayLike) -> Array:

@@ -93,7 +93,7 @@ class Reach:
         rotations are rotation vectors in radians.
         """
         dtype = motion.q.dtype
-        position, rotation = frame_pose(robot, motion.q, self.end_effector)
+        position, rotation = frame_pose(robot, motion.q, self.end_effector, kin=motion.poses)
         lower, upper = jnp.asarray(robot.position_limits, dtype).T
         limited = jnp.isfinite(upper - lower)
         middle = jnp.where(limited, 0.5 * (lower + upper), 0.0)
@@ -152,5 +152,5 @@ class Reach:
         return [Marker(state.position, rotation, radius, (0.1, 0.75, 0.3, 0.6))]
 
     def _errors(self, robot: Robot, motion: Motion, state: ReachState) -> tuple[Array, Array]:
-        position, rotation = frame_pose(robot, motion.q, self.end_effector)
+        position, rotation = frame_pose(robot, motion.q, self.end_effector, kin=motion.poses)
         return norm(state.position - position), norm(orientation_error(state.rotation, rotation))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import Robot
+from fraxenv.dynamics import Poses, Robot
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,14 @@ class Motion:
     Attributes:
         q: (nq,), rad and m.
         v: (nv,), rad/s and m/s.
+        poses: of the bodies at `q`; pass them to `frame_pose` as `kin=`.
         action: (k,), in [-1, 1], of this policy step.
         previous_action: (k,), of the one before.
     """
 
     q: Array
     v: Array
+    poses: Poses
     action: Array
     previous_action: Array
 

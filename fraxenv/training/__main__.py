@@ -71,7 +71,7 @@ def _main(argv: list[str]) -> int:
     if not complete:
         print(
             f"Interrupted. {run / CHECKPOINT} is usable. Continue with: "
-            f"bash scripts/run.sh --resume --name {run.name}"
+            f"bash scripts/run.sh --resume --name {run.name} --runs {run.parent}"
         )
         return INTERRUPTED
     _report(config, run, started)

@@ -138,7 +138,7 @@ def test_ctrl_c_leaves_a_usable_checkpoint(finished: Path, tmp_path: Path) -> No
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 130, output
-    assert "is usable. Continue with: bash scripts/run.sh --resume --name cut" in output
+    assert "is usable. Continue with: bash scripts/run.sh --resume --name cut --runs" in output
     done = len(read_metrics(tmp_path / "cut"))
     assert 1 <= done < 400
     load_policy(tmp_path / "cut")
