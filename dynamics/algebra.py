@@ -6,7 +6,10 @@ always run at the precision of their operands.
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.lax import Precision
 
@@ -38,3 +41,18 @@ def norm(x: Array) -> Array:
     square = jnp.sum(x * x)
     is_zero = square == 0
     return jnp.where(is_zero, 0.0, jnp.sqrt(jnp.where(is_zero, 1.0, square)))
+
+
+def determinant(matrix: Array) -> Array:
+    """Determinant of a (3, 3) or (6, 6) matrix, by Laplace's expansion.
+
+    A polynomial without divisions, so that its derivatives exist at singular matrices as well.
+    """
+    if matrix.shape[-1] == 3:
+        return jnp.sum(matrix[0] * cross(matrix[1], matrix[2]))
+    chosen = [c for c in combinations(range(6), 3)]
+    rest = [tuple(sorted(set(range(6)) - set(c))) for c in chosen]
+    sign = np.array([(-1.0) ** (sum(c) - 3) for c in chosen])
+    top, bottom = matrix[:3, np.array(chosen)], matrix[3:, np.array(rest)]
+    minors = [jnp.sum(m[0] * cross(m[1], m[2]), axis=-1) for m in (top, bottom)]
+    return jnp.sum(jnp.asarray(sign, matrix.dtype) * minors[0] * minors[1])

@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from .algebra import einsum, matmul
-from .kinematics import Kinematics, compute_kinematics, tree_mask
+from .kinematics import Kinematics, compute_kinematics, dof_forces, tree_mask
 from .robot import Robot
 
 
@@ -24,10 +24,13 @@ def crba(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
         kin: kinematics at `q`, if already computed.
     """
     kin = compute_kinematics(robot, q) if kin is None else kin
-    U = tree_mask(robot, kin.S.dtype)
-    composite = einsum("ji,jkl->ikl", U, kin.inertia)
+    axes, dtype = robot.topology.axes, kin.S.dtype
+    composite = einsum("ji,jkl->ikl", tree_mask(robot, dtype), kin.inertia)
     force = einsum("ikl,il->ik", composite, kin.S)
-    # Row i, column j: the force that moves i's subtree along joint i, felt at its ancestor j.
-    lower = U * matmul(force, kin.S.T)
-    strictly_upper = (lower * np.tri(robot.nv, k=-1, dtype=bool)).T
-    return lower + strictly_upper + jnp.diag(jnp.asarray(robot.armature, lower.dtype))
+    # Row i, column j: the force that moves i's subtree along axis i, felt at its ancestor j.
+    lower = jnp.asarray(np.tril(axes.moves[axes.body]), dtype) * matmul(force, kin.S.T)
+    strictly_upper = (lower * np.tri(len(lower), k=-1, dtype=bool)).T
+    M = lower + strictly_upper
+    if axes.has_mimics:
+        M = dof_forces(robot, dof_forces(robot, M).T)
+    return M + jnp.diag(jnp.asarray(robot.armature, dtype))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import cho_solve
 from jax.typing import ArrayLike
 
+from .algebra import matmul
 from .crba import crba
 from .kinematics import Kinematics, compute_kinematics, tangent
-from .rnea import bias_forces
+from .rnea import bias_forces, rnea
 from .robot import Robot
 
 
@@ -32,23 +34,89 @@ def forward_dynamics(
         q: (nq,), rad and m.
         v: (nv,), rad/s and m/s.
         tau: (nv,), N m and N.
-        external_forces: (n, 6), as in `rnea`; none if omitted.
+        external_forces: (nb, 6), as in `rnea`; none if omitted.
         kin: kinematics at `q`, if already computed.
 
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    tau = tangent(robot, "tau", tau)
+    v, tau = tangent(robot, "v", v), tangent(robot, "tau", tau)
     kin = compute_kinematics(robot, q) if kin is None else kin
-    bias = bias_forces(robot, q, v, external_forces, kin=kin)
-    return spd_solve(crba(robot, q, kin=kin), tau - bias)
+    M, bias = crba(robot, q, kin=kin), bias_forces(robot, q, v, external_forces, kin=kin)
+    no_resistance = (jnp.zeros_like(v), jnp.zeros_like(v))
+    return acceleration(robot, q, v, tau, external_forces, kin, no_resistance, M, bias)
+
+
+@jax.custom_jvp
+def acceleration(
+    robot: Robot,
+    q: ArrayLike,
+    v: Array,
+    tau: Array,
+    external_forces: ArrayLike | None,
+    kin: Kinematics,
+    resistance: tuple[Array, Array],
+    mass_matrix: Array,
+    bias: Array,
+) -> Array:
+    """Acceleration (nv,) that solves `(M + diag(s)) a = tau - bias - r`, exactly differentiable.
+
+    Differentiating `ID(q, v, a) + r + s a = tau`, with the residual at the solution `a`, gives
+    `(M + diag(s)) da = dtau - d(ID)(q, v; a) - dr - a ds`: the tangent needs the same factor as
+    the solution, and never the derivative of a factorisation (Carpentier and Mansard, "Analytical
+    derivatives of rigid body dynamics algorithms", RSS 2018).
+
+    Args:
+        robot: the model.
+        q: (nq,).
+        v: (nv,).
+        tau: (nv,).
+        external_forces: (nb, 6) or None.
+        kin: kinematics at `q`.
+        resistance: the joint force `r` (nv,) and the slope `s` (nv,).
+        mass_matrix: (nv, nv), at `q`; its tangent is not used.
+        bias: (nv,), with the external forces in it; its tangent is not used.
+    """
+    force, slope = resistance
+    return spd_solve(mass_matrix + jnp.diag(slope), tau - bias - force)
+
+
+@acceleration.defjvp
+def _acceleration_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:  # type: ignore[type-arg]
+    robot, q, v, tau, external_forces, kin, (force, slope), mass_matrix, bias = primals
+    d_robot, _, d_v, d_tau, d_external, d_kin, (d_force, d_slope), _, _ = tangents
+    matrix = mass_matrix + jnp.diag(slope)
+    factor = jnp.linalg.cholesky(jax.lax.stop_gradient(matrix), symmetrize_input=False)
+    a = _solve_with(matrix, factor, tau - bias - force)
+
+    def inverse_dynamics(
+        robot: Robot, v: Array, external_forces: ArrayLike | None, kin: Kinematics
+    ) -> Array:
+        return rnea(robot, q, v, a, external_forces, kin=kin)
+
+    _, d_residual = jax.jvp(
+        inverse_dynamics,
+        (robot, v, external_forces, kin),
+        (d_robot, d_v, d_external, d_kin),
+    )
+    return a, _solve_with(matrix, factor, d_tau - d_residual - d_force - a * d_slope)
 
 
 def spd_solve(matrix: Array, rhs: Array) -> Array:
     """Solve `matrix @ x = rhs` for a symmetric positive definite matrix (n, n), by Cholesky.
 
+    Derivatives follow from the equation, not from its factorisation.
+
     Args:
-        matrix: (n, n), only its lower triangle is read.
+        matrix: (n, n), symmetric.
         rhs: (n,) or (n, k).
     """
-    return cho_solve((jnp.linalg.cholesky(matrix, symmetrize_input=False), True), rhs)
+    factor = jnp.linalg.cholesky(jax.lax.stop_gradient(matrix), symmetrize_input=False)
+    return _solve_with(matrix, factor, rhs)
+
+
+def _solve_with(matrix: Array, factor: Array, rhs: Array) -> Array:
+    """Solve with the lower Cholesky factor of the matrix already known."""
+    return jax.lax.custom_linear_solve(
+        lambda x: matmul(matrix, x), rhs, lambda _, b: cho_solve((factor, True), b), symmetric=True
+    )

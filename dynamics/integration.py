@@ -1,4 +1,4 @@
-"""Integration on the configuration manifold, and one semi-implicit Euler step of the dynamics."""
+"""One semi-implicit Euler step of the dynamics."""
 
 from __future__ import annotations
 
@@ -7,30 +7,15 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from .forward_dynamics import spd_solve
-from .kinematics import configuration, tangent
+from .forward_dynamics import acceleration
+from .kinematics import tangent
+from .manifold import integrate, scalar_coordinates
 from .rnea import generalized_forces
 from .robot import Robot
 from .terms import Terms, compute_terms
 
 FRICTION_VELOCITY = 0.01
 """Joint speed, rad/s or m/s, over which Coulomb friction is smoothed: `friction * tanh(v / it)`."""
-
-
-def neutral(robot: Robot) -> Array:
-    """The configuration (nq,) of zero joint displacements."""
-    return jnp.zeros(robot.nq)
-
-
-def integrate(robot: Robot, q: ArrayLike, v: ArrayLike, dt: ArrayLike) -> Array:
-    """Configuration (nq,) after moving from `q` with the constant velocity `v` (nv,) for `dt` s."""
-    q, v = configuration(robot, q), tangent(robot, "v", v)
-    return q + v * jnp.asarray(dt, v.dtype)
-
-
-def difference(robot: Robot, q0: ArrayLike, q1: ArrayLike) -> Array:
-    """Velocity (nv,) that moves from `q0` to `q1` in one second: the inverse of `integrate`."""
-    return configuration(robot, q1) - configuration(robot, q0)
 
 
 def step(
@@ -57,7 +42,7 @@ def step(
         v: (nv,), rad/s and m/s.
         tau: (nv,), N m and N.
         dt: time step, s.
-        external_forces: (n, 6), as in `rnea`; none if omitted.
+        external_forces: (nb, 6), as in `rnea`; none if omitted.
         terms: `compute_terms(robot, q, v)`, if already computed.
 
     Raises:
@@ -66,18 +51,19 @@ def step(
     terms = compute_terms(robot, q, v) if terms is None else terms
     q, v, tau = terms.q, terms.v, tangent(robot, "tau", tau)
     dt = jnp.asarray(dt, v.dtype)
-    force = tau - terms.bias
+    bias = terms.bias
     if external_forces is not None:
-        force = force + generalized_forces(robot, q, external_forces, kin=terms.kin)
-
-    resistance, slope = _joint_resistance(robot, q, v, dt)
-    a = spd_solve(terms.mass_matrix + jnp.diag(dt * slope), force - resistance)
+        bias = bias - generalized_forces(robot, q, external_forces, kin=terms.kin)
+    resistance = implicit_resistance(robot, q, v, dt)
+    a = acceleration(
+        robot, q, v, tau, external_forces, terms.kin, resistance, terms.mass_matrix, bias
+    )
     v = v + dt * a
     return integrate(robot, q, v, dt), v
 
 
-def _joint_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
-    """Joint forces (nv,) that oppose motion, and their slope by the velocity."""
+def implicit_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
+    """Joint forces (nv,) that oppose motion, and `dt` times their slope by the velocity (nv,)."""
     damping = jnp.asarray(robot.damping, v.dtype)
     friction = jnp.asarray(robot.friction, v.dtype)
     # The slope of friction is its secant through zero. Its derivative vanishes at speed, and what
@@ -91,7 +77,8 @@ def _joint_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Arra
     stiffness = jnp.asarray(robot.stop_stiffness, v.dtype)
     stop_damping = jnp.asarray(robot.stop_damping, v.dtype)
     # Positive above the upper limit, negative below the lower one, zero between.
-    beyond = jnp.maximum(q - upper, 0) + jnp.minimum(q - lower, 0)
+    x = scalar_coordinates(robot, q)
+    beyond = jnp.maximum(x - upper, 0) + jnp.minimum(x - lower, 0)
     touching = (beyond != 0).astype(v.dtype)
     slope = slope + touching * (stop_damping + dt * stiffness)
-    return stiffness * beyond + slope * v, slope
+    return stiffness * beyond + slope * v, dt * slope

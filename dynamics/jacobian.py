@@ -1,15 +1,26 @@
-"""Frame Jacobians and their time derivatives."""
+"""Frame Jacobians, their time derivatives, and what follows from them."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import cross, matmul
-from .kinematics import Kinematics, compute_kinematics, frame_pose, tangent, tree_mask
+from .algebra import cross, determinant, matmul
+from .errors import check_choice
+from .kinematics import (
+    Kinematics,
+    axes_rate,
+    axis_rates,
+    compute_kinematics,
+    dof_forces,
+    frame_pose,
+    tangent,
+    tree_mask,
+)
 from .robot import WORLD, Robot
-from .spatial import motion_cross
 
 
 def frame_jacobian(
@@ -30,9 +41,8 @@ def frame_jacobian(
         UnknownNameError: the robot has no such frame.
     """
     kin = compute_kinematics(robot, q) if kin is None else kin
-    S = _frame_axes(robot, kin, frame)
     position, _ = frame_pose(robot, q, frame, kin=kin)
-    return _at_point(S, position).T
+    return dof_forces(robot, _at_point(_frame_axes(robot, kin.S, frame), position - kin.origin)).T
 
 
 def frame_jacobian_dot(
@@ -56,17 +66,105 @@ def frame_jacobian_dot(
     v = tangent(robot, "v", v)
     kin = compute_kinematics(robot, q) if kin is None else kin
     position, _ = frame_pose(robot, q, frame, kin=kin)
-    V = matmul(tree_mask(robot, v.dtype), kin.S * v[:, None])
-    S = _frame_axes(robot, kin, frame)
-    S_dot = _frame_axes(robot, kin, frame, axes=motion_cross(V, kin.S))
-    point_velocity = matmul(_at_point(S, position).T, v)[:3]
+    position = position - kin.origin
+    rates = axis_rates(robot, v)
+    V = matmul(tree_mask(robot, v.dtype), kin.S * rates[:, None])
+    S = _frame_axes(robot, kin.S, frame)
+    S_dot = _frame_axes(robot, axes_rate(robot, kin, V), frame)
+    point_velocity = matmul(rates, _at_point(S, position))[:3]
     linear = S_dot[:, :3] + cross(S_dot[:, 3:], position) + cross(S[:, 3:], point_velocity)
-    return jnp.concatenate([linear, S_dot[:, 3:]], axis=-1).T
+    return dof_forces(robot, jnp.concatenate([linear, S_dot[:, 3:]], axis=-1)).T
 
 
-def _frame_axes(robot: Robot, kin: Kinematics, frame: str, axes: Array | None = None) -> Array:
-    """Spatial axes (nv, 6) of the joints that move the frame, zero for the others."""
-    axes = kin.S if axes is None else axes
+def frame_velocity(
+    robot: Robot, q: ArrayLike, v: ArrayLike, frame: str, *, kin: Kinematics | None = None
+) -> Array:
+    """Velocity (6,) of a frame, `[linear; angular]`, m/s and rad/s: `frame_jacobian @ v`.
+
+    Of the frame's origin, in world axes.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        frame: name of a link or of an end effector.
+        kin: kinematics at `q`, if already computed.
+
+    Raises:
+        UnknownNameError: the robot has no such frame.
+    """
+    return matmul(frame_jacobian(robot, q, frame, kin=kin), tangent(robot, "v", v))
+
+
+def frame_acceleration(
+    robot: Robot,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    frame: str,
+    *,
+    kin: Kinematics | None = None,
+) -> Array:
+    """Acceleration (6,) of a frame, `[linear; angular]`, m/s^2 and rad/s^2: `J a + J_dot v`.
+
+    The classical acceleration of the frame's origin, and the angular one, in world axes; gravity
+    is no part of it.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        a: (nv,), rad/s^2 and m/s^2.
+        frame: name of a link or of an end effector.
+        kin: kinematics at `q`, if already computed.
+
+    Raises:
+        UnknownNameError: the robot has no such frame.
+    """
+    v, a = tangent(robot, "v", v), tangent(robot, "a", a)
+    kin = compute_kinematics(robot, q) if kin is None else kin
+    J = frame_jacobian(robot, q, frame, kin=kin)
+    return matmul(J, a) + matmul(frame_jacobian_dot(robot, q, v, frame, kin=kin), v)
+
+
+def manipulability(
+    robot: Robot,
+    q: ArrayLike,
+    frame: str,
+    *,
+    rows: Literal["pose", "position", "orientation"] = "pose",
+    kin: Kinematics | None = None,
+) -> Array:
+    """Yoshikawa's manipulability `sqrt(det(J J^T))` of a frame, zero at a singularity.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        frame: name of a link or of an end effector.
+        rows: the part of the Jacobian: all six rows, the linear three, or the angular three.
+        kin: kinematics at `q`, if already computed.
+
+    Returns:
+        (), with a zero gradient where it is zero.
+
+    Raises:
+        UnknownNameError: the robot has no such frame.
+        ConfigError: `rows` is none of the three.
+
+    Source: Yoshikawa, "Manipulability of robotic mechanisms", 1985.
+    """
+    check_choice("rows of manipulability", rows, tuple(_ROWS))
+    J = frame_jacobian(robot, q, frame, kin=kin)[_ROWS[rows]]
+    square = determinant(matmul(J, J.T))
+    positive = square > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
+
+
+_ROWS = {"pose": slice(0, 6), "position": slice(0, 3), "orientation": slice(3, 6)}
+
+
+def _frame_axes(robot: Robot, axes: Array, frame: str) -> Array:
+    """Spatial axes (na, 6) of the joints that move the frame, zero for the others."""
     body = robot.frame(frame).body
     if body == WORLD:
         return jnp.zeros_like(axes)
@@ -74,6 +172,6 @@ def _frame_axes(robot: Robot, kin: Kinematics, frame: str, axes: Array | None = 
 
 
 def _at_point(motion: Array, point: Array) -> Array:
-    """Motion vectors (n, 6) with their linear part moved from the origin to a point (3,)."""
+    """Motion vectors (n, 6) with their linear part moved from the reference to a point (3,)."""
     linear = motion[:, :3] + cross(motion[:, 3:], point)
     return jnp.concatenate([linear, motion[:, 3:]], axis=-1)

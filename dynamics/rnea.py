@@ -11,9 +11,17 @@ from jax.typing import ArrayLike
 
 from .algebra import cross, matmul
 from .errors import ArrayError
-from .kinematics import Kinematics, compute_kinematics, tangent, tree_mask
+from .kinematics import (
+    Kinematics,
+    axes_rate,
+    axis_rates,
+    compute_kinematics,
+    dof_forces,
+    tangent,
+    tree_mask,
+)
 from .robot import Robot
-from .spatial import apply_inertia, force_cross, motion_cross
+from .spatial import apply_inertia, force_cross
 
 
 def rnea(
@@ -32,7 +40,7 @@ def rnea(
         q: (nq,), rad and m.
         v: (nv,), rad/s and m/s.
         a: (nv,), rad/s^2 and m/s^2.
-        external_forces: (n, 6), forces `[force; moment]` that act on each moving body, in world
+        external_forces: (nb, 6), forces `[force; moment]` that act on each moving body, in world
             axes, with moments about the origin of the body's frame; none if omitted.
         kin: kinematics at `q`, if already computed.
 
@@ -47,16 +55,17 @@ def rnea(
     U = tree_mask(robot, kin.S.dtype)
     gravity = jnp.asarray(robot.gravity, kin.S.dtype)
 
-    Sv = kin.S * v[:, None]
-    V = matmul(U, Sv)
+    rates = axis_rates(robot, v)[:, None]
+    V = matmul(U, kin.S * rates)
+    S_dot = axes_rate(robot, kin, V)
     # The world accelerates upwards: gravity then acts on every body without being named again.
-    A = matmul(U, kin.S * a[:, None] + motion_cross(V, Sv))
+    A = matmul(U, kin.S * axis_rates(robot, a)[:, None] + S_dot * rates)
     A = A - jnp.concatenate([gravity, jnp.zeros_like(gravity)])
     F = apply_inertia(kin.inertia, A) + force_cross(V, apply_inertia(kin.inertia, V))
-    tau = jnp.sum(kin.S * matmul(U.T, F), axis=-1) + jnp.asarray(robot.armature, a.dtype) * a
     if external_forces is not None:
-        tau = tau - generalized_forces(robot, q, external_forces, kin=kin)
-    return tau
+        F = F - body_forces_about_origin(robot, external_forces, kin)
+    tau = dof_forces(robot, jnp.sum(kin.S * matmul(U.T, F), axis=-1))
+    return tau + jnp.asarray(robot.armature, a.dtype) * a
 
 
 def bias_forces(
@@ -87,21 +96,26 @@ def generalized_forces(
     Args:
         robot: the model.
         q: (nq,), rad and m.
-        external_forces: (n, 6), `[force; moment]` on each moving body, in world axes, with moments
+        external_forces: (nb, 6), `[force; moment]` on each moving body, in world axes, with moments
             about the origin of the body's frame.
         kin: kinematics at `q`, if already computed.
 
     Raises:
-        ArrayError: `external_forces` is not of shape (n, 6).
+        ArrayError: `external_forces` is not of shape (nb, 6).
     """
     kin = compute_kinematics(robot, q) if kin is None else kin
+    F = body_forces_about_origin(robot, external_forces, kin)
+    along_axes = jnp.sum(kin.S * matmul(tree_mask(robot, F.dtype).T, F), axis=-1)
+    return dof_forces(robot, along_axes)
+
+
+def body_forces_about_origin(robot: Robot, external_forces: ArrayLike, kin: Kinematics) -> Array:
+    """External forces (nb, 6) with their moments about the kinematics' origin."""
     f = jnp.asarray(external_forces, kin.S.dtype)
-    if f.shape != kin.S.shape:
+    if f.shape != (robot.nb, 6):
         raise ArrayError(
             f"external_forces of robot {robot.name!r} has shape {f.shape}, expected "
-            f"{kin.S.shape}: one [force; moment] per moving body {robot.topology.body_names}."
+            f"{(robot.nb, 6)}: one [force; moment] per moving body {robot.topology.body_names}."
         )
-    # Spatial force vectors take their moment about the world's origin.
-    moment = f[:, 3:] + cross(kin.position, f[:, :3])
-    F = jnp.concatenate([f[:, :3], moment], axis=-1)
-    return jnp.sum(kin.S * matmul(tree_mask(robot, F.dtype).T, F), axis=-1)
+    moment = f[:, 3:] + cross(kin.position - kin.origin, f[:, :3])
+    return jnp.concatenate([f[:, :3], moment], axis=-1)

@@ -24,6 +24,7 @@ WORLD = -1
 """Body index of the world, to which the root link is welded."""
 
 ShapeKind = Literal["sphere", "cylinder", "box"]
+JointKind = Literal["revolute", "continuous", "prismatic", "planar", "spherical", "floating"]
 
 
 @dataclass(frozen=True)
@@ -66,23 +67,141 @@ class Shape:
     rgba: tuple[float, float, float, float] = (0.7, 0.7, 0.7, 1.0)
 
 
+@dataclass(frozen=True)
+class Mimic:
+    """A joint that follows another: `q = multiplier * q[joint] + offset`.
+
+    Attributes:
+        joint: index of the joint that is followed; it follows no other.
+        multiplier: no unit, or m/rad.
+        offset: rad or m.
+    """
+
+    joint: int
+    multiplier: float
+    offset: float
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A joint that moves a body.
+
+    | kind | coordinates `q` | velocity `v` |
+    |---|---|---|
+    | revolute, continuous | angle | its rate |
+    | prismatic | displacement | its rate |
+    | planar | x, y, angle | their rates |
+    | spherical | quaternion wxyz | angular velocity in body axes |
+    | floating | position, quaternion wxyz | linear velocity in joint axes, angular in body axes |
+
+    Attributes:
+        name: as in the URDF.
+        kind: see the table.
+        axis: (3,), unit, in the joint's frame; the normal of a planar joint. Without meaning for
+            spherical and floating joints.
+        mimic: what the joint follows; such a joint has no coordinates of its own.
+    """
+
+    name: str
+    kind: JointKind
+    axis: np.ndarray
+    mimic: Mimic | None = None
+
+    @property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return 0 if self.mimic else _COORDINATES[self.kind]
+
+    @property
+    def nv(self) -> int:
+        """Number of degrees of freedom."""
+        return 0 if self.mimic else len(self.rotates)
+
+    @property
+    def rotates(self) -> tuple[bool, ...]:
+        """For each of its axes, whether it turns (or else shifts) the body."""
+        return _ROTATES[self.kind]
+
+    @property
+    def axes(self) -> np.ndarray:
+        """(k, 3), its axes in the joint's frame: three of translation, three of rotation at most.
+
+        A planar joint moves along the images of x and y under the smallest rotation that turns z
+        into the normal.
+        """
+        match self.kind:
+            case "planar":
+                return np.array([*_plane(self.axis), self.axis])
+            case "spherical":
+                return np.eye(3)
+            case "floating":
+                return np.concatenate([np.eye(3), np.eye(3)])
+            case _:
+                return self.axis[None]
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The axes of all joints one by one, na in all: as many as degrees of freedom, plus mimics.
+
+    Each axis is fixed in one body, its carrier: a rotation's in the body that it turns, and a
+    translation's in the body that the joint is mounted on (for a prismatic joint they are
+    parallel, and the moved body is taken).
+
+    Attributes:
+        body: (na,) int, the body that the axis' joint moves.
+        carrier: (na,) int, the body that the axis is fixed in; `WORLD` if it does not move.
+        rotates: (na,) bool.
+        direction: (na, 3), unit, in the carrier's frame.
+        coordinate: (na,) int, index into `q` of the axis' angle or displacement; -1 where a
+            quaternion has none.
+        multiplier: (na,), and
+        offset: (na,): the axis' coordinate is `multiplier * q[coordinate] + offset`.
+        moves: (nb, na) bool, whether the axis moves the body: the ancestor mask `U`.
+        dof: (na, nv), the axes' rates are `dof @ v`: the identity unless joints mimic others.
+    """
+
+    body: np.ndarray
+    carrier: np.ndarray
+    rotates: np.ndarray
+    direction: np.ndarray
+    coordinate: np.ndarray
+    multiplier: np.ndarray
+    offset: np.ndarray
+    moves: np.ndarray
+    dof: np.ndarray
+
+    @property
+    def one_per_body(self) -> bool:
+        """Every joint has exactly one axis."""
+        return np.array_equal(self.body, np.arange(len(self.moves)))
+
+    @property
+    def carried_by_own_body(self) -> bool:
+        """Axis i is fixed in body i."""
+        return np.array_equal(self.carrier, np.arange(len(self.moves)))
+
+    @property
+    def has_mimics(self) -> bool:
+        """Some joints follow others, so that `dof` is not the identity."""
+        return self.dof.shape[0] != self.dof.shape[1]
+
+
 @dataclass(frozen=True, eq=False)
 class Topology:
     """What never changes about a robot: its tree, its joints, its frames and its shapes.
 
-    There are n moving bodies, one per degree of freedom, numbered so that parents come first. Body
-    `i` is moved by joint `i`; its frame is the joint's frame. Links that are welded together are
-    one body.
+    There are nb moving bodies, one per joint, numbered so that parents come first. Body `i` is
+    moved by joint `i`; its frame is the joint's frame. Links that are welded together are one
+    body.
 
     Attributes:
         name: name of the robot.
-        joint_names: n names.
-        body_names: n names: of the link that joint i moves.
-        parent: (n,) int, the parent body, `WORLD` at the root.
-        is_revolute: (n,) bool, False where the joint is prismatic.
-        axis: (n, 3), unit, in the joint's frame.
-        position: (n, 3), m, the joint's frame in its parent's.
-        rotation: (n, 3, 3), joint frame to parent frame, at zero displacement.
+        joints: nb joints.
+        body_names: nb names: of the link that joint i moves.
+        parent: (nb,) int, the parent body, `WORLD` at the root.
+        position: (nb, 3), m, the joint's frame in its parent's.
+        rotation: (nb, 3, 3), joint frame to parent frame, at zero displacement.
         frames: all frames, the root link first.
         end_effectors: alias -> index into `frames`.
         collision_shapes: the collision model.
@@ -91,11 +210,9 @@ class Topology:
     """
 
     name: str
-    joint_names: tuple[str, ...]
+    joints: tuple[Joint, ...]
     body_names: tuple[str, ...]
     parent: np.ndarray
-    is_revolute: np.ndarray
-    axis: np.ndarray
     position: np.ndarray
     rotation: np.ndarray
     frames: tuple[Frame, ...]
@@ -116,24 +233,135 @@ class Topology:
         return fingerprint(self)
 
     @cached_property
-    def ancestor_mask(self) -> np.ndarray:
-        """`U` (n, n) bool: `U[i, j]` iff j is i or an ancestor of i. Lower triangular."""
-        mask = np.eye(len(self.parent), dtype=bool)
-        for i, parent in enumerate(self.parent):
-            if parent != WORLD:
-                mask[i] |= mask[parent]
-        return mask
+    def q_index(self) -> np.ndarray:
+        """(nb + 1,) int, joint i has `q[q_index[i]:q_index[i + 1]]`; the last entry is nq."""
+        return np.cumsum([0, *(j.nq for j in self.joints)])
+
+    @cached_property
+    def v_index(self) -> np.ndarray:
+        """(nb + 1,) int, joint i has `v[v_index[i]:v_index[i + 1]]`; the last entry is nv."""
+        return np.cumsum([0, *(j.nv for j in self.joints)])
 
     @cached_property
     def levels(self) -> tuple[np.ndarray, ...]:
         """Bodies grouped by depth in the tree, the root's children first."""
-        depth = self.ancestor_mask.sum(axis=1)
-        return tuple(np.flatnonzero(depth == d) for d in range(1, depth.max(initial=0) + 1))
+        depth = np.zeros(len(self.parent), int)
+        for i, parent in enumerate(self.parent):
+            depth[i] = 0 if parent == WORLD else depth[parent] + 1
+        return tuple(np.flatnonzero(depth == d) for d in range(depth.max(initial=-1) + 1))
+
+    @cached_property
+    def axes(self) -> Axes:
+        """The axes of all joints."""
+        body = [i for i, j in enumerate(self.joints) for _ in j.rotates]
+        supports = np.eye(len(self.parent), dtype=bool)
+        for i, parent in enumerate(self.parent):
+            if parent != WORLD:
+                supports[i] |= supports[parent]
+        carrier, direction, coordinate, multiplier, offset = [], [], [], [], []
+        dof = np.zeros((len(body), self.v_index[-1]))
+        for i, joint in enumerate(self.joints):
+            master, scale, shift = i, 1.0, 0.0
+            if joint.mimic:
+                master, scale, shift = joint.mimic.joint, joint.mimic.multiplier, joint.mimic.offset
+            for k, (rotates, axis) in enumerate(zip(joint.rotates, joint.axes, strict=True)):
+                fixed_in_own = rotates or joint.kind == "prismatic"
+                carrier.append(i if fixed_in_own else self.parent[i])
+                direction.append(axis if fixed_in_own else self.rotation[i] @ axis)
+                in_quaternion = joint.kind == "spherical" or (joint.kind == "floating" and rotates)
+                coordinate.append(-1 if in_quaternion else self.q_index[master] + k)
+                multiplier.append(scale)
+                offset.append(shift)
+                dof[len(carrier) - 1, self.v_index[master] + k] = scale
+        return Axes(
+            body=np.array(body, int),
+            carrier=np.array(carrier, int),
+            rotates=np.array([r for j in self.joints for r in j.rotates], bool),
+            direction=np.array(direction, float).reshape(-1, 3),
+            coordinate=np.array(coordinate, int),
+            multiplier=np.array(multiplier, float),
+            offset=np.array(offset, float),
+            moves=supports[:, body],
+            dof=dof,
+        )
+
+    @cached_property
+    def dof_coordinate(self) -> np.ndarray:
+        """(nv,) int, index into `q` of each degree of freedom; -1 where a quaternion has none."""
+        own = [not j.mimic for j in self.joints for _ in j.rotates]
+        return self.axes.coordinate[own]
+
+    @cached_property
+    def dof_rotates(self) -> np.ndarray:
+        """(nv,) bool, whether a degree of freedom is an angle (rad) or a displacement (m)."""
+        own = [not j.mimic for j in self.joints for _ in j.rotates]
+        return self.axes.rotates[own]
+
+    @cached_property
+    def dof_names(self) -> tuple[str, ...]:
+        """nv names: the joint's, with `.x`, `.wz`, ... where it has several."""
+        names: list[str] = []
+        for joint in self.joints:
+            if not joint.mimic:
+                parts = _PARTS.get(joint.kind, ("",))
+                names.extend(f"{joint.name}.{p}" if p else joint.name for p in parts)
+        return tuple(names)
+
+    @cached_property
+    def quaternions(self) -> tuple[tuple[int, int, int], ...]:
+        """Of each joint with a quaternion: its body, and where it begins in `q` and in `v`."""
+        return tuple(
+            (i, int(self.q_index[i + 1]) - 4, int(self.v_index[i + 1]) - 3)
+            for i, joint in enumerate(self.joints)
+            if joint.kind in ("spherical", "floating")
+        )
+
+    @cached_property
+    def reference_body(self) -> int:
+        """The body whose origin spatial vectors are about, `WORLD` for the world's.
+
+        The base of a robot that may travel far, where the world's origin would cost precision.
+        """
+        roots = np.flatnonzero(self.parent == WORLD)
+        travels = len(roots) == 1 and self.joints[0].kind in ("floating", "planar")
+        return 0 if travels else WORLD
 
     @cached_property
     def frame_names(self) -> tuple[str, ...]:
         """Names of `frames`, in order."""
         return tuple(f.name for f in self.frames)
+
+
+_ROTATES: dict[JointKind, tuple[bool, ...]] = {
+    "revolute": (True,),
+    "continuous": (True,),
+    "prismatic": (False,),
+    "planar": (False, False, True),
+    "spherical": (True, True, True),
+    "floating": (False, False, False, True, True, True),
+}
+_COORDINATES: dict[JointKind, int] = {
+    "revolute": 1,
+    "continuous": 1,
+    "prismatic": 1,
+    "planar": 3,
+    "spherical": 4,
+    "floating": 7,
+}
+_PARTS: dict[JointKind, tuple[str, ...]] = {
+    "planar": ("x", "y", "yaw"),
+    "spherical": ("wx", "wy", "wz"),
+    "floating": ("x", "y", "z", "wx", "wy", "wz"),
+}
+
+
+def _plane(normal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The images of x and y under the smallest rotation that turns z into `normal`."""
+    x, y, z = normal
+    if z < -1 + 1e-12:  # half a turn about x
+        return np.array([1.0, 0.0, 0.0]), np.array([0.0, -1.0, 0.0])
+    along = 1 - x * x / (1 + z), 1 - y * y / (1 + z), -x * y / (1 + z)
+    return np.array([along[0], along[2], -x]), np.array([along[2], along[1], -y])
 
 
 @jax.tree_util.register_dataclass
@@ -146,9 +374,9 @@ class Robot:
 
     Attributes:
         topology: the tree, joints, frames and shapes; static.
-        mass: (n,), kg, of each moving body.
-        com: (n, 3), m, centre of mass in the body's frame.
-        inertia: (n, 3, 3), kg m^2, about the centre of mass in the body's axes.
+        mass: (nb,), kg, of each moving body.
+        com: (nb, 3), m, centre of mass in the body's frame.
+        inertia: (nb, 3, 3), kg m^2, about the centre of mass in the body's axes.
         gravity: (3,), m/s^2, in world axes.
         armature: (nv,), kg m^2 or kg, rotor inertia felt at the joint; adds to diag(M).
         damping: (nv,), N m s/rad or N s/m, viscous; integrated implicitly.
@@ -187,17 +415,22 @@ class Robot:
     @property
     def nq(self) -> int:
         """Dimension of the configuration."""
-        return len(self.topology.parent)
+        return int(self.topology.q_index[-1])
 
     @property
     def nv(self) -> int:
-        """Dimension of the velocity."""
-        return len(self.topology.parent)
+        """Dimension of the velocity: the degrees of freedom."""
+        return int(self.topology.v_index[-1])
+
+    @property
+    def nb(self) -> int:
+        """Number of moving bodies."""
+        return len(self.topology.joints)
 
     @property
     def joint_names(self) -> tuple[str, ...]:
-        """Names of the movable joints, in the order of `q`."""
-        return self.topology.joint_names
+        """Names of the joints that have coordinates, in the order of `q`."""
+        return tuple(j.name for j in self.topology.joints if not j.mimic)
 
     @property
     def frame_names(self) -> tuple[str, ...]:

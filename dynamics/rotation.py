@@ -147,6 +147,39 @@ def orientation_error(desired: Array, actual: Array) -> Array:
     return rotation_log(matmul(desired, actual.T))
 
 
+def right_jacobian(w: Array) -> Array:
+    """Right Jacobian (3, 3) of SO(3) at a rotation vector (3,).
+
+    `exp(w + d) = exp(w) exp(right_jacobian(w) @ d)` to first order.
+
+    Source: Sola et al., "A micro Lie theory" (2018), eq. 143.
+    """
+    square = jnp.sum(w * w)
+    small = square < _small(w)
+    angle = jnp.sqrt(jnp.where(small, 1.0, square))
+    # (1 - cos x) / x^2 = 2 (sin(x / 2) / x)^2, without the difference of nearly equal numbers
+    half = jnp.sin(0.5 * angle) / angle
+    first = jnp.where(small, 0.5 - square / 24.0, 2 * half * half)
+    second = jnp.where(small, 1 / 6 - square / 120.0, (angle - jnp.sin(angle)) / angle**3)
+    W = skew(w)
+    return jnp.eye(3, dtype=w.dtype) - first * W + second * matmul(W, W)
+
+
+def right_jacobian_inverse(w: Array) -> Array:
+    """Inverse (3, 3) of `right_jacobian(w)`, for rotation vectors (3,) shorter than 2 pi.
+
+    Source: Sola et al., "A micro Lie theory" (2018), eq. 144.
+    """
+    square = jnp.sum(w * w)
+    small = square < _small(w)
+    angle = jnp.sqrt(jnp.where(small, 1.0, square))
+    half = 0.5 * angle
+    series = 1 / 12 + square / 720.0
+    second = jnp.where(small, series, (1 - half * jnp.cos(half) / jnp.sin(half)) / angle**2)
+    W = skew(w)
+    return jnp.eye(3, dtype=w.dtype) + 0.5 * W + second * matmul(W, W)
+
+
 def _small(x: Array) -> float:
     """Square of the angle below which a second-order series is exact to rounding."""
     return 0.1 * float(np.sqrt(np.finfo(x.dtype).eps))

@@ -54,3 +54,25 @@ def spatial_inertia(mass: Array, com: Array, inertia: Array) -> Array:
 def apply_inertia(inertia: Array, motion: Array) -> Array:
     """Products `I_i m_i` of spatial inertias (n, 6, 6) and motion vectors (n, 6); (n, 6)."""
     return einsum("nij,nj->ni", inertia, motion)
+
+
+def coriolis_inertia(inertia: Array, velocity: Array) -> Array:
+    """The matrices `N` (n, 6, 6) with `N m = I (m x V) + m x* (I V) + V x* (I m)`.
+
+    How the force on a body changes when its velocity does by `m`. Half of it is the body's Coriolis
+    matrix: `N V / 2 = V x* (I V)`, and `(N + N^T) / 2` is the rate of the inertia.
+
+    Args:
+        inertia: (n, 6, 6), spatial inertias.
+        velocity: (n, 6), motion vectors.
+
+    Source: Echeandia and Wensing (2021), eq. 20.
+    """
+    eye = jnp.eye(6, dtype=inertia.dtype)
+    # Rows are the images of the basis, so that matrices below are transposed.
+    moved = motion_cross(velocity[:, None, :], eye)  # V x e_k
+    momentum = apply_inertia(inertia, velocity)
+    images = -einsum("nkj,nij->nki", moved, inertia)
+    images = images + force_cross(eye, momentum[:, None, :])
+    images = images + force_cross(velocity[:, None, :], inertia)  # I is symmetric
+    return images.swapaxes(-1, -2)

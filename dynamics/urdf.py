@@ -20,13 +20,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .errors import RobotLoadError
-from .robot import WORLD, Frame, Robot, Shape, ShapeKind, Topology
+from .robot import WORLD, Frame, Joint, JointKind, Mimic, Robot, Shape, ShapeKind, Topology
 
 if TYPE_CHECKING:
     import yourdfpy
 
-MOVABLE_TYPES = ("revolute", "continuous", "prismatic")
+MOVABLE_TYPES = ("revolute", "continuous", "prismatic", "planar", "spherical", "floating")
 SUPPORTED_TYPES = (*MOVABLE_TYPES, "fixed")
+_SCALAR_TYPES = ("revolute", "continuous", "prismatic")
+ROOT_JOINT = "root_joint"
+"""Name of the joint that `floating_base=True` adds, as in Pinocchio."""
 
 # Attributes that hold numbers, and how many.
 _NUMBERS: dict[str, dict[str, int]] = {
@@ -36,6 +39,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
     "inertia": {"ixx": 1, "ixy": 1, "ixz": 1, "iyy": 1, "iyz": 1, "izz": 1},
     "limit": {"lower": 1, "upper": 1, "effort": 1, "velocity": 1},
     "dynamics": {"damping": 1, "friction": 1},
+    "mimic": {"multiplier": 1, "offset": 1},
     "sphere": {"radius": 1},
     "cylinder": {"radius": 1, "length": 1},
     "box": {"size": 3},
@@ -48,6 +52,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
 # Attributes that must be there: yourdfpy would put 1 kg m^2 for a missing moment of inertia.
 _REQUIRED: dict[str, tuple[str, ...]] = {
     "mass": ("value",),
+    "mimic": ("joint",),
     "inertia": ("ixx", "iyy", "izz"),
     "sphere": ("radius",),
     "cylinder": ("radius", "length"),
@@ -66,6 +71,7 @@ class RobotLoadWarning(UserWarning):
 def load_urdf(
     path: str | Path,
     *,
+    floating_base: bool = False,
     end_effectors: Mapping[str, str] | None = None,
     q_default: ArrayLike | None = None,
     gravity: ArrayLike = (0.0, 0.0, -9.81),
@@ -76,14 +82,18 @@ def load_urdf(
     """Load a robot from a URDF file.
 
     Joints are numbered depth first, in the order of the file. Fixed joints are merged into their
-    parent body; their links survive as frames. The root link is welded to the world.
-    `<dynamics damping friction>` are read. Collision and visual primitives are read; meshes are
-    skipped, and never opened.
+    parent body; their links survive as frames. `<mimic>` joints follow another and have no
+    coordinates of their own; their damping and friction count at the joint that they follow. The
+    limits of a joint are those of each of its degrees of freedom; a floating joint has no motor,
+    so its effort limits are zero unless the file says otherwise. Collision and visual primitives
+    are read; meshes are skipped, and never opened.
 
     Args:
         path: the file.
+        floating_base: whether the root link floats, on a joint named "root_joint", or is welded to
+            the world.
         end_effectors: alias -> link, the frames that controllers steer.
-        q_default: (nq,), rad and m; zero where the limits allow it if omitted.
+        q_default: (nq,), rad and m; zero (and no rotation) where the limits allow it if omitted.
         gravity: (3,), m/s^2, world axes.
         armature: scalar or (nv,), rotor inertia felt at the joints, kg m^2 and kg.
         effort_rate_limits: scalar or (nv,), N m/s and N/s.
@@ -101,11 +111,16 @@ def load_urdf(
     joints = _unique(where, "joint", urdf.joints)
     tree = _tree(where, links, joints)
 
-    movable: list[yourdfpy.urdf.Joint] = []
+    movable: list[_Moved] = []
     parents: list[int] = []
     placements: list[np.ndarray] = []
     # Link -> the body it belongs to and its pose there.
     weld: dict[str, tuple[int, np.ndarray]] = {tree.root: (WORLD, np.eye(4))}
+    if floating_base:
+        weld[tree.root] = (0, np.eye(4))
+        movable.append(_floating_root(where, tree.root, joints))
+        parents.append(WORLD)
+        placements.append(np.eye(4))
     for joint in tree.joints:
         body, pose = weld[joint.parent]
         placement = pose @ _origin(joint.origin)
@@ -115,11 +130,12 @@ def load_urdf(
         weld[joint.child] = (len(movable), np.eye(4))
         parents.append(body)
         placements.append(placement)
-        movable.append(joint)
-    if not movable:
+        movable.append(_Moved(joint.name, joint.type, joint.child, _axis(where, joint), joint))
+    followed = _mimics(where, movable, joints)
+    if all(m.name in followed for m in movable):
         raise RobotLoadError(
             f"{where}: the robot has no movable joint. Expected at least one of type "
-            f"{', '.join(MOVABLE_TYPES)}."
+            f"{', '.join(MOVABLE_TYPES)}, or floating_base=True."
         )
 
     frames = tuple(
@@ -130,11 +146,9 @@ def load_urdf(
     visual = _shapes(where, links, weld, "visuals", _colours(urdf))
     topology = Topology(
         name=urdf.name,
-        joint_names=tuple(j.name for j in movable),
-        body_names=tuple(j.child for j in movable),
+        joints=tuple(Joint(m.name, m.kind, m.axis, followed.get(m.name)) for m in movable),
+        body_names=tuple(m.child for m in movable),
         parent=np.array(parents, int),
-        is_revolute=np.array([j.type != "prismatic" for j in movable]),
-        axis=np.array([_axis(where, j) for j in movable]),
         position=np.array([T[:3, 3] for T in placements]),
         rotation=np.array([T[:3, :3] for T in placements]),
         frames=frames,
@@ -145,8 +159,8 @@ def load_urdf(
     )
 
     mass, com, inertia = _body_inertias(where, links, weld, movable)
-    limits = np.array([_position_limits(where, j) for j in movable])
-    n = len(movable)
+    limits = _per_dof(topology, [_position_limits(where, m) for m in movable])
+    n = len(limits)
     return Robot(
         topology=topology,
         mass=mass,
@@ -154,16 +168,30 @@ def load_urdf(
         inertia=inertia,
         gravity=_gravity(where, gravity),
         armature=_sized(where, "armature", armature, n),
-        damping=np.array([_dynamics(where, j, "damping") for j in movable]),
-        friction=np.array([_dynamics(where, j, "friction") for j in movable]),
+        # What resists a follower is felt at the joint that it follows, by the power it takes.
+        damping=np.square(topology.axes.dof).T
+        @ _per_axis(topology, [_dynamics(where, m, "damping") for m in movable]),
+        friction=np.abs(topology.axes.dof).T
+        @ _per_axis(topology, [_dynamics(where, m, "friction") for m in movable]),
         position_limits=limits,
         stop_stiffness=np.zeros(n),
         stop_damping=np.zeros(n),
-        velocity_limits=np.array([_limit(where, j, "velocity") for j in movable]),
-        effort_limits=np.array([_limit(where, j, "effort") for j in movable]),
+        velocity_limits=_per_dof(topology, [_limit(where, m, "velocity") for m in movable]),
+        effort_limits=_per_dof(topology, [_limit(where, m, "effort") for m in movable]),
         effort_rate_limits=_sized(where, "effort_rate_limits", effort_rate_limits, n),
-        q_default=_default_configuration(where, limits, q_default),
+        q_default=_default_configuration(where, topology, limits, q_default),
     )
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """A joint that is not fixed, and the link that it moves."""
+
+    name: str
+    kind: JointKind
+    child: str
+    axis: np.ndarray
+    urdf: yourdfpy.urdf.Joint | None  # None for the joint of a floating base
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -235,11 +263,6 @@ def _check_element(where: str, element: Any) -> None:
                 end = element.find(tag)
                 if end is None or not end.get(attribute):
                     raise RobotLoadError(f'{line}: no <{tag} {attribute}="..."/>. Add it.')
-            if element.find("mimic") is not None:
-                raise RobotLoadError(
-                    f"{line}: <mimic> joints are not supported. Make the joint fixed, or remove "
-                    "the <mimic> element to control it on its own."
-                )
     if element.tag == "inertial":
         for tag in ("mass", "inertia"):
             if element.find(tag) is None:
@@ -359,9 +382,60 @@ def _axis(where: str, joint: Any) -> np.ndarray:
     return axis / norm
 
 
-def _position_limits(where: str, joint: Any) -> tuple[float, float]:
-    limit = joint.limit
-    if joint.type == "continuous" or limit is None:
+def _floating_root(where: str, root: str, joints: Mapping[str, Any]) -> _Moved:
+    if ROOT_JOINT in joints:
+        raise RobotLoadError(
+            f"{where}: there is a joint named {ROOT_JOINT!r}, which is the name of the joint that "
+            "floating_base=True adds. Rename it."
+        )
+    return _Moved(ROOT_JOINT, "floating", root, np.array([1.0, 0.0, 0.0]), None)
+
+
+def _mimics(where: str, movable: Sequence[_Moved], joints: Mapping[str, Any]) -> dict[str, Mimic]:
+    """Name of each joint that follows another -> the joint it follows in the end, and how."""
+    index = {m.name: i for i, m in enumerate(movable)}
+
+    def resolve(joint: _Moved, seen: tuple[str, ...]) -> Mimic:
+        mimic = joint.urdf.mimic
+        what = f"{where}: joint {joint.name!r} mimics {mimic.joint!r}"
+        if mimic.joint in (*seen, joint.name):
+            raise RobotLoadError(f"{what}, which follows it in turn. Break the circle.")
+        if mimic.joint not in index:
+            why = "is fixed" if mimic.joint in joints else "does not exist"
+            raise RobotLoadError(f"{what}, which {why}. Movable joints: {', '.join(index)}.")
+        followed = movable[index[mimic.joint]]
+        for end in (joint, followed):
+            if end.kind not in _SCALAR_TYPES:
+                raise RobotLoadError(
+                    f"{what}, but {end.name!r} is of type {end.kind!r}. Expected both to be of "
+                    f"type {', '.join(_SCALAR_TYPES)}."
+                )
+        scale = 1.0 if mimic.multiplier is None else float(mimic.multiplier)
+        shift = 0.0 if mimic.offset is None else float(mimic.offset)
+        if followed.urdf.mimic is None:
+            return Mimic(index[mimic.joint], scale, shift)
+        base = resolve(followed, (*seen, joint.name))
+        return Mimic(base.joint, scale * base.multiplier, scale * base.offset + shift)
+
+    return {
+        m.name: resolve(m, ()) for m in movable if m.urdf is not None and m.urdf.mimic is not None
+    }
+
+
+def _per_axis(topology: Topology, of_joint: Sequence[Any]) -> np.ndarray:
+    """A value of each joint, repeated for its axes: (na, ...)."""
+    return np.array(of_joint)[topology.axes.body]
+
+
+def _per_dof(topology: Topology, of_joint: Sequence[Any]) -> np.ndarray:
+    """A value of each joint that follows no other, repeated for its axes: (nv, ...)."""
+    own = [not j.mimic for j in topology.joints for _ in j.rotates]
+    return _per_axis(topology, of_joint)[own]
+
+
+def _position_limits(where: str, joint: _Moved) -> tuple[float, float]:
+    limit = None if joint.urdf is None else joint.urdf.limit
+    if joint.kind not in ("revolute", "prismatic") or limit is None:
         return -np.inf, np.inf
     lower = -np.inf if limit.lower is None else float(limit.lower)
     upper = np.inf if limit.upper is None else float(limit.upper)
@@ -373,17 +447,21 @@ def _position_limits(where: str, joint: Any) -> tuple[float, float]:
     return lower, upper
 
 
-def _limit(where: str, joint: Any, which: str) -> float:
-    value = None if joint.limit is None else getattr(joint.limit, which)
-    return np.inf if value is None else _not_negative(where, joint, f"limit {which}", value)
+def _limit(where: str, joint: _Moved, which: str) -> float:
+    limit = None if joint.urdf is None else joint.urdf.limit
+    value = None if limit is None else getattr(limit, which)
+    if value is None:
+        return 0.0 if joint.kind == "floating" and which == "effort" else np.inf
+    return _not_negative(where, joint, f"limit {which}", value)
 
 
-def _dynamics(where: str, joint: Any, which: str) -> float:
-    value = None if joint.dynamics is None else getattr(joint.dynamics, which)
+def _dynamics(where: str, joint: _Moved, which: str) -> float:
+    dynamics = None if joint.urdf is None else joint.urdf.dynamics
+    value = None if dynamics is None else getattr(dynamics, which)
     return 0.0 if value is None else _not_negative(where, joint, f"dynamics {which}", value)
 
 
-def _not_negative(where: str, joint: Any, what: str, value: float | str) -> float:
+def _not_negative(where: str, joint: _Moved, what: str, value: float | str) -> float:
     value = float(value)  # yourdfpy leaves some of them as text
     if value < 0:
         raise RobotLoadError(
@@ -399,9 +477,9 @@ def _body_inertias(
     where: str,
     links: Mapping[str, Any],
     weld: Mapping[str, tuple[int, np.ndarray]],
-    movable: Sequence[Any],
+    movable: Sequence[_Moved],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mass (n,), centre of mass (n, 3) and inertia about it (n, 3, 3) of the merged bodies."""
+    """Mass (nb,), centre of mass (nb, 3) and inertia about it (nb, 3, 3) of the merged bodies."""
     n = len(movable)
     parts: list[list[tuple[float, np.ndarray, np.ndarray]]] = [[] for _ in range(n)]
     for name, (body, pose) in weld.items():
@@ -587,20 +665,37 @@ def _sized(where: str, name: str, value: ArrayLike, n: int) -> np.ndarray:
 
 
 def _default_configuration(
-    where: str, limits: np.ndarray, q_default: ArrayLike | None
+    where: str, topology: Topology, limits: np.ndarray, q_default: ArrayLike | None
 ) -> np.ndarray:
-    lower, upper = limits.T
+    coordinate = topology.dof_coordinate
+    scalar = np.flatnonzero(coordinate >= 0)
+    lower, upper = limits[scalar].T
+    nq = int(topology.q_index[-1])
     if q_default is None:
-        return np.clip(np.zeros(len(limits)), lower, upper)
-    q = np.asarray(q_default, float)
-    if q.shape != lower.shape:
+        q = np.zeros(nq)
+        q[[start for _, start, _ in topology.quaternions]] = 1.0
+        q[coordinate[scalar]] = np.clip(0.0, lower, upper)
+        return q
+    q = np.array(q_default, float)
+    if q.shape != (nq,):
         raise RobotLoadError(
-            f"{where}: q_default has shape {q.shape}, expected ({len(limits)},), one per joint."
+            f"{where}: q_default has shape {q.shape}, expected ({nq},): the coordinates of "
+            f"{', '.join(j.name for j in topology.joints if not j.mimic)}."
         )
-    outside = np.flatnonzero(~((q >= lower) & (q <= upper)))
+    x = q[coordinate[scalar]]
+    outside = np.flatnonzero(~((x >= lower) & (x <= upper)))
     if outside.size:
+        names = [topology.dof_names[scalar[i]] for i in outside]
         raise RobotLoadError(
-            f"{where}: q_default leaves the limits of joints {outside.tolist()}: {q[outside]} "
-            f"is not within {limits[outside].tolist()}."
+            f"{where}: q_default leaves the limits of {', '.join(names)}: {x[outside]} "
+            f"is not within {limits[scalar[outside]].tolist()}."
         )
+    for body, start, _ in topology.quaternions:
+        norm = np.linalg.norm(q[start : start + 4])
+        if not abs(norm - 1) < 1e-3:
+            raise RobotLoadError(
+                f"{where}: q_default has a quaternion of length {norm} for the joint "
+                f"{topology.joints[body].name!r}, expected a unit quaternion wxyz."
+            )
+        q[start : start + 4] /= norm
     return q

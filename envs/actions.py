@@ -152,7 +152,7 @@ class JointTorque:
             ConfigError: a joint has no effort limit to scale by.
         """
         limits = np.asarray(robot.effort_limits, float)
-        for name, limit in zip(robot.joint_names, limits, strict=True):
+        for name, limit in zip(robot.topology.dof_names, limits, strict=True):
             if not np.isfinite(limit):
                 raise ConfigError(
                     f"action space 'torque': joint {name!r} of robot {robot.name!r} has no effort "
@@ -162,10 +162,10 @@ class JointTorque:
         torques = [
             t * s for t, s in zip(limits.tolist(), _decimals(self.scale, len(limits)), strict=True)
         ]
-        units = np.where(robot.topology.is_revolute, "N m", "N").tolist()
+        units = np.where(robot.topology.dof_rotates, "N m", "N").tolist()
         return tuple(
             ActionAxis(f"tau_{n}", -t, t, u)
-            for n, t, u in zip(robot.joint_names, torques, units, strict=True)
+            for n, t, u in zip(robot.topology.dof_names, torques, units, strict=True)
         )
 
     def controller(self) -> Torque:

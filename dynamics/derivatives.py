@@ -1,0 +1,440 @@
+"""Exact derivatives of the dynamics, on the tangent space.
+
+A displacement `d` of the configuration is a tangent vector (nv,): it moves `q` to
+`integrate(q, d, 1)`. For robots without quaternions that is `q + d`.
+
+First order: the closed form of Singh, Russell and Wensing, "Efficient analytical derivatives of
+rigid-body dynamics using spatial vector algebra" (RA-L 2022), as products with ancestor masks, and
+extended to joints with several axes. The mask `carried` says which axes a displacement along an
+axis takes along; for joints of one degree of freedom these are all the axes behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from .algebra import cross, einsum, matmul
+from .crba import crba
+from .forward_dynamics import spd_solve
+from .integration import implicit_resistance
+from .kinematics import (
+    Kinematics,
+    axes_rate,
+    axis_rates,
+    compute_kinematics,
+    configuration,
+    dof_forces,
+    tangent,
+    tree_mask,
+)
+from .manifold import integrate, integrate_derivatives
+from .rnea import bias_forces, body_forces_about_origin, rnea
+from .robot import Robot, Topology
+from .spatial import apply_inertia, coriolis_inertia, force_cross, motion_cross
+from .terms import Terms, compute_terms
+
+
+class ForwardDynamicsDerivatives(NamedTuple):
+    """Derivatives of the accelerations (nv,), each (nv, nv): by `q` on the tangent space, `v`, `tau`.
+
+    The last one is the inverse of the mass matrix.
+    """
+
+    dq: Array
+    dv: Array
+    dtau: Array
+
+
+class InverseDynamicsDerivatives(NamedTuple):
+    """Derivatives of the forces (nv,), each (nv, nv): by `q` on the tangent space, `v` and `a`.
+
+    The last one is the mass matrix.
+    """
+
+    dq: Array
+    dv: Array
+    da: Array
+
+
+class TransitionDerivatives(NamedTuple):
+    """Linearisation of one step: `x+ = A x + B tau` for tangent vectors `x = [dq; dv]`.
+
+    Attributes:
+        A: (2 nv, 2 nv).
+        B: (2 nv, nv).
+    """
+
+    A: Array
+    B: Array
+
+
+class SecondDerivatives(NamedTuple):
+    """The blocks of the second derivative of `multiplier . ID(q, v, a)`, each (nv, nv).
+
+    Attributes:
+        qq: by `q` twice; symmetric.
+        vv: by `v` twice; symmetric.
+        qv: rows by `q`, columns by `v`.
+        aq: rows by `a`, columns by `q`.
+    """
+
+    qq: Array
+    vv: Array
+    qv: Array
+    aq: Array
+
+
+def inverse_dynamics_derivatives(
+    robot: Robot,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    external_forces: ArrayLike | None = None,
+    *,
+    kin: Kinematics | None = None,
+) -> InverseDynamicsDerivatives:
+    """Derivatives of `rnea(robot, q, v, a, external_forces)`.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        a: (nv,), rad/s^2 and m/s^2.
+        external_forces: (nb, 6), as in `rnea`, constant in world axes; none if omitted.
+        kin: kinematics at `q`, if already computed.
+
+    Raises:
+        ArrayError: an argument has the wrong shape.
+
+    Source: Singh, Russell and Wensing (2022), eqs. 27 to 34.
+    """
+    kin = compute_kinematics(robot, q) if kin is None else kin
+    dq, dv = _residual_derivatives(robot, kin, v, a, external_forces)
+    return InverseDynamicsDerivatives(dq, dv, crba(robot, q, kin=kin))
+
+
+def forward_dynamics_derivatives(
+    robot: Robot,
+    q: ArrayLike,
+    v: ArrayLike,
+    tau: ArrayLike,
+    external_forces: ArrayLike | None = None,
+    *,
+    kin: Kinematics | None = None,
+) -> ForwardDynamicsDerivatives:
+    """Derivatives of `forward_dynamics(robot, q, v, tau, external_forces)`.
+
+    `da/dq = -M^-1 dID(q, v, a)/dq`, `da/dv = -M^-1 dID/dv`, `da/dtau = M^-1`, at the acceleration
+    `a` that `tau` causes, all with one factorisation.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        tau: (nv,), N m and N.
+        external_forces: (nb, 6), as in `rnea`, constant in world axes; none if omitted.
+        kin: kinematics at `q`, if already computed.
+
+    Raises:
+        ArrayError: an argument has the wrong shape.
+
+    Source: Carpentier and Mansard, "Analytical derivatives of rigid body dynamics algorithms"
+    (RSS 2018), eqs. 10 to 12.
+    """
+    v, tau = tangent(robot, "v", v), tangent(robot, "tau", tau)
+    kin = compute_kinematics(robot, q) if kin is None else kin
+    bias = bias_forces(robot, q, v, external_forces, kin=kin)
+    inverse = _inverse(crba(robot, q, kin=kin))
+    a = matmul(inverse, tau - bias)
+    dq, dv = _residual_derivatives(robot, kin, v, a, external_forces)
+    return ForwardDynamicsDerivatives(-matmul(inverse, dq), -matmul(inverse, dv), inverse)
+
+
+def transition_derivatives(
+    robot: Robot,
+    q: ArrayLike,
+    v: ArrayLike,
+    tau: ArrayLike,
+    dt: ArrayLike,
+    external_forces: ArrayLike | None = None,
+    *,
+    terms: Terms | None = None,
+) -> TransitionDerivatives:
+    """Derivatives of `step(robot, q, v, tau, dt, external_forces)` as it is.
+
+    With its implicit damping, smoothed friction and soft stops; on the tangent spaces before and
+    after the step.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        tau: (nv,), N m and N.
+        dt: time step, s.
+        external_forces: (nb, 6), as in `rnea`, constant in world axes; none if omitted.
+        terms: `compute_terms(robot, q, v)`, if already computed.
+
+    Raises:
+        ArrayError: an argument has the wrong shape.
+    """
+    terms = compute_terms(robot, q, v) if terms is None else terms
+    q, v, tau = terms.q, terms.v, tangent(robot, "tau", tau)
+    dt = jnp.asarray(dt, v.dtype)
+    bias = terms.bias
+    if external_forces is not None:
+        bias = bias_forces(robot, q, v, external_forces, kin=terms.kin)
+
+    # What resists at one joint depends on that joint alone: its derivatives are diagonal.
+    one, zero = jnp.ones_like(v), jnp.zeros_like(v)
+
+    def resistance(displacement: Array, v: Array) -> tuple[Array, Array]:
+        return implicit_resistance(robot, integrate(robot, q, displacement, 1.0), v, dt)
+
+    (force, slope), (force_q, slope_q) = jax.jvp(lambda d: resistance(d, v), (zero,), (one,))
+    _, (force_v, slope_v) = jax.jvp(lambda v: resistance(zero, v), (v,), (one,))
+
+    inverse = _inverse(terms.mass_matrix + jnp.diag(slope))
+    a = matmul(inverse, tau - bias - force)
+    dq, dv = _residual_derivatives(robot, terms.kin, v, a, external_forces)
+    a_q = -matmul(inverse, dq + jnp.diag(force_q + a * slope_q))
+    a_v = -matmul(inverse, dv + jnp.diag(force_v + a * slope_v))
+
+    eye = jnp.eye(robot.nv, dtype=v.dtype)
+    v_q, v_v, v_tau = dt * a_q, eye + dt * a_v, dt * inverse
+    by_q, by_v = integrate_derivatives(robot, q, v + dt * a, dt)
+    top = jnp.concatenate([by_q + matmul(by_v, v_q), matmul(by_v, v_v)], axis=1)
+    A = jnp.concatenate([top, jnp.concatenate([v_q, v_v], axis=1)])
+    return TransitionDerivatives(A, jnp.concatenate([matmul(by_v, v_tau), v_tau]))
+
+
+def residual_derivatives(
+    robot: Robot,
+    residual: Callable[[Array, Array, Array], Array],
+    q: ArrayLike,
+    v: ArrayLike,
+    tau: ArrayLike,
+) -> tuple[Array, Array]:
+    """`C` (m, 2 nv) and `D` (m, nv) of a residual: `dy = C [dq; dv] + D dtau`.
+
+    Args:
+        robot: the model.
+        residual: maps `q` (nq,), `v` (nv,) and `tau` (nv,) to (m,): what a cost or a sensor sees
+            at one instant.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        tau: (nv,), N m and N.
+
+    Raises:
+        ArrayError: an argument has the wrong shape.
+    """
+    q, v, tau = configuration(robot, q), tangent(robot, "v", v), tangent(robot, "tau", tau)
+
+    def moved(displacement: Array, v: Array, tau: Array) -> Array:
+        return residual(integrate(robot, q, displacement, 1.0), v, tau)
+
+    by_q, by_v, by_tau = jax.jacfwd(moved, (0, 1, 2))(jnp.zeros_like(v), v, tau)
+    return jnp.concatenate([by_q, by_v], axis=1), by_tau
+
+
+def inverse_dynamics_second_derivatives(
+    robot: Robot, q: ArrayLike, v: ArrayLike, a: ArrayLike, multiplier: ArrayLike
+) -> SecondDerivatives:
+    """Second derivatives of `multiplier . rnea(robot, q, v, a)`, on the tangent space.
+
+    The third-order tensor of inverse dynamics in one direction, as the Hessians of trajectory
+    optimisation need it.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        a: (nv,), rad/s^2 and m/s^2.
+        multiplier: (nv,).
+
+    Raises:
+        ArrayError: an argument has the wrong shape.
+    """
+    q, v, a = configuration(robot, q), tangent(robot, "v", v), tangent(robot, "a", a)
+    multiplier = tangent(robot, "multiplier", multiplier)
+
+    def projected(d: Array, v: Array, a: Array) -> Array:
+        return jnp.sum(multiplier * rnea(robot, integrate(robot, q, d, 1.0), v, a))
+
+    gradient = jax.grad(projected, (0, 1))
+    zero, eye = jnp.zeros_like(v), jnp.eye(robot.nv, dtype=v.dtype)
+
+    def along(direction: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        _, of_q = jax.jvp(lambda d: gradient(d, v, a), (zero,), (direction,))
+        _, of_v = jax.jvp(lambda v: gradient(zero, v, a), (v,), (direction,))
+        return of_q, of_v
+
+    (qq, qv), (_, vv) = jax.vmap(along)(eye)
+    # By `a` the residual is linear: its derivative is M(q) times the multiplier.
+    weighted = jax.jacfwd(
+        lambda d: matmul(crba(robot, integrate(robot, q, d, 1.0)), multiplier)
+    )
+    return SecondDerivatives(qq, vv, qv, weighted(zero))
+
+
+def coriolis_matrix(
+    robot: Robot, q: ArrayLike, v: ArrayLike, *, kin: Kinematics | None = None
+) -> Array:
+    """The matrix `C` (nv, nv) of Christoffel symbols: `C v` are the Coriolis and centrifugal forces.
+
+    `dM/dt = C + C^T`, so that `dM/dt - 2 C` is skew-symmetric (for joints without quaternions;
+    for those, of which velocities are no rates of coordinates, `dM/dt = C + C^T` still holds).
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        kin: kinematics at `q`, if already computed.
+
+    Raises:
+        ArrayError: an argument has the wrong shape.
+
+    Source: Echeandia and Wensing, "Numerical methods to compute the Coriolis matrix and Christoffel
+    symbols for rigid-body systems" (2021), algorithm 1.
+    """
+    v = tangent(robot, "v", v)
+    kin = compute_kinematics(robot, q) if kin is None else kin
+    U, masks = tree_mask(robot, v.dtype), _masks(robot.topology)
+    V = matmul(U, kin.S * axis_rates(robot, v)[:, None])
+    composite = _Composites.of(U, kin.inertia, coriolis_inertia(kin.inertia, V))
+    half = 0.5 * composite.coriolis
+    matrix = _project(masks, kin.S, composite.inertia, half, axes_rate(robot, kin, V), kin.S)
+    return _to_dofs(robot, matrix)
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Masks:
+    """Constant relations between axes, (na, na) bool each.
+
+    Attributes:
+        above: `above[i, j]`: axis j moves the body of axis i; so do all axes of one joint.
+        carried: `carried[i, j]`: axis j takes axis i along, which is fixed in a body that j moves.
+        behind: `behind[j, i]`: axis i acts before axis j but is not carried by it: what is left of
+            the velocity of a body when j's displacement is taken out.
+    """
+
+    above: np.ndarray
+    carried: np.ndarray
+    behind: np.ndarray
+
+
+def _masks(topology: Topology) -> _Masks:
+    axes = topology.axes
+    above = axes.moves[axes.body]
+    moves_carrier = np.concatenate([axes.moves, np.zeros((1, len(axes.body)), bool)])
+    carried = moves_carrier[axes.carrier]
+    return _Masks(above, carried, above & ~carried.T)
+
+
+class _Composites(NamedTuple):
+    """Sums (na, 6, 6) over the bodies that an axis moves."""
+
+    inertia: Array
+    coriolis: Array
+
+    @classmethod
+    def of(cls, U: Array, inertia: Array, coriolis: Array) -> _Composites:
+        return cls(einsum("ji,jkl->ikl", U, inertia), einsum("ji,jkl->ikl", U, coriolis))
+
+
+def _project(
+    masks: _Masks, S: Array, inertia: Array, coriolis: Array, second: Array, first: Array
+) -> Array:
+    """`S_i . (I second_j + C first_j)` (na, na), with the composites of the outer of the two axes."""
+    lower = masks.above
+    upper = masks.above.T & ~masks.above
+    at_i = matmul(einsum("ik,ikl->il", S, inertia), second.T)
+    at_i = at_i + matmul(einsum("ik,ikl->il", S, coriolis), first.T)
+    wrench = einsum("jkl,jl->jk", inertia, second) + einsum("jkl,jl->jk", coriolis, first)
+    return jnp.where(lower, at_i, jnp.where(upper, matmul(S, wrench.T), 0.0))
+
+
+def _to_dofs(robot: Robot, matrix: Array) -> Array:
+    """A matrix (na, na) over the axes as one over the degrees of freedom (nv, nv)."""
+    if not robot.topology.axes.has_mimics:
+        return matrix
+    return dof_forces(robot, dof_forces(robot, matrix).T).T
+
+
+def _residual_derivatives(
+    robot: Robot,
+    kin: Kinematics,
+    v: ArrayLike,
+    a: ArrayLike,
+    external_forces: ArrayLike | None,
+) -> tuple[Array, Array]:
+    """Derivatives (nv, nv) of inverse dynamics by `q`, on the tangent space, and by `v`."""
+    v, a = tangent(robot, "v", v), tangent(robot, "a", a)
+    S, dtype = kin.S, kin.S.dtype
+    U, masks = tree_mask(robot, dtype), _masks(robot.topology)
+    behind = jnp.asarray(masks.behind, dtype)
+    gravity = jnp.asarray(robot.gravity, dtype)
+    lift = -jnp.concatenate([gravity, jnp.zeros_like(gravity)])
+
+    rates = axis_rates(robot, v)[:, None]
+    Sv = S * rates
+    V = matmul(U, Sv)
+    S_dot = axes_rate(robot, kin, V)
+    Sa = S * axis_rates(robot, a)[:, None] + S_dot * rates
+    A = matmul(U, Sa) + lift
+    momentum = apply_inertia(kin.inertia, V)
+    F = apply_inertia(kin.inertia, A) + force_cross(V, momentum)
+
+    # Displacing along axis j changes V by S_j x V + psi_dot_j, and A likewise.
+    W = matmul(behind, Sv)
+    psi_dot = motion_cross(W, S)
+    psi_ddot = motion_cross(matmul(behind, Sa) + lift, S) + motion_cross(W, psi_dot)
+
+    composite = _Composites.of(U, kin.inertia, coriolis_inertia(kin.inertia, V))
+    dv = _project(masks, S, composite.inertia, composite.coriolis, S_dot + psi_dot, S)
+    dq = _project(masks, S, composite.inertia, composite.coriolis, psi_ddot, psi_dot)
+
+    if external_forces is not None:
+        external = body_forces_about_origin(robot, external_forces, kin)
+        F = F - external
+        dq = dq + _fixed_in_the_world(masks, U, S, external, kin)
+    # The forces of what is displaced turn with it; axes that are carried along do not feel that.
+    turned = force_cross(S, matmul(U.T, F))
+    dq = dq + jnp.where(masks.above.T & ~masks.carried, matmul(S, turned.T), 0.0)
+    return _to_dofs(robot, dq), _to_dofs(robot, dv)
+
+
+def _fixed_in_the_world(
+    masks: _Masks, U: Array, S: Array, external: Array, kin: Kinematics
+) -> Array:
+    """What external forces (nb, 6) add to `dq` (na, na), as they do not turn with their bodies.
+
+    A force `f` and its moment `m` about a body's origin `p` change relative to the body as if it
+    turned backwards: by `-[w x f; w x m + p x (w x f)]` for a displacement with the rotation `w`.
+    """
+    force = external[:, :3]
+    p = kin.position - kin.origin
+    moment = external[:, 3:] - cross(p, force)
+    eye = jnp.eye(3, dtype=S.dtype)[None]
+    turned_force = cross(eye, force[:, None])  # (nb, 3, 3): row k for a turn about axis k
+    turned_moment = cross(eye, moment[:, None]) + cross(p[:, None], turned_force)
+    turned = jnp.concatenate([turned_force, turned_moment], axis=-1)
+    composite = einsum("ji,jkl->ikl", U, turned)
+    at_i = matmul(einsum("il,ikl->ik", S, composite), S[:, 3:].T)
+    at_j = matmul(S, einsum("jk,jkl->jl", S[:, 3:], composite).T)
+    return jnp.where(masks.above, at_i, jnp.where(masks.above.T, at_j, 0.0))
+
+
+def _inverse(matrix: Array) -> Array:
+    """Inverse (n, n) of a mass matrix: what all right-hand sides are multiplied with."""
+    return spd_solve(matrix, jnp.eye(len(matrix), dtype=matrix.dtype))

@@ -1,0 +1,90 @@
+"""Centre of mass, and the momentum about it."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from .algebra import cross, einsum, matmul
+from .kinematics import (
+    Kinematics,
+    compute_kinematics,
+    configuration,
+    dof_forces,
+    forward_kinematics,
+    tangent,
+    tree_mask,
+)
+from .robot import Robot
+
+
+def center_of_mass(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
+    """Centre of mass (3,), m, of the moving bodies, in the world.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        kin: kinematics at `q`, if already computed.
+    """
+    com = body_com(robot, q, kin=kin)
+    mass = jnp.asarray(robot.mass, com.dtype)
+    return jnp.sum(mass[:, None] * com, axis=0) / jnp.sum(mass)
+
+
+def center_of_mass_jacobian(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
+    """Jacobian (3, nv) of `center_of_mass`: `J @ v` is its velocity, m/s, in world axes.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        kin: kinematics at `q`, if already computed.
+    """
+    momentum = centroidal_momentum_matrix(robot, q, kin=kin)
+    return momentum[:3] / jnp.sum(jnp.asarray(robot.mass, momentum.dtype))
+
+
+def centroidal_momentum(
+    robot: Robot, q: ArrayLike, v: ArrayLike, *, kin: Kinematics | None = None
+) -> Array:
+    """Momentum (6,) of the moving bodies, `[linear; angular about their centre of mass]`.
+
+    In world axes, kg m/s and kg m^2/s; without what rotors (armature) carry.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        kin: kinematics at `q`, if already computed.
+
+    Source: Orin, Goswami and Lee, "Centroidal dynamics of a humanoid robot" (2013).
+    """
+    return matmul(centroidal_momentum_matrix(robot, q, kin=kin), tangent(robot, "v", v))
+
+
+def centroidal_momentum_matrix(
+    robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None
+) -> Array:
+    """The matrix (6, nv) that maps `v` to `centroidal_momentum`.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        kin: kinematics at `q`, if already computed.
+
+    Source: Orin, Goswami and Lee (2013), eq. 12.
+    """
+    kin = compute_kinematics(robot, q) if kin is None else kin
+    composite = einsum("ji,jkl->ikl", tree_mask(robot, kin.S.dtype), kin.inertia)
+    momentum = einsum("ikl,il->ik", composite, kin.S)
+    com = center_of_mass(robot, q, kin=kin) - kin.origin
+    linear = momentum[:, :3]
+    angular = momentum[:, 3:] - cross(com, linear)
+    return dof_forces(robot, jnp.concatenate([linear, angular], axis=-1)).T
+
+
+def body_com(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
+    """Centres of mass (nb, 3), m, of the moving bodies, in the world."""
+    poses = forward_kinematics(robot, configuration(robot, q)) if kin is None else kin
+    local = jnp.asarray(robot.com, poses.position.dtype)
+    return poses.position + einsum("nij,nj->ni", poses.rotation, local)
