@@ -1,0 +1,627 @@
+"""Signed distances between a robot and obstacles, and between the parts of a robot.
+
+A distance is positive between shapes that are apart, and minus the penetration depth (the length
+of the shortest translation that parts them) between shapes that overlap. Capsules and spheres are
+segments and points with a radius, so everything reduces to distances of points and segments.
+
+Distances are closed forms: no iteration, no smoothing. They are twice differentiable, in forward
+and reverse mode, by the parameters of both shapes, wherever the exact distance is; first and second
+derivatives are finite everywhere. Where the exact distance has a kink, the first derivative is one
+of those on its sides, or an average of them:
+
+- spheres' centres, or capsules' axes, that meet: zero;
+- a centre or an axis in a box, equally far from leaving it two ways: an average, or zero if the
+  ways are opposite;
+- capsules parallel to each other, or to a face or an edge of a box, or to a half-space, have many
+  closest points, and turning one moves the contact to an end: that of a contact between the ends.
+
+Three tolerances bound what is not exact:
+
+- Segments within 1e-3 rad of parallel, to each other or to an edge of a box: the contact moves from
+  one end to the other over that range, so that second derivatives stay bounded. The distance is
+  overestimated by at most 1e-7 L^2 / d, where L is the length of a capsule and d the distance of
+  its axis from the other's axis or the box (5e-8 m at L = 0.3 m, d = 0.2 m), and 4e-4 L at any d.
+- Axes shorter than 1e-6 m: an error of at most their length.
+- Points, axes and boxes within 1e-9 m (1.2e-6 m in float32) of each other: taken to meet.
+
+Sources: Ericson, Real-Time Collision Detection (2005), 5.1.2 (point and segment), 5.1.9 (two
+segments), 5.1.3 (point and box), 4.4.1 and 5.2.1 (separating axes). The segment and the box are
+not there: the squared distance along the segment is convex and piecewise quadratic, and its
+minimum is found from its slope at the breakpoints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from .algebra import einsum, matmul
+from .errors import ArrayError, unknown_name
+from .kinematics import Kinematics, Poses, configuration, forward_kinematics
+from .robot import WORLD, Robot, Topology
+from .robot import Shape as RobotShape
+
+FAR = 1e3
+"""Distance, m, of an obstacle that is not active; it has no derivative."""
+
+_SHORT = 1e-6
+"""Length, m, below which a direction is ill-defined."""
+
+_PARALLEL = 1e-6
+"""Squared sine of the angle below which two directions are taken for parallel."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Sphere:
+    """A sphere, or m of them in arrays with a leading axis m.
+
+    Attributes:
+        position: (3,), m, of the centre.
+        radius: (), m.
+    """
+
+    position: ArrayLike
+    radius: ArrayLike
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Capsule:
+    """All points within a radius of a segment, or m capsules in arrays with a leading axis m.
+
+    Attributes:
+        start: (3,), m, one end of the segment.
+        end: (3,), m, the other; may be the same point.
+        radius: (), m.
+    """
+
+    start: ArrayLike
+    end: ArrayLike
+    radius: ArrayLike
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Box:
+    """A box, or m of them in arrays with a leading axis m.
+
+    Attributes:
+        position: (3,), m, of the centre.
+        rotation: (3, 3), box to world.
+        half_extents: (3,), m, along the box's axes.
+    """
+
+    position: ArrayLike
+    rotation: ArrayLike
+    half_extents: ArrayLike
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class HalfSpace:
+    """The solid points x with `normal . x <= offset`, or m of them with a leading axis m.
+
+    Attributes:
+        normal: (3,), unit, pointing out of the solid.
+        offset: (), m, of the surface along the normal.
+    """
+
+    normal: ArrayLike
+    offset: ArrayLike
+
+
+_Shape = TypeVar("_Shape", Sphere, Capsule, Box, HalfSpace)
+
+_FIELDS: dict[str, tuple[int, ...]] = {
+    "position": (3,),
+    "rotation": (3, 3),
+    "half_extents": (3,),
+    "start": (3,),
+    "end": (3,),
+    "normal": (3,),
+    "radius": (),
+    "offset": (),
+}
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Obstacles:
+    """What is in the world: arrays of shapes, each kind with its own leading axis.
+
+    Everything is data: to move an obstacle changes no program, and distances can be differentiated
+    by its pose (`jax.jvp` along its velocity, for one that moves).
+
+    Attributes:
+        spheres: m1 spheres.
+        capsules: m2 capsules.
+        boxes: m3 boxes.
+        half_spaces: m4 half-spaces.
+        active: (m1 + m2 + m3 + m4,) bool, in that order; None if all are. An obstacle that is not
+            active is at the distance `FAR` from everything. Its numbers still have to be finite.
+    """
+
+    spheres: Sphere | None = None
+    capsules: Capsule | None = None
+    boxes: Box | None = None
+    half_spaces: HalfSpace | None = None
+    active: ArrayLike | None = None
+
+
+class RobotGeometry(NamedTuple):
+    """A robot's collision shapes in the world.
+
+    Attributes:
+        spheres: its spheres, in the order they have in `collision_shapes`.
+        capsules: the capsules that enclose its other shapes, likewise.
+    """
+
+    spheres: Sphere
+    capsules: Capsule
+
+
+def sphere_sphere(a: Sphere, b: Sphere) -> Array:
+    """Signed distance, m, of two spheres.
+
+    Raises:
+        ArrayError: a field has the wrong shape.
+    """
+    a, b = _one(a), _one(b)
+    return _norm(a.position - b.position) - a.radius - b.radius
+
+
+def sphere_capsule(sphere: Sphere, capsule: Capsule) -> Array:
+    """Signed distance, m, of a sphere and a capsule.
+
+    Raises:
+        ArrayError: a field has the wrong shape.
+    """
+    sphere, capsule = _one(sphere), _one(capsule)
+    axis = capsule.end - capsule.start
+    closest = capsule.start + _nearest(sphere.position, capsule.start, axis) * axis
+    return _norm(sphere.position - closest) - sphere.radius - capsule.radius
+
+
+def sphere_box(sphere: Sphere, box: Box) -> Array:
+    """Signed distance, m, of a sphere and a box; exact inside, too.
+
+    Raises:
+        ArrayError: a field has the wrong shape.
+    """
+    sphere, box = _one(sphere), _one(box)
+    excess = jnp.abs(_to_box(sphere.position, box)) - box.half_extents
+    return _outside_or(jnp.maximum(excess, 0.0), jnp.max(excess)) - sphere.radius
+
+
+def sphere_half_space(sphere: Sphere, half_space: HalfSpace) -> Array:
+    """Signed distance, m, of a sphere and a half-space.
+
+    Raises:
+        ArrayError: a field has the wrong shape.
+    """
+    sphere, half_space = _one(sphere), _one(half_space)
+    return _height(sphere.position, half_space) - sphere.radius
+
+
+def capsule_capsule(a: Capsule, b: Capsule) -> Array:
+    """Signed distance, m, of two capsules.
+
+    Raises:
+        ArrayError: a field has the wrong shape.
+    """
+    a, b = _one(a), _one(b)
+    axis_a, axis_b = a.end - a.start, b.end - b.start
+    length_a, length_b = jnp.sum(axis_a * axis_a), jnp.sum(axis_b * axis_b)
+    # The part of axis a at right angles to axis b moves the distance to b's infinite line.
+    across = axis_a - axis_b * (jnp.sum(axis_a * axis_b) / jnp.maximum(length_b, _SHORT**2))
+    s = _minimiser(jnp.sum((b.start - a.start) * across), jnp.sum(across * across), length_a, 0.5)
+    on_a = a.start + jnp.clip(s, 0.0, 1.0) * axis_a
+    on_b = b.start + _nearest(on_a, b.start, axis_b) * axis_b
+    on_a = a.start + _nearest(on_b, a.start, axis_a) * axis_a
+    return _norm(on_a - on_b) - a.radius - b.radius
+
+
+def capsule_box(capsule: Capsule, box: Box) -> Array:
+    """Signed distance, m, of a capsule and a box; exact where the axis enters the box, too.
+
+    Raises:
+        ArrayError: a field has the wrong shape.
+    """
+    capsule, box = _one(capsule), _one(box)
+    start, end = _to_box(capsule.start, box), _to_box(capsule.end, box)
+    axis = end - start
+    closest = start + _nearest_to_box(start, axis, box.half_extents) * axis
+    outside = jnp.maximum(jnp.abs(closest) - box.half_extents, 0.0)
+    return _outside_or(outside, _separation(start, axis, box.half_extents)) - capsule.radius
+
+
+def capsule_half_space(capsule: Capsule, half_space: HalfSpace) -> Array:
+    """Signed distance, m, of a capsule and a half-space.
+
+    Raises:
+        ArrayError: a field has the wrong shape.
+    """
+    capsule, half_space = _one(capsule), _one(half_space)
+    start, end = _height(capsule.start, half_space), _height(capsule.end, half_space)
+    return jnp.minimum(start, end) - capsule.radius
+
+
+def robot_geometry(
+    robot: Robot, q: ArrayLike, *, kin: Kinematics | Poses | None = None
+) -> RobotGeometry:
+    """The robot's collision shapes in the world, as spheres and capsules that enclose them.
+
+    A sphere is itself. A cylinder becomes the capsule with its axis and its radius, which reaches
+    further by the radius at both ends. A box becomes the capsule of least volume that encloses it,
+    along its longest edge. So a distance is never larger than that of the shape itself.
+
+    Args:
+        robot: the model.
+        q: (nq,).
+        kin: kinematics at `q`, or the bodies' poses, if already computed.
+
+    Raises:
+        ArrayError: `q` is not of shape (nq,).
+    """
+    q = configuration(robot, q)
+    layout = _layout(robot.topology)
+    poses = kin if kin is not None else forward_kinematics(robot, q)
+    # One more pose, the world's: it is the last, so that the index `WORLD` finds it.
+    position = jnp.concatenate([poses.position, jnp.zeros((1, 3), q.dtype)])
+    rotation = jnp.concatenate([poses.rotation, jnp.eye(3, dtype=q.dtype)[None]])
+
+    def place(body: np.ndarray, point: np.ndarray) -> Array:
+        turned = einsum("nij,nj->ni", rotation[body], jnp.asarray(point, q.dtype))
+        return position[body] + turned
+
+    spheres, capsules = layout.spheres, layout.capsules
+    return RobotGeometry(
+        Sphere(place(spheres.body, spheres.start), jnp.asarray(spheres.radius, q.dtype)),
+        Capsule(
+            place(capsules.body, capsules.start),
+            place(capsules.body, capsules.end),
+            jnp.asarray(capsules.radius, q.dtype),
+        ),
+    )
+
+
+def self_distances(robot: Robot, q: ArrayLike, *, kin: Kinematics | Poses | None = None) -> Array:
+    """Signed distances (k,), m, of `robot.topology.self_collision_pairs`, in that order.
+
+    The shapes are those of `robot_geometry`; `self_distance_names` names the pairs.
+
+    Args:
+        robot: the model.
+        q: (nq,).
+        kin: kinematics at `q`, or the bodies' poses, if already computed.
+
+    Raises:
+        ArrayError: `q` is not of shape (nq,).
+    """
+    q = configuration(robot, q)
+    layout = _layout(robot.topology)
+    geometry = robot_geometry(robot, q, kin=kin)
+    pairs = np.asarray(robot.topology.self_collision_pairs, int).reshape(-1, 2)
+    is_capsule = layout.is_capsule[pairs]
+    # The sphere comes first, as `sphere_capsule` wants it.
+    ordered = np.where((is_capsule[:, 0] & ~is_capsule[:, 1])[:, None], pairs[:, ::-1], pairs)
+    kinds: list[tuple[Callable[..., Array], Sphere | Capsule, Sphere | Capsule]] = [
+        (sphere_sphere, geometry.spheres, geometry.spheres),
+        (sphere_capsule, geometry.spheres, geometry.capsules),
+        (capsule_capsule, geometry.capsules, geometry.capsules),
+    ]
+    members, distances = [], [jnp.zeros((0,), q.dtype)]
+    for count, (distance, first, second) in enumerate(kinds):
+        member = np.flatnonzero(is_capsule.sum(axis=1) == count)
+        if len(member):
+            i, j = layout.place[ordered[member]].T
+            distances.append(jax.vmap(distance)(_take(first, i), _take(second, j)))
+            members.append(member)
+    return _reorder(jnp.concatenate(distances), members)
+
+
+def self_distance_names(robot: Robot) -> tuple[str, ...]:
+    """Names of the k entries of `self_distances`: "hand_1 - link0_1"."""
+    names = [s.name for s in robot.topology.collision_shapes]
+    return tuple(f"{names[i]} - {names[j]}" for i, j in robot.topology.self_collision_pairs)
+
+
+def obstacle_distances(
+    robot: Robot,
+    q: ArrayLike,
+    obstacles: Obstacles,
+    *,
+    shapes: Sequence[str] | None = None,
+    kin: Kinematics | Poses | None = None,
+) -> Array:
+    """Signed distances (r, m), m, of the robot's collision shapes (rows) and the obstacles.
+
+    The shapes are those of `robot_geometry`; `obstacle_distance_names` names the entries. Columns:
+    spheres, capsules, boxes, half-spaces. Distances have the dtype of `q`.
+
+    Args:
+        robot: the model.
+        q: (nq,).
+        obstacles: what is in the world.
+        shapes: names of the r collision shapes to use. Default: all that move, since the others
+            may well stand in the table that they are screwed to, and no motion helps it.
+        kin: kinematics at `q`, or the bodies' poses, if already computed.
+
+    Raises:
+        ArrayError: `q` is not of shape (nq,), or arrays of obstacles do not fit together.
+        UnknownNameError: there is no collision shape of that name.
+    """
+    q = configuration(robot, q)
+    layout = _layout(robot.topology)
+    rows = _rows(robot, shapes)
+    kinds = _kinds(obstacles, q.dtype)
+    geometry = robot_geometry(robot, q, kin=kin)
+
+    members, blocks = [], [jnp.zeros((0, sum(count for *_, count in kinds)), q.dtype)]
+    for capsule, mine in enumerate(geometry):
+        member = np.flatnonzero(layout.is_capsule[rows] == capsule)
+        if len(member) and kinds:
+            chosen = _take(mine, layout.place[rows[member]])
+            columns = [_table(_DISTANCE[type(mine), type(o)], chosen, o) for _, o, _ in kinds]
+            blocks.append(jnp.concatenate(columns, axis=1))
+            members.append(member)
+    if not members:
+        return jnp.zeros((len(rows), blocks[0].shape[1]), q.dtype)
+    distances = _reorder(jnp.concatenate(blocks), members)
+    if obstacles.active is None:
+        return distances
+    active = jnp.asarray(obstacles.active)
+    if active.shape != distances.shape[1:] or active.dtype != bool:
+        raise ArrayError(
+            f"active of Obstacles has shape {active.shape} and dtype {active.dtype}, expected "
+            f"{distances.shape[1:]} and bool: one per sphere, capsule, box and half-space, in "
+            "that order."
+        )
+    return jnp.where(active, distances, FAR)
+
+
+def obstacle_distance_names(
+    robot: Robot, obstacles: Obstacles, *, shapes: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Names of the r m entries of `obstacle_distances(...).ravel()`: "hand_1 - boxes[0]".
+
+    Raises:
+        ArrayError: arrays of obstacles do not fit together.
+        UnknownNameError: there is no collision shape of that name.
+    """
+    columns = [
+        f"{name}[{i}]"
+        for name, _, count in _kinds(obstacles, jnp.result_type(float))
+        for i in range(count)
+    ]
+    rows = [robot.topology.collision_shapes[i].name for i in _rows(robot, shapes)]
+    return tuple(f"{row} - {column}" for row in rows for column in columns)
+
+
+class _Fixed(NamedTuple):
+    """Spheres or capsules in their bodies' frames; of a sphere, `end` is `start`."""
+
+    body: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    radius: np.ndarray
+
+
+class _Layout(NamedTuple):
+    """Where the collision shapes are among the spheres and the capsules of `RobotGeometry`."""
+
+    spheres: _Fixed
+    capsules: _Fixed
+    is_capsule: np.ndarray
+    place: np.ndarray
+
+
+@lru_cache(maxsize=64)
+def _layout(topology: Topology) -> _Layout:
+    shapes = topology.collision_shapes
+    is_capsule = np.array([s.kind != "sphere" for s in shapes], bool)
+    place = np.where(is_capsule, np.cumsum(is_capsule), np.cumsum(~is_capsule)) - 1
+
+    def fixed(kind: bool) -> _Fixed:
+        chosen = [s for s, capsule in zip(shapes, is_capsule, strict=True) if capsule == kind]
+        segments = [_enclosing(s) for s in chosen]
+        return _Fixed(
+            np.array([s.body for s in chosen], int),
+            np.array([start for start, _, _ in segments], float).reshape(-1, 3),
+            np.array([end for _, end, _ in segments], float).reshape(-1, 3),
+            np.array([radius for _, _, radius in segments], float),
+        )
+
+    return _Layout(fixed(False), fixed(True), is_capsule, place)
+
+
+def _enclosing(shape: RobotShape) -> tuple[np.ndarray, np.ndarray, float]:
+    """Ends, in the body's frame, and radius of the capsule that encloses a shape."""
+    centre = np.asarray(shape.position, float)
+    if shape.kind == "sphere":
+        return centre, centre, shape.size[0]
+    if shape.kind == "cylinder":
+        radius, length = shape.size
+        half = np.array([0.0, 0.0, length / 2])
+    else:
+        edges = np.array(shape.size) / 2
+        longest = np.argmax(edges)
+        # The axis may end short of the face, by `inset`, if the radius is enough for the corner.
+        inset = np.linspace(0.0, edges[longest], 201)
+        radii = np.sqrt(edges @ edges - edges[longest] ** 2 + inset**2)
+        volume = radii**2 * (2 * (edges[longest] - inset) + 4 / 3 * radii)
+        least = np.argmin(volume)
+        radius = float(radii[least])
+        half = np.where(np.arange(3) == longest, edges[longest] - inset[least], 0.0)
+    along = np.asarray(shape.rotation, float) @ half
+    return centre - along, centre + along, radius
+
+
+def _rows(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
+    """Indices into `collision_shapes` of the rows of `obstacle_distances`."""
+    shapes = robot.topology.collision_shapes
+    if names is None:
+        return np.array([i for i, s in enumerate(shapes) if s.body != WORLD], int)
+    known = [s.name for s in shapes]
+    for name in names:
+        if name not in known:
+            raise unknown_name(f"collision shape of robot {robot.name!r}", name, known)
+    return np.array([known.index(name) for name in names], int)
+
+
+def _kinds(obstacles: Obstacles, dtype: Any) -> list[tuple[str, Any, int]]:
+    """The kinds of obstacles there are: name of the field, checked arrays and their number."""
+    kinds = []
+    for name in ("spheres", "capsules", "boxes", "half_spaces"):
+        shape = getattr(obstacles, name)
+        if shape is not None:
+            count = np.shape(getattr(shape, dataclasses.fields(shape)[0].name))[:1]
+            kinds.append((name, _cast(_checked(shape, f"obstacles.{name}", count), dtype), *count))
+    return kinds
+
+
+def _one(shape: _Shape) -> Any:
+    """The shape, its fields arrays of one shape's dimensions."""
+    return _checked(shape, type(shape).__name__, ())
+
+
+def _checked(shape: _Shape, where: str, lead: tuple[int, ...]) -> Any:
+    arrays = {}
+    for field in dataclasses.fields(shape):
+        array = jnp.asarray(getattr(shape, field.name))
+        expected = (*lead, *_FIELDS[field.name])
+        if array.shape != expected:
+            raise ArrayError(
+                f"{field.name} of {where} has shape {array.shape}, expected {expected}. Obstacles "
+                "have a leading axis of one length in all their fields; the distance of two shapes "
+                "takes one of each: batch it with jax.vmap."
+            )
+        arrays[field.name] = array.astype(jnp.result_type(array.dtype, float))
+    return type(shape)(**arrays)
+
+
+def _cast(shape: Any, dtype: Any) -> Any:
+    return jax.tree.map(lambda x: x.astype(dtype), shape)
+
+
+def _take(shape: Any, index: np.ndarray) -> Any:
+    return jax.tree.map(lambda x: x[index], shape)
+
+
+def _table(distance: Callable[..., Array], rows: Any, columns: Any) -> Array:
+    """Distances of every one of `rows` from every one of `columns`."""
+    return jax.vmap(jax.vmap(distance, (None, 0)), (0, None))(rows, columns)
+
+
+def _reorder(x: Array, members: list[np.ndarray]) -> Array:
+    """Undo a grouping: row i of `x` goes where the i-th of the concatenated members says."""
+    return x[np.argsort(np.concatenate([np.zeros(0, int), *members]))]
+
+
+def _norm(x: Array) -> Array:
+    """Euclidean norm of (3,), zero with all derivatives where `x` is all but zero."""
+    return _outside_or(x, jnp.zeros((), x.dtype))
+
+
+def _outside_or(x: Array, inside: Array) -> Array:
+    """Euclidean norm of `x` (3,), or `inside` where it is all but zero: 1e-9 m, 1e-6 in float32.
+
+    The direction of a shorter difference of points is rounding; the square of a still shorter one
+    has no reciprocal.
+    """
+    square = jnp.sum(x * x)
+    outside = square > max(1e-9, 10 * float(jnp.finfo(x.dtype).eps)) ** 2
+    return jnp.where(outside, jnp.sqrt(jnp.where(outside, square, 1.0)), inside)
+
+
+def _height(point: Array, half_space: Any) -> Array:
+    return jnp.sum(half_space.normal * point) - half_space.offset
+
+
+def _to_box(point: Array, box: Any) -> Array:
+    """A point (3,) of the world in a box's frame."""
+    return matmul(box.rotation.T, point - box.position)
+
+
+def _nearest(point: Array, start: Array, axis: Array) -> Array:
+    """Fraction of a segment, in [0, 1], at which it is closest to a point."""
+    along = jnp.sum((point - start) * axis) / jnp.maximum(jnp.sum(axis * axis), _SHORT**2)
+    return jnp.clip(along, 0.0, 1.0)
+
+
+def _minimiser(pull: Array, curvature: Array, square: Array, middle: ArrayLike) -> Array:
+    """Where `curvature s^2 / 2 - pull s`, m^2, is least, or near `middle` if it is all but flat.
+
+    It is half the squared distance at the fraction s of a segment of squared length `square`.
+    """
+    floor = jnp.maximum(_PARALLEL * square, _SHORT**2)
+    return middle + (pull - middle * curvature) / jnp.maximum(curvature, floor)
+
+
+def _nearest_to_box(start: Array, axis: Array, half: Array) -> Array:
+    """Fraction of a segment, in [0, 1], at which it is closest to the box [-half, half].
+
+    Between the fractions at which the segment crosses the planes of the faces, the slope of the
+    squared distance is linear, and it never decreases. Which of these pieces has its root is a
+    discrete choice, without a derivative; the root itself, on that piece, has all of them.
+    """
+    fixed_start, fixed_axis, fixed_half = jax.lax.stop_gradient((start, axis, half))
+    planes = jnp.concatenate([fixed_half, -fixed_half]) - jnp.tile(fixed_start, 2)
+    divisor = jnp.tile(jnp.where(fixed_axis == 0, 1.0, fixed_axis), 2)
+    ends = jnp.array([0.0, 1.0], start.dtype)
+    s = jnp.concatenate([jnp.clip(planes / divisor, 0.0, 1.0), ends])
+    points = fixed_start + s[:, None] * fixed_axis
+    slope = jnp.sum((points - jnp.clip(points, -fixed_half, fixed_half)) * fixed_axis, axis=1)
+    falling = jnp.max(jnp.where(slope <= 0, s, 0.0))
+    rising = jnp.min(jnp.where(slope >= 0, s, 1.0))
+    middle = 0.5 * (falling + rising)
+
+    point = fixed_start + middle * fixed_axis
+    outside = jnp.abs(point) > fixed_half
+    across = jnp.where(outside, axis, 0.0)
+    pull = jnp.sum(across * (jnp.sign(point) * half - start))
+    root = _minimiser(pull, jnp.sum(across * across), jnp.sum(axis * axis), middle)
+    return jnp.clip(root, jnp.minimum(falling, rising), jnp.maximum(falling, rising))
+
+
+def _separation(start: Array, axis: Array, half: Array) -> Array:
+    """Largest gap between the box [-half, half] and a segment along any separating axis.
+
+    Candidates are the normals of the faces of their Minkowski difference: those of the box, and
+    the cross products of its edges with the segment. Negative iff the two intersect, and then
+    minus the length of the shortest translation that parts them.
+    """
+    centre, reach = start + 0.5 * axis, 0.5 * axis
+    faces = jnp.abs(centre) - half - jnp.abs(reach)
+    j, k = np.array([1, 2, 0]), np.array([2, 0, 1])
+    square = reach[j] ** 2 + reach[k] ** 2
+    defined = square > _SHORT**2
+    gap = jnp.abs(reach[j] * centre[k] - reach[k] * centre[j])
+    gap = gap - half[j] * jnp.abs(reach[k]) - half[k] * jnp.abs(reach[j])
+    edges = jnp.where(defined, gap / jnp.sqrt(jnp.where(defined, square, 1.0)), faces)
+    face, edge = jnp.max(faces), jnp.max(edges)
+    # A segment along an edge of the box has cross products that are normals of faces as well, but
+    # whose derivative is not that of the distance: beyond rounding, they have to be better.
+    return jnp.where(edge > face + 16 * float(jnp.finfo(start.dtype).eps), edge, face)
+
+
+_DISTANCE: dict[tuple[type, type], Callable[..., Array]] = {
+    (Sphere, Sphere): sphere_sphere,
+    (Sphere, Capsule): sphere_capsule,
+    (Sphere, Box): sphere_box,
+    (Sphere, HalfSpace): sphere_half_space,
+    (Capsule, Sphere): lambda capsule, sphere: sphere_capsule(sphere, capsule),
+    (Capsule, Capsule): capsule_capsule,
+    (Capsule, Box): capsule_box,
+    (Capsule, HalfSpace): capsule_half_space,
+}

@@ -1,0 +1,102 @@
+"""What is compared: everything that `fraxenv.dynamics` computes at one state, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import DTypeLike
+
+from fraxenv import dynamics
+from fraxenv.dynamics import Robot
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class States:
+    """Random states, stacked along the first axis (or one state, without it).
+
+    Attributes:
+        q: (nq,), over the whole joint range.
+        v: (nv,), several times the usual speeds.
+        a: (nv,).
+        tau: (nv,).
+        forces: (nb, 6), on the bodies, as `rnea` takes them.
+    """
+
+    q: Array
+    v: Array
+    a: Array
+    tau: Array
+    forces: Array
+
+
+def random_states(robot: Robot, count: int, dtype: DTypeLike, seed: int = 0) -> States:
+    """States over the whole joint range with large velocities, the same in every precision."""
+    rng = np.random.default_rng(seed)
+    topology = robot.topology
+    lower, upper = np.clip(robot.position_limits, -np.pi, np.pi).T
+    x = rng.uniform(lower, upper, (count, robot.nv))
+    q = np.zeros((count, robot.nq))
+    scalar = topology.dof_coordinate >= 0
+    q[:, topology.dof_coordinate[scalar]] = x[:, scalar]
+    for _, start, _ in topology.quaternions:
+        four = rng.normal(size=(count, 4))
+        q[:, start : start + 4] = four / np.linalg.norm(four, axis=1, keepdims=True)
+    states = States(
+        q=q,  # type: ignore[arg-type]
+        v=rng.uniform(-10.0, 10.0, (count, robot.nv)),  # type: ignore[arg-type]
+        a=rng.uniform(-30.0, 30.0, (count, robot.nv)),  # type: ignore[arg-type]
+        tau=rng.uniform(-100.0, 100.0, (count, robot.nv)),  # type: ignore[arg-type]
+        forces=rng.uniform(-50.0, 50.0, (count, robot.nb, 6)),  # type: ignore[arg-type]
+    )
+    return jax.tree.map(lambda x: x.astype(dtype), states)
+
+
+def quantities(robot: Robot, s: States) -> dict[str, Array]:
+    """All quantities at one state, from one forward kinematics."""
+    kin = dynamics.compute_kinematics(robot, s.q)
+    bodies = dynamics.forward_kinematics(robot, s.q)
+    q, v = s.q, s.v
+
+    def frames(f, *args):  # type: ignore[no-untyped-def]
+        return jnp.stack([f(robot, q, *args, name, kin=kin) for name in robot.frame_names])
+
+    poses = [dynamics.frame_pose(robot, q, name, kin=kin) for name in robot.frame_names]
+    return {
+        "frame position": jnp.stack([p for p, _ in poses]),
+        "frame rotation": jnp.stack([R for _, R in poses]),
+        "frame jacobian": frames(dynamics.frame_jacobian),
+        "frame jacobian dot": frames(dynamics.frame_jacobian_dot, v),
+        "frame velocity": frames(dynamics.frame_velocity, v),
+        "frame acceleration": frames(dynamics.frame_acceleration, v, s.a),
+        "body position": bodies.position,
+        "body rotation": bodies.rotation,
+        "inverse dynamics": dynamics.rnea(robot, q, v, s.a, s.forces, kin=kin),
+        "mass matrix": dynamics.crba(robot, q, kin=kin),
+        "bias": dynamics.bias_forces(robot, q, v, kin=kin),
+        "bias with external forces": dynamics.bias_forces(robot, q, v, s.forces, kin=kin),
+        "gravity": dynamics.gravity_forces(robot, q, kin=kin),
+        "forward dynamics": dynamics.forward_dynamics(robot, q, v, s.tau, s.forces, kin=kin),
+        "centre of mass": dynamics.center_of_mass(robot, q, kin=kin),
+        "centre of mass jacobian": dynamics.center_of_mass_jacobian(robot, q, kin=kin),
+        "centroidal momentum": dynamics.centroidal_momentum(robot, q, v, kin=kin),
+        "centroidal momentum matrix": dynamics.centroidal_momentum_matrix(robot, q, kin=kin),
+        "kinetic energy": dynamics.kinetic_energy(robot, q, v, kin=kin),
+        "potential energy": dynamics.potential_energy(robot, q, kin=kin),
+    }
+
+
+def motion(robot: Robot, s: States, timestep: float) -> dict[str, Array]:
+    """What joint damping acts on, and one step of it, at one state."""
+    damped = s.tau - jnp.asarray(robot.damping, s.v.dtype) * s.v
+    q, v = dynamics.step(robot, s.q, s.v, s.tau, timestep, s.forces)
+    return {
+        "damped forward dynamics": dynamics.forward_dynamics(robot, s.q, s.v, damped, s.forces),
+        "integrated configuration": dynamics.integrate(robot, s.q, s.v, timestep),
+        "configuration after a step": q,
+        "velocity after a step": v,
+    }
