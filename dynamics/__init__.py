@@ -5,9 +5,29 @@ Every function takes one environment's arrays (`q: (nq,)`, `v, tau: (nv,)`) and 
 SI units, radians; quaternions wxyz; spatial vectors `[linear; angular]`.
 """
 
+from .actuation import ActuatorState, actuate, actuator_state, effort_bounds
 from .bundled import list_robots, load_robot
+from .collision import (
+    Box,
+    Capsule,
+    HalfSpace,
+    Obstacles,
+    RobotGeometry,
+    Sphere,
+    capsule_box,
+    capsule_capsule,
+    capsule_half_space,
+    obstacle_distance_names,
+    obstacle_distances,
+    robot_geometry,
+    self_distance_names,
+    self_distances,
+    sphere_box,
+    sphere_capsule,
+    sphere_half_space,
+    sphere_sphere,
+)
 from .crba import crba
-from .energy import kinetic_energy, potential_energy
 from .derivatives import (
     ForwardDynamicsDerivatives,
     InverseDynamicsDerivatives,
@@ -20,6 +40,7 @@ from .derivatives import (
     residual_derivatives,
     transition_derivatives,
 )
+from .energy import kinetic_energy, potential_energy
 from .errors import ArrayError, FraxenvError, RobotLoadError, UnknownNameError
 from .forward_dynamics import forward_dynamics, spd_solve
 from .integration import step
@@ -71,26 +92,38 @@ from .urdf import RobotLoadWarning, load_urdf
 
 __all__ = [
     "WORLD",
+    "ActuatorState",
     "ArrayError",
     "Axes",
+    "Box",
+    "Capsule",
     "ForwardDynamicsDerivatives",
     "Frame",
     "FraxenvError",
+    "HalfSpace",
     "InverseDynamicsDerivatives",
     "Joint",
     "Kinematics",
     "Mimic",
+    "Obstacles",
     "Poses",
     "Robot",
+    "RobotGeometry",
     "RobotLoadError",
     "RobotLoadWarning",
     "SecondDerivatives",
     "Shape",
+    "Sphere",
     "Terms",
     "Topology",
     "TransitionDerivatives",
     "UnknownNameError",
+    "actuate",
+    "actuator_state",
     "bias_forces",
+    "capsule_box",
+    "capsule_capsule",
+    "capsule_half_space",
     "center_of_mass",
     "center_of_mass_jacobian",
     "centroidal_momentum",
@@ -102,6 +135,7 @@ __all__ = [
     "crba",
     "difference",
     "difference_derivatives",
+    "effort_bounds",
     "forward_dynamics",
     "forward_dynamics_derivatives",
     "forward_kinematics",
@@ -123,6 +157,8 @@ __all__ = [
     "manipulability",
     "matrix_to_quaternion",
     "neutral",
+    "obstacle_distance_names",
+    "obstacle_distances",
     "orientation_error",
     "potential_energy",
     "quaternion_conjugate",
@@ -134,9 +170,16 @@ __all__ = [
     "random_configuration",
     "residual_derivatives",
     "rnea",
+    "robot_geometry",
     "rotation_exp",
     "rotation_log",
+    "self_distance_names",
+    "self_distances",
     "spd_solve",
+    "sphere_box",
+    "sphere_capsule",
+    "sphere_half_space",
+    "sphere_sphere",
     "step",
     "transition_derivatives",
 ]

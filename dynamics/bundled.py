@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from .errors import unknown_name
@@ -18,19 +19,45 @@ def list_robots() -> list[str]:
     return sorted(f.name.removesuffix(".urdf") for f in files if f.name.endswith(".urdf"))
 
 
-@cache
-def load_robot(name: str) -> Robot:
+def load_robot(name: str, *, floating_base: bool | None = None) -> Robot:
     """Load a bundled robot.
 
     Args:
         name: one of `list_robots()`.
+        floating_base: whether its base floats or is welded to the world's origin; the robot's own
+            choice if omitted (of those that ship, only `g1` floats).
+
+    Raises:
+        UnknownNameError: there is no such robot; names the closest ones.
+    """
+    return _load(name, floating_base)
+
+
+def bundled_urdf(name: str) -> Path:
+    """Path of a bundled robot's URDF.
 
     Raises:
         UnknownNameError: there is no such robot; names the closest ones.
     """
     if name not in list_robots():
         raise unknown_name("robot", name, list_robots())
-    folder = resources.files(__package__).joinpath("robots")
-    options: dict[str, Any] = tomllib.loads(folder.joinpath(f"{name}.toml").read_text("utf-8"))
-    with resources.as_file(folder.joinpath(f"{name}.urdf")) as path:
-        return load_urdf(path, **options)
+    # A path, not a resource of a zipped package: such are not installed from wheels.
+    return Path(str(resources.files(__package__).joinpath("robots", f"{name}.urdf")))
+
+
+@cache
+def _load(name: str, floating_base: bool | None) -> Robot:
+    path = bundled_urdf(name)
+    options: dict[str, Any] = tomllib.loads(path.with_suffix(".toml").read_text("utf-8"))
+    own = options.pop("floating_base", False)
+    floating = own if floating_base is None else floating_base
+    if own and not floating:
+        options["q_default"] = options["q_default"][7:]
+    elif floating and not own:
+        options["q_default"] = [0, 0, 0, 1, 0, 0, 0, *options["q_default"]]
+    if floating != own:
+        for key in ("armature", "effort_rate_limits"):
+            value = options.get(key)
+            if isinstance(value, list):
+                options[key] = value[6:] if own else [0.0] * 6 + value
+    return load_urdf(path, floating_base=floating, **options)

@@ -21,6 +21,7 @@ Three tolerances bound what is not exact:
   one end to the other over that range, so that second derivatives stay bounded. The distance is
   overestimated by at most 1e-7 L^2 / d, where L is the length of a capsule and d the distance of
   its axis from the other's axis or the box (5e-8 m at L = 0.3 m, d = 0.2 m), and 4e-4 L at any d.
+  Only if the axes all but meet as well, d < 1e-3 L, may a first derivative be larger than usual.
 - Axes shorter than 1e-6 m: an error of at most their length.
 - Points, axes and boxes within 1e-9 m (1.2e-6 m in float32) of each other: taken to meet.
 
@@ -122,7 +123,7 @@ class HalfSpace:
 
 _Shape = TypeVar("_Shape", Sphere, Capsule, Box, HalfSpace)
 
-_FIELDS: dict[str, tuple[int, ...]] = {
+_DIMENSIONS: dict[str, tuple[int, ...]] = {
     "position": (3,),
     "rotation": (3, 3),
     "half_extents": (3,),
@@ -140,7 +141,8 @@ class Obstacles:
     """What is in the world: arrays of shapes, each kind with its own leading axis.
 
     Everything is data: to move an obstacle changes no program, and distances can be differentiated
-    by its pose (`jax.jvp` along its velocity, for one that moves).
+    by its pose (`jax.jvp` along its velocity, for one that moves; with `active` closed over, since
+    a bool has no tangent).
 
     Attributes:
         spheres: m1 spheres.
@@ -176,8 +178,9 @@ def sphere_sphere(a: Sphere, b: Sphere) -> Array:
     Raises:
         ArrayError: a field has the wrong shape.
     """
-    a, b = _one(a), _one(b)
-    return _norm(a.position - b.position) - a.radius - b.radius
+    centre_a, radius_a = _one(a)
+    centre_b, radius_b = _one(b)
+    return _norm(centre_a - centre_b) - radius_a - radius_b
 
 
 def sphere_capsule(sphere: Sphere, capsule: Capsule) -> Array:
@@ -186,10 +189,11 @@ def sphere_capsule(sphere: Sphere, capsule: Capsule) -> Array:
     Raises:
         ArrayError: a field has the wrong shape.
     """
-    sphere, capsule = _one(sphere), _one(capsule)
-    axis = capsule.end - capsule.start
-    closest = capsule.start + _nearest(sphere.position, capsule.start, axis) * axis
-    return _norm(sphere.position - closest) - sphere.radius - capsule.radius
+    centre, radius = _one(sphere)
+    start, end, thickness = _one(capsule)
+    axis = end - start
+    closest = start + _nearest(centre, start, axis) * axis
+    return _norm(centre - closest) - radius - thickness
 
 
 def sphere_box(sphere: Sphere, box: Box) -> Array:
@@ -198,9 +202,10 @@ def sphere_box(sphere: Sphere, box: Box) -> Array:
     Raises:
         ArrayError: a field has the wrong shape.
     """
-    sphere, box = _one(sphere), _one(box)
-    excess = jnp.abs(_to_box(sphere.position, box)) - box.half_extents
-    return _outside_or(jnp.maximum(excess, 0.0), jnp.max(excess)) - sphere.radius
+    centre, radius = _one(sphere)
+    position, rotation, half = _one(box)
+    excess = jnp.abs(matmul(rotation.T, centre - position)) - half
+    return _outside_or(jnp.maximum(excess, 0.0), jnp.max(excess)) - radius
 
 
 def sphere_half_space(sphere: Sphere, half_space: HalfSpace) -> Array:
@@ -209,8 +214,9 @@ def sphere_half_space(sphere: Sphere, half_space: HalfSpace) -> Array:
     Raises:
         ArrayError: a field has the wrong shape.
     """
-    sphere, half_space = _one(sphere), _one(half_space)
-    return _height(sphere.position, half_space) - sphere.radius
+    centre, radius = _one(sphere)
+    normal, offset = _one(half_space)
+    return jnp.sum(normal * centre) - offset - radius
 
 
 def capsule_capsule(a: Capsule, b: Capsule) -> Array:
@@ -219,16 +225,18 @@ def capsule_capsule(a: Capsule, b: Capsule) -> Array:
     Raises:
         ArrayError: a field has the wrong shape.
     """
-    a, b = _one(a), _one(b)
-    axis_a, axis_b = a.end - a.start, b.end - b.start
-    length_a, length_b = jnp.sum(axis_a * axis_a), jnp.sum(axis_b * axis_b)
+    start_a, end_a, radius_a = _one(a)
+    start_b, end_b, radius_b = _one(b)
+    axis_a, axis_b = end_a - start_a, end_b - start_b
+    square_a, square_b = jnp.sum(axis_a * axis_a), jnp.sum(axis_b * axis_b)
     # The part of axis a at right angles to axis b moves the distance to b's infinite line.
-    across = axis_a - axis_b * (jnp.sum(axis_a * axis_b) / jnp.maximum(length_b, _SHORT**2))
-    s = _minimiser(jnp.sum((b.start - a.start) * across), jnp.sum(across * across), length_a, 0.5)
-    on_a = a.start + jnp.clip(s, 0.0, 1.0) * axis_a
-    on_b = b.start + _nearest(on_a, b.start, axis_b) * axis_b
-    on_a = a.start + _nearest(on_b, a.start, axis_a) * axis_a
-    return _norm(on_a - on_b) - a.radius - b.radius
+    across = axis_a - axis_b * (jnp.sum(axis_a * axis_b) / jnp.maximum(square_b, _SHORT**2))
+    pull = jnp.sum((start_b - start_a) * across)
+    s = _minimiser(pull, jnp.sum(across * across), square_a, 0.5)
+    on_a = start_a + jnp.clip(s, 0.0, 1.0) * axis_a
+    on_b = start_b + _nearest(on_a, start_b, axis_b) * axis_b
+    on_a = start_a + _nearest(on_b, start_a, axis_a) * axis_a
+    return _norm(on_a - on_b) - radius_a - radius_b
 
 
 def capsule_box(capsule: Capsule, box: Box) -> Array:
@@ -237,12 +245,13 @@ def capsule_box(capsule: Capsule, box: Box) -> Array:
     Raises:
         ArrayError: a field has the wrong shape.
     """
-    capsule, box = _one(capsule), _one(box)
-    start, end = _to_box(capsule.start, box), _to_box(capsule.end, box)
+    start, end, radius = _one(capsule)
+    position, rotation, half = _one(box)
+    start, end = matmul(rotation.T, start - position), matmul(rotation.T, end - position)
     axis = end - start
-    closest = start + _nearest_to_box(start, axis, box.half_extents) * axis
-    outside = jnp.maximum(jnp.abs(closest) - box.half_extents, 0.0)
-    return _outside_or(outside, _separation(start, axis, box.half_extents)) - capsule.radius
+    closest = start + _nearest_to_box(start, axis, half) * axis
+    outside = jnp.maximum(jnp.abs(closest) - half, 0.0)
+    return _outside_or(outside, _separation(start, axis, half)) - radius
 
 
 def capsule_half_space(capsule: Capsule, half_space: HalfSpace) -> Array:
@@ -251,9 +260,9 @@ def capsule_half_space(capsule: Capsule, half_space: HalfSpace) -> Array:
     Raises:
         ArrayError: a field has the wrong shape.
     """
-    capsule, half_space = _one(capsule), _one(half_space)
-    start, end = _height(capsule.start, half_space), _height(capsule.end, half_space)
-    return jnp.minimum(start, end) - capsule.radius
+    start, end, radius = _one(capsule)
+    normal, offset = _one(half_space)
+    return jnp.minimum(jnp.sum(normal * start), jnp.sum(normal * end)) - offset - radius
 
 
 def robot_geometry(
@@ -365,9 +374,11 @@ def obstacle_distances(
     layout = _layout(robot.topology)
     rows = _rows(robot, shapes)
     kinds = _kinds(obstacles, q.dtype)
+    count = sum(count for *_, count in kinds)
+    active = _active(obstacles, count)
     geometry = robot_geometry(robot, q, kin=kin)
 
-    members, blocks = [], [jnp.zeros((0, sum(count for *_, count in kinds)), q.dtype)]
+    members, blocks = [], [jnp.zeros((0, count), q.dtype)]
     for capsule, mine in enumerate(geometry):
         member = np.flatnonzero(layout.is_capsule[rows] == capsule)
         if len(member) and kinds:
@@ -376,18 +387,9 @@ def obstacle_distances(
             blocks.append(jnp.concatenate(columns, axis=1))
             members.append(member)
     if not members:
-        return jnp.zeros((len(rows), blocks[0].shape[1]), q.dtype)
+        return jnp.zeros((len(rows), count), q.dtype)
     distances = _reorder(jnp.concatenate(blocks), members)
-    if obstacles.active is None:
-        return distances
-    active = jnp.asarray(obstacles.active)
-    if active.shape != distances.shape[1:] or active.dtype != bool:
-        raise ArrayError(
-            f"active of Obstacles has shape {active.shape} and dtype {active.dtype}, expected "
-            f"{distances.shape[1:]} and bool: one per sphere, capsule, box and half-space, in "
-            "that order."
-        )
-    return jnp.where(active, distances, FAR)
+    return distances if active is None else jnp.where(active, distances, FAR)
 
 
 def obstacle_distance_names(
@@ -480,38 +482,55 @@ def _rows(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
 
 
 def _kinds(obstacles: Obstacles, dtype: Any) -> list[tuple[str, Any, int]]:
-    """The kinds of obstacles there are: name of the field, checked arrays and their number."""
+    """The kinds of obstacles there are: name of the field, checked shapes and their number."""
     kinds = []
     for name in ("spheres", "capsules", "boxes", "half_spaces"):
         shape = getattr(obstacles, name)
         if shape is not None:
-            count = np.shape(getattr(shape, dataclasses.fields(shape)[0].name))[:1]
-            kinds.append((name, _cast(_checked(shape, f"obstacles.{name}", count), dtype), *count))
+            arrays = _fields(shape, f"obstacles.{name}", many=True)
+            shapes = type(shape)(*(x.astype(dtype) for x in arrays))
+            kinds.append((name, shapes, len(arrays[0])))
     return kinds
 
 
-def _one(shape: _Shape) -> Any:
-    """The shape, its fields arrays of one shape's dimensions."""
-    return _checked(shape, type(shape).__name__, ())
+def _active(obstacles: Obstacles, count: int) -> Array | None:
+    """The mask of the obstacles, checked."""
+    if obstacles.active is None:
+        return None
+    active = jnp.asarray(obstacles.active)
+    if active.shape != (count,) or active.dtype != bool:
+        raise ArrayError(
+            f"active of Obstacles has shape {active.shape} and dtype {active.dtype}, expected "
+            f"({count},) and bool: one per sphere, capsule, box and half-space, in that order."
+        )
+    return active
 
 
-def _checked(shape: _Shape, where: str, lead: tuple[int, ...]) -> Any:
-    arrays = {}
+def _one(shape: _Shape) -> tuple[Array, ...]:
+    """The fields of a shape, checked to be those of one shape."""
+    return _fields(shape, type(shape).__name__, many=False)
+
+
+def _fields(shape: _Shape, where: str, *, many: bool) -> tuple[Array, ...]:
+    """The fields of a shape, or of many, as arrays of floating-point numbers, checked."""
+    arrays: list[Array] = []
     for field in dataclasses.fields(shape):
         array = jnp.asarray(getattr(shape, field.name))
-        expected = (*lead, *_FIELDS[field.name])
+        expected: tuple[int | str, ...] = _DIMENSIONS[field.name]
+        if many:
+            count = len(arrays[0]) if arrays else (array.shape or ("m",))[0]
+            expected = (count, *expected)
         if array.shape != expected:
+            if array.ndim != len(expected) and many:
+                expected = ("m", *expected[1:])
+            text = ", ".join(map(str, expected)) + ("," if len(expected) == 1 else "")
             raise ArrayError(
-                f"{field.name} of {where} has shape {array.shape}, expected {expected}. Obstacles "
-                "have a leading axis of one length in all their fields; the distance of two shapes "
-                "takes one of each: batch it with jax.vmap."
+                f"{field.name} of {where} has shape {array.shape}, expected ({text}). Obstacles "
+                "have a leading axis, of one length in all fields of a kind; the distance of two "
+                "shapes takes one of each: batch it with jax.vmap."
             )
-        arrays[field.name] = array.astype(jnp.result_type(array.dtype, float))
-    return type(shape)(**arrays)
-
-
-def _cast(shape: Any, dtype: Any) -> Any:
-    return jax.tree.map(lambda x: x.astype(dtype), shape)
+        arrays.append(array.astype(jnp.result_type(array.dtype, float)))
+    return tuple(arrays)
 
 
 def _take(shape: Any, index: np.ndarray) -> Any:
@@ -540,17 +559,8 @@ def _outside_or(x: Array, inside: Array) -> Array:
     has no reciprocal.
     """
     square = jnp.sum(x * x)
-    outside = square > max(1e-9, 10 * float(jnp.finfo(x.dtype).eps)) ** 2
+    outside = square > max(1e-9, 10 * float(np.finfo(x.dtype).eps)) ** 2
     return jnp.where(outside, jnp.sqrt(jnp.where(outside, square, 1.0)), inside)
-
-
-def _height(point: Array, half_space: Any) -> Array:
-    return jnp.sum(half_space.normal * point) - half_space.offset
-
-
-def _to_box(point: Array, box: Any) -> Array:
-    """A point (3,) of the world in a box's frame."""
-    return matmul(box.rotation.T, point - box.position)
 
 
 def _nearest(point: Array, start: Array, axis: Array) -> Array:
@@ -559,7 +569,7 @@ def _nearest(point: Array, start: Array, axis: Array) -> Array:
     return jnp.clip(along, 0.0, 1.0)
 
 
-def _minimiser(pull: Array, curvature: Array, square: Array, middle: ArrayLike) -> Array:
+def _minimiser(pull: Array, curvature: Array, square: Array, middle: Array | float) -> Array:
     """Where `curvature s^2 / 2 - pull s`, m^2, is least, or near `middle` if it is all but flat.
 
     It is half the squared distance at the fraction s of a segment of squared length `square`.
@@ -612,7 +622,7 @@ def _separation(start: Array, axis: Array, half: Array) -> Array:
     face, edge = jnp.max(faces), jnp.max(edges)
     # A segment along an edge of the box has cross products that are normals of faces as well, but
     # whose derivative is not that of the distance: beyond rounding, they have to be better.
-    return jnp.where(edge > face + 16 * float(jnp.finfo(start.dtype).eps), edge, face)
+    return jnp.where(edge > face + 16 * float(np.finfo(start.dtype).eps), edge, face)
 
 
 _DISTANCE: dict[tuple[type, type], Callable[..., Array]] = {

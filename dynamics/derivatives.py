@@ -278,9 +278,7 @@ def inverse_dynamics_second_derivatives(
 
     (qq, qv), (_, vv) = jax.vmap(along)(eye)
     # By `a` the residual is linear: its derivative is M(q) times the multiplier.
-    weighted = jax.jacfwd(
-        lambda d: matmul(crba(robot, integrate(robot, q, d, 1.0)), multiplier)
-    )
+    weighted = jax.jacfwd(lambda d: matmul(crba(robot, integrate(robot, q, d, 1.0)), multiplier))
     return SecondDerivatives(qq, vv, qv, weighted(zero))
 
 

@@ -105,7 +105,10 @@ def compute_kinematics(robot: Robot, q: ArrayLike) -> Kinematics:
     )
 
     com = relative + einsum("nij,nj->ni", rotation, jnp.asarray(robot.com, dtype))
-    inertia = einsum("nij,njk,nlk->nil", rotation, jnp.asarray(robot.inertia, dtype), rotation)
+    local = jnp.asarray(robot.inertia, dtype)
+    # Only the symmetric part is an inertia; so derivatives by single entries make sense, too.
+    local = 0.5 * (local + local.swapaxes(-1, -2))
+    inertia = einsum("nij,njk,nlk->nil", rotation, local, rotation)
     mass = jnp.asarray(robot.mass, dtype)
     return Kinematics(position, rotation, origin, S, spatial_inertia(mass, com, inertia))
 

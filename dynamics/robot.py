@@ -299,7 +299,7 @@ class Topology:
 
     @cached_property
     def dof_names(self) -> tuple[str, ...]:
-        """nv names: the joint's, with `.x`, `.wz`, ... where it has several."""
+        """Nv names: the joint's, with `.x`, `.wz`, ... where it has several."""
         names: list[str] = []
         for joint in self.joints:
             if not joint.mimic:

@@ -20,6 +20,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import quoteattr
@@ -55,9 +56,10 @@ _INERTIAL_PARTS: Final = ("origin", "mass", "inertia")
 _SHELL: Final = ("shell", "0.93 0.94 0.95 1")  # where the source says no colour
 
 _SURFACE_POINTS: Final = 3000  # per mesh
-_FIT_POINTS: Final = 500  # per fit
-_CUTS: Final = 11  # places per axis where a shape may be cut in two
+_FIT_POINTS: Final = 1000  # per fit
+_CUTS: Final = 8  # places per axis where a shape may be cut in two
 _OVERHANG: Final = 0.02  # m, how far an edge may stick out of its sphere
+_CLOSE: Final = 1.1  # a fit of so many times the least volume is good enough
 _MIN_SIZE: Final = 0.004  # m, of a primitive
 _PENETRATION: Final = 0.01  # m, from where on two spheres count as colliding
 _BATCH: Final = 500  # sampled configurations at a time
@@ -72,7 +74,8 @@ class Options:
         urdf: the source; a xacro file has to be expanded first.
         name: of the robot, which names the files: lower case, digits and underscores.
         source: where the source comes from, for the header, e.g. "iiwa14.urdf of frax 0.1.0".
-        license: of the source, for the header, e.g. "BSD-3-Clause".
+        license: of the source, for the header, e.g. "BSD-3-Clause". Neither is needed with
+            `shapes_from`, which brings a header.
         output: folder to write into.
         force: replace files that exist.
         end_effectors: ALIAS LINK ...; the leaf links under their own names if omitted.
@@ -97,8 +100,8 @@ class Options:
 
     urdf: Positional[Path]
     name: Positional[str]
-    source: str
-    license: str
+    source: str = ""
+    license: str = ""
     output: Path = ROBOTS
     force: bool = False
     end_effectors: dict[str, str] = field(default_factory=dict)
@@ -148,11 +151,13 @@ class Looks:
         header: the comment at the top of the file.
         materials: name -> rgba.
         shapes: link -> its <visual> and <collision> elements as lines of XML.
+        bones: links that are drawn as bones, because the source shows nothing that can be read.
     """
 
     header: str
     materials: Mapping[str, str]
     shapes: Mapping[str, list[str]]
+    bones: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -215,6 +220,11 @@ def rebuild(options: Options) -> None:
     write_atomic(toml_path, text.encode())
 
     print(f"Wrote {urdf_path} and {toml_path}.")
+    if looks.bones:
+        print(
+            f"No mesh or shape could be read for {', '.join(looks.bones)}: drawn as bones between "
+            "joints. Say where the meshes are with --meshes FOLDER."
+        )
     mass = sum(float(m.get("value")) for m in root.iterfind("link/inertial/mass"))
     print(
         f"{options.name}: {robot.nv} degrees of freedom, {mass:.4g} kg, "
@@ -233,6 +243,11 @@ def _targets(options: Options) -> tuple[Path, Path]:
         raise ConfigError(
             f"name={options.name!r}, expected lower case letters, digits and underscores, "
             "beginning with a letter, such as 'iiwa14'."
+        )
+    if options.shapes_from is None and not (options.source and options.license):
+        raise ConfigError(
+            "the header has to say where the source comes from and under which licence. Pass "
+            '--source "FILE of WHAT, VERSION" and --license NAME.'
         )
     if options.samples < 2:
         raise ConfigError(f"samples={options.samples}, expected at least 2.")
@@ -351,7 +366,7 @@ def _mesh_points(path: Path) -> Array | None:
     return np.asarray(points, float)
 
 
-def _bones(root: Element, robot: Robot, body: int) -> list[Primitive]:
+def _bones(robot: Robot, body: int) -> list[Primitive]:
     """Cylinders from a body's frame to the joints that it carries, or to its centre of mass."""
     topology = robot.topology
     ends = list(topology.position[topology.parent == body])
@@ -424,19 +439,31 @@ def _best_cut(
     points: Array,
     fit: Callable[[Array], Primitive],
     cost: Callable[[Sequence[float]], float] = sum,
-) -> tuple[float, tuple[Array, Array]] | None:
-    """The plane that leaves the least cost of volumes when both sides are fitted; what it saves."""
+    most: int = 2,
+) -> tuple[float, list[Array]] | None:
+    """Cut across an axis into two to `most` parts that are fitted one by one.
+
+    Returns:
+        What the best cut saves of the cost of volumes per part that it adds, m^3, and the parts;
+        None if there are too few points.
+    """
     whole = fit(points).volume
     best = None
     for axis in np.concatenate([np.eye(3), _principal_axes(points).T]):
         along = points @ axis
-        for at in np.linspace(along.min(), along.max(), _CUTS + 2)[1:-1]:
-            sides = points[along < at], points[along >= at]
-            if min(map(len, sides)) < 0.05 * len(points) + 8:
-                continue
-            saved = whole - cost([fit(side).volume for side in sides])
-            if best is None or saved > best[0]:
-                best = saved, sides
+        slab = np.digitize(along, np.linspace(along.min(), along.max(), _CUTS + 2)[1:-1])
+
+        @cache
+        def volume(start: int, end: int, slab: Array = slab) -> float:
+            part = points[(slab >= start) & (slab < end)]
+            return fit(part).volume if len(part) > 0.05 * len(points) + 8 else np.inf
+
+        for count in range(2, most + 1):
+            for cuts in itertools.combinations(range(1, _CUTS + 1), count - 1):
+                bounds = list(itertools.pairwise((0, *cuts, _CUTS + 1)))
+                saved = (whole - cost([volume(i, j) for i, j in bounds])) / (count - 1)
+                if np.isfinite(saved) and (best is None or saved > best[0]):
+                    best = saved, [points[(slab >= i) & (slab < j)] for i, j in bounds]
     return best
 
 
@@ -445,25 +472,28 @@ def _both_as_the_larger(volumes: Sequence[float]) -> float:
     return 2 * max(volumes)
 
 
-def _fit_primitives(points: Array, most: int = 3) -> list[Primitive]:
-    """One to `most` primitives; more than one only where that saves much volume."""
+def _fit_primitives(points: Array, most: int = 5) -> list[Primitive]:
+    """As few primitives as come close to the least volume, `most` at most."""
     pieces = [points[:: max(1, len(points) // _FIT_POINTS)]]
+    fits = [[_primitive(pieces[0])]]
     while len(pieces) < most:
-        cuts = [(_best_cut(piece, _primitive), i) for i, piece in enumerate(pieces)]
-        saved, i = max(((cut[0], i) for cut, i in cuts if cut is not None), default=(0.0, 0))
-        if saved < 0.2 * sum(_primitive(piece).volume for piece in pieces):
+        parts = min(3, most - len(pieces) + 1)
+        cuts = [(_best_cut(p, _primitive, most=parts), i) for i, p in enumerate(pieces)]
+        best = max(((cut, i) for cut, i in cuts if cut), key=lambda c: c[0][0], default=None)
+        if best is None:
             break
-        cut = cuts[i][0]
-        assert cut is not None
-        pieces[i : i + 1] = cut[1]
-    return [_primitive(piece) for piece in pieces]
+        (_, sides), i = best
+        pieces[i : i + 1] = sides
+        fits.append([_primitive(piece) for piece in pieces])
+    volumes = [sum(shape.volume for shape in fit) for fit in fits]
+    return next(f for f, v in zip(fits, volumes, strict=True) if v <= _CLOSE * min(volumes))
 
 
 def _fit_spheres(surfaces: Mapping[int, Array], count: int) -> dict[int, list[Primitive]]:
     """Spheres that cover surfaces: one each, then the most wasteful is cut in two until `count`."""
     spheres: dict[int, list[Primitive]] = {body: [] for body in surfaces}
     order = itertools.count()  # breaks ties, so that arrays are never compared
-    heap: list[tuple[float, int, int, Array, tuple[Array, Array] | None]] = []
+    heap: list[tuple[float, int, int, Array, list[Array] | None]] = []
 
     def push(body: int, points: Array) -> None:
         saved, sides = _best_cut(points, _ball, _both_as_the_larger) or (0.0, None)
@@ -501,13 +531,14 @@ def _fitted_looks(root: Element, robot: Robot, options: Options) -> Looks:
             points = _surface(shape) @ frame.rotation.T + frame.position
             surfaces.setdefault(frame.body, []).append(points)
             carrier.setdefault(frame.body, frame.name)
-    meshes = len(surfaces)
+    bones: list[str] = []
     for frame in robot.topology.frames:
         if frame.body not in surfaces and np.array_equal(poses[frame.name], np.eye(4)):
-            bones = _bones(root, robot, frame.body)
-            visuals[frame.name] = [(_SHELL[0], bone) for bone in bones]
-            surfaces[frame.body] = [_surface(bone) for bone in bones]
+            drawn = _bones(robot, frame.body)
+            visuals[frame.name] = [(_SHELL[0], bone) for bone in drawn]
+            surfaces[frame.body] = [_surface(bone) for bone in drawn]
             carrier[frame.body] = frame.name
+            bones.append(frame.name)
     bare = {body_of[name] for name in options.bare}
     spheres = _fit_spheres(
         {b: np.concatenate(s) for b, s in surfaces.items() if b not in bare},
@@ -528,16 +559,17 @@ def _fitted_looks(root: Element, robot: Robot, options: Options) -> Looks:
     count = sum(map(len, spheres.values()))
     drawn_count = sum(map(len, visuals.values()))
     return Looks(
-        _header(options, drawn_count, count, meshes, len(surfaces)),
+        _header(options, drawn_count, count, bones),
         dict([_SHELL]) | _colours(root),
         shapes,
+        bones,
     )
 
 
-def _header(options: Options, visuals: int, spheres: int, meshes: int, bodies: int) -> str:
-    fitted = f"the shapes of {meshes} of {bodies} bodies in the source"
-    if meshes < bodies:
-        fitted += ", and to the bones between the joints of the others"
+def _header(options: Options, visuals: int, spheres: int, bones: Sequence[str]) -> str:
+    fitted = "the source's shapes"
+    if bones:
+        fitted += f", and to bones between joints for {', '.join(bones)}"
     text = f"""
   {options.name}, made by scripts/rebuild_robot.py; primitives only, no meshes. SI units, radians.
 
@@ -561,7 +593,9 @@ def _numbers(values: Sequence[float] | Array) -> str:
 
 
 def _tag(element: Element) -> str:
-    return f"<{element.tag}{''.join(f' {k}={quoteattr(v)}' for k, v in element.attrib.items())}/>"
+    """An element with its attributes as they are, but without children and foreign attributes."""
+    kept = ((k, v) for k, v in element.attrib.items() if not k.startswith("{"))
+    return f"<{element.tag}{''.join(f' {k}={quoteattr(v)}' for k, v in kept)}/>"
 
 
 def _shape_lines(tag: str, shape: Primitive, *, name: str = "", colour: str = "") -> list[str]:
@@ -702,12 +736,19 @@ def _toml_text(path: Path, options: Options, pairs: Pairs) -> str:
 
 def _find_pairs(robot: Robot, options: Options) -> Pairs:
     """Pairs of spheres that find the random configurations in which the robot hits itself."""
-    names = [shape.name for shape in robot.topology.collision_shapes]
+    shapes = robot.topology.collision_shapes
+    names = [shape.name for shape in shapes]
+    for shape in shapes:
+        if shape.kind != "sphere":
+            raise RobotLoadError(
+                f"{options.shapes_from}: the <collision> {shape.name!r} is a {shape.kind}, "
+                "expected spheres only. Replace it by spheres."
+            )
     pairs = _candidates(robot, options)
-    at_default = _gaps(robot, np.asarray(robot.q_default)[None], pairs)[0]
-    pairs, at_default = (x[at_default >= options.clearance] for x in (pairs, at_default))
     if not len(pairs) or options.collision_pairs < 1:
         return Pairs([], np.inf, 0.0, np.nan)
+    at_default = _gaps(robot, np.asarray(robot.q_default)[None], pairs)[0]
+    pairs, at_default = (x[at_default >= options.clearance] for x in (pairs, at_default))
     q = _random_configurations(robot, options.samples, options.seed)
     steps = range(0, len(q), _BATCH)
     hits = np.concatenate(

@@ -1,0 +1,1 @@
+"""Our dynamics against MuJoCo's and Pinocchio's: `python scripts/cross_check.py --help`."""

@@ -25,7 +25,8 @@ Addresses = NDArray[np.intp]
 def mujoco_model(robot: Robot, timestep: float = 1e-3) -> Any:
     """MuJoCo's model (`mujoco.MjModel`) of a robot: bodies, inertias, joints and gravity.
 
-    It has one body for each of ours, of the same name (but for links named `world`), and for each joint those of its axes:
+    It has one body for each of ours, of the same name (but for links named `world`), and for each
+    joint those of its axes:
 
     | ours | MuJoCo's |
     |---|---|
@@ -203,26 +204,20 @@ class MujocoOracle:
 
     # --- what it computes ---
 
-    def quantities(self, q: Array, v: Array, tau: Array, forces: Array) -> dict[str, Array]:
-        """Quantities at one state, by the names they have in `fraxenv.cross_check.quantities`.
-
-        Args:
-            q: (nq,).
-            v: (nv,).
-            tau: (nv,).
-            forces: (nb, 6), external, as `dynamics.rnea` takes them.
-        """
+    def quantities(
+        self, q: Array, v: Array, a: Array, tau: Array, forces: Array
+    ) -> dict[str, Array]:
+        """The quantities of `fraxenv.cross_check.quantities` that MuJoCo has, at one state."""
         mujoco, model, dofs, bodies = self._mujoco, self.model, self.dofs, self.bodies
         data = self.data(q, np.zeros_like(v))
         mujoco.mj_forward(model, data)
         result = {"gravity": data.qfrc_bias[dofs]}
 
-        data.qvel[dofs], data.qfrc_applied[dofs] = v, tau
-        # Theirs acts at the centre of mass, ours at the origin of the body's frame.
-        data.xfrc_applied[bodies] = forces
-        data.xfrc_applied[bodies, 3:] -= np.cross(
-            data.xipos[bodies] - data.xpos[bodies], forces[:, :3]
-        )
+        pushed = np.zeros(model.nv)
+        for body, f in zip(bodies, forces, strict=True):
+            mujoco.mj_applyFT(model, data, f[:3], f[3:], data.xpos[body], body, pushed)
+        data.qvel[dofs], data.qfrc_applied[:] = v, pushed
+        data.qfrc_applied[dofs] += tau
         mujoco.mj_forward(model, data)
         mujoco.mj_subtreeVel(model, data)
         mujoco.mj_energyPos(model, data)
@@ -236,12 +231,19 @@ class MujocoOracle:
             "body rotation": data.xmat[bodies].reshape(-1, 3, 3),
             "mass matrix": mass_matrix[np.ix_(dofs, dofs)],
             "bias": data.qfrc_bias[dofs],
+            "bias with external forces": (data.qfrc_bias - pushed)[dofs],
             "damped forward dynamics": data.qacc[dofs],
             "centre of mass": data.subtree_com[0].copy(),
             "centroidal momentum": np.concatenate(momentum),
             "potential energy": np.array(data.energy[0]),
             "kinetic energy": np.array(data.energy[1]),
         }
+
+        data.qacc[dofs] = a
+        mujoco.mj_inverse(model, data)
+        # Theirs is what all external forces must add up to, and overcomes damping, too.
+        inverse = data.qfrc_inverse + data.qfrc_passive - pushed
+        result["inverse dynamics"] = inverse[dofs]
 
         integrated = data.qpos.copy()
         mujoco.mj_integratePos(model, integrated, data.qvel, model.opt.timestep)

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from fraxenv.dynamics import Robot
-from fraxenv.dynamics.errors import import_extra
+from fraxenv.dynamics.errors import RobotLoadError, import_extra
 from fraxenv.dynamics.urdf import ROOT_JOINT
+
+from .quantities import compared_frames
 
 Arrays = dict[str, np.ndarray]
 
@@ -38,15 +40,14 @@ class PinocchioOracle:
 
         Raises:
             MissingExtraError: Pinocchio is not installed.
+            RobotLoadError: Pinocchio cannot read the file.
         """
         pin = import_extra("pinocchio", "cross-check", "cross-checking with Pinocchio")
         floating = robot.joint_names[0] == ROOT_JOINT
         root = (pin.JointModelFreeFlyer(),) if floating else ()
-        try:
-            model = pin.buildModelFromUrdf(str(path), *root, mimic=True)
-        except ValueError:
-            # It cannot follow a joint that comes later: let it move freely, and hold it in `T`.
-            model = pin.buildModelFromUrdf(str(path), *root)
+        # Joints that follow others move freely in its model, and are held in `T`: most of its
+        # algorithms refuse them otherwise.
+        model = pin.buildModelFromUrdf(str(path), *root)
         return cls.from_model(robot, model)
 
     @classmethod
@@ -87,8 +88,6 @@ class PinocchioOracle:
             joint, mimic = self.model.joints[id_], topology.joints[i].mimic
             if mimic is None:
                 own = q[topology.q_index[i] : topology.q_index[i + 1]]
-            elif "Mimic" in joint.shortname():
-                continue
             else:
                 own = mimic.multiplier * q[topology.q_index[mimic.joint], None] + mimic.offset
             match topology.joints[i].kind:
@@ -108,8 +107,7 @@ class PinocchioOracle:
             theirs = self.model.joints[self.joints[i]]
             k, own_q = topology.v_index[i], q[topology.q_index[i] : topology.q_index[i + 1]]
             if joint.mimic:
-                if "Mimic" not in theirs.shortname():
-                    T[theirs.idx_v, topology.v_index[joint.mimic.joint]] = joint.mimic.multiplier
+                T[theirs.idx_v, topology.v_index[joint.mimic.joint]] = joint.mimic.multiplier
                 continue
             T[theirs.idx_v : theirs.idx_v + joint.nv, k : k + joint.nv] = np.eye(joint.nv)
             if joint.kind == "floating":
@@ -149,12 +147,14 @@ class PinocchioOracle:
         pin.computeJointJacobians(model, data, q_)
         pin.forwardKinematics(model, data, q_, v_, a_)
         pin.updateFramePlacements(model, data)
-        ids = [model.getFrameId(name, pin.BODY) for name in self.robot.frame_names]
+        ids = [model.getFrameId(name, pin.BODY) for name in compared_frames(self.robot)]
         world = pin.LOCAL_WORLD_ALIGNED
         J = [pin.getFrameJacobian(model, data, i, world) for i in ids]
         J_dot = [pin.getFrameJacobianTimeVariation(model, data, i, world) for i in ids]
         velocity = [pin.getFrameVelocity(model, data, i, world).vector for i in ids]
-        acceleration = [pin.getFrameClassicalAcceleration(model, data, i, world).vector for i in ids]
+        acceleration = [
+            pin.getFrameClassicalAcceleration(model, data, i, world).vector for i in ids
+        ]
         result = {
             "frame position": np.stack([data.oMf[i].translation for i in ids]),
             "frame rotation": np.stack([data.oMf[i].rotation for i in ids]),
@@ -171,16 +171,15 @@ class PinocchioOracle:
         bias = T.T @ pin.rnea(model, data, q_, v_, free)
         pushed = T.T @ pin.rnea(model, data, q_, v_, free, f)
         zero = np.zeros(model.nv)
-        if model.nv == self.robot.nv and not any(j.mimic for j in self.robot.topology.joints):
+        if model.nv == self.robot.nv:
             forces_ = np.linalg.solve(T.T, tau)
             forward = np.linalg.solve(T, pin.aba(model, data, q_, v_, forces_, f) - free)
-        else:  # the articulated-body algorithm is not for joints that follow others
+        else:  # joints that follow others: the constraint is ours
             forward = np.linalg.solve(M, tau - pushed)
         momentum_matrix = pin.computeCentroidalMap(model, data, q_) @ T
-        # Body by body: their own sum leaves out some joints' rotors, and refuses mimics.
+        # Body by body, because their own sum leaves out the rotors of some joints.
         kinetic = 0.5 * np.sum(self.robot.armature * np.square(v)) + sum(
-            0.5 * inertia.vtiv(twist)
-            for inertia, twist in zip(model.inertias, data.v, strict=True)
+            0.5 * inertia.vtiv(twist) for inertia, twist in zip(model.inertias, data.v, strict=True)
         )
         return result | {
             "inverse dynamics": T.T @ pin.rnea(model, data, q_, v_, a_, f),

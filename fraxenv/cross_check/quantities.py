@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -56,16 +57,24 @@ def random_states(robot: Robot, count: int, dtype: DTypeLike, seed: int = 0) -> 
     return jax.tree.map(lambda x: x.astype(dtype), states)
 
 
+def compared_frames(robot: Robot, count: int = 6) -> tuple[str, ...]:
+    """Names of the frames that are compared: the first, the last, and some between."""
+    names = robot.frame_names
+    return tuple(names[i] for i in np.unique(np.linspace(0, len(names) - 1, count).astype(int)))
+
+
 def quantities(robot: Robot, s: States) -> dict[str, Array]:
     """All quantities at one state, from one forward kinematics."""
     kin = dynamics.compute_kinematics(robot, s.q)
     bodies = dynamics.forward_kinematics(robot, s.q)
     q, v = s.q, s.v
 
-    def frames(f, *args):  # type: ignore[no-untyped-def]
-        return jnp.stack([f(robot, q, *args, name, kin=kin) for name in robot.frame_names])
+    names = compared_frames(robot)
 
-    poses = [dynamics.frame_pose(robot, q, name, kin=kin) for name in robot.frame_names]
+    def frames(f: Callable[..., Array], *args: Array) -> Array:
+        return jnp.stack([f(robot, q, *args, name, kin=kin) for name in names])
+
+    poses = [dynamics.frame_pose(robot, q, name, kin=kin) for name in names]
     return {
         "frame position": jnp.stack([p for p, _ in poses]),
         "frame rotation": jnp.stack([R for _, R in poses]),

@@ -79,3 +79,59 @@ def panda() -> Robot:
 def panda_path() -> Path:
     """URDF file of the bundled Panda."""
     return Path(dynamics.__file__).parent / "robots" / "panda.urdf"
+
+
+# link: (parent, joint type, what else is in the joint). Every kind of joint, one behind another;
+# one follows a follower.
+JOINTS = {
+    "cart": ("base", "planar", ""),
+    "ball": ("cart", "spherical", ""),
+    "elbow": ("ball", "revolute", ""),
+    "loose": ("cart", "floating", ""),
+    "drawer": ("elbow", "prismatic", '<mimic joint="to_elbow" multiplier="0.3" offset="0.1"/>'),
+    "wheel": ("loose", "continuous", '<mimic joint="to_drawer" multiplier="-2" offset="0.2"/>'),
+    "tip": ("wheel", "fixed", ""),
+}
+
+
+def joints_urdf() -> str:
+    """A robot with every kind of joint, on arbitrary axes (but a planar one about z)."""
+    rng = np.random.default_rng(11)
+
+    def numbers(x: np.ndarray) -> str:
+        return " ".join(f"{v:.17g}" for v in x)
+
+    def origin() -> str:
+        xyz, rpy = rng.uniform(-0.4, 0.4, 3), rng.uniform(-np.pi, np.pi, 3)
+        return f'<origin xyz="{numbers(xyz)}" rpy="{numbers(rpy)}"/>'
+
+    parts = ['<robot name="joints">']
+    for link in ("base", *JOINTS):
+        i, j, k = rng.uniform(0.05, 0.1, 3)
+        parts.append(
+            f'<link name="{link}"><inertial>{origin()}<mass value="{rng.uniform(0.5, 4.0):.17g}"/>'
+            f'<inertia ixx="{j + k:.17g}" iyy="{i + k:.17g}" izz="{i + j:.17g}" '
+            'ixy="0" ixz="0" iyz="0"/></inertial></link>'
+        )
+    for link, (parent, kind, extra) in JOINTS.items():
+        axis = np.array([0.0, 0.0, 1.0]) if kind == "planar" else rng.normal(size=3)
+        parts.append(
+            f'<joint name="to_{link}" type="{kind}"><parent link="{parent}"/>'
+            f'<child link="{link}"/>{origin()}<axis xyz="{numbers(axis)}"/>{extra}'
+            '<limit lower="-1.5" upper="1.5" effort="50" velocity="3"/></joint>'
+        )
+    return "\n".join([*parts, "</robot>"])
+
+
+@pytest.fixture(scope="session")
+def joints_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """URDF file of a robot with every kind of joint."""
+    path = tmp_path_factory.mktemp("robots") / "joints.urdf"
+    path.write_text(joints_urdf())
+    return path
+
+
+@pytest.fixture(scope="session")
+def joints(joints_path: Path) -> Robot:
+    """The robot with every kind of joint, in a gravity that is not along z."""
+    return dynamics.load_urdf(joints_path, gravity=(2.0, -3.0, -9.0))

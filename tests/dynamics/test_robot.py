@@ -30,7 +30,22 @@ CALLS: dict[str, tuple[str, ...]] = {
     "frame_jacobian": ("q", "frame"),
     "frame_jacobian_dot": ("q", "v", "frame"),
     "frame_pose": ("q", "frame"),
+    "center_of_mass_jacobian": ("q",),
+    "centroidal_momentum": ("q", "v"),
+    "centroidal_momentum_matrix": ("q",),
+    "coordinate_rates": ("q",),
+    "coriolis_matrix": ("q", "v"),
+    "difference_derivatives": ("q", "q"),
+    "effort_bounds": ("v",),
+    "forward_dynamics_derivatives": ("q", "v", "tau", "f"),
+    "frame_acceleration": ("q", "v", "tau", "frame"),
+    "frame_velocity": ("q", "v", "frame"),
     "generalized_forces": ("q", "f"),
+    "integrate_derivatives": ("q", "v", "dt"),
+    "inverse_dynamics_derivatives": ("q", "v", "tau", "f"),
+    "inverse_dynamics_second_derivatives": ("q", "v", "tau", "v"),
+    "manipulability": ("q", "frame"),
+    "transition_derivatives": ("q", "v", "tau", "dt", "f"),
     "gravity_forces": ("q",),
     "integrate": ("q", "v", "dt"),
     "kinetic_energy": ("q", "v"),
@@ -47,10 +62,31 @@ CALLS: dict[str, tuple[str, ...]] = {
     "quaternion_to_matrix": ("quaternion",),
     "rotation_exp": ("vector",),
     "rotation_log": ("matrix",),
+    "self_distances": ("q",),
     "spd_solve": ("matrix", "vector"),
 }
-# Functions that take no arrays: `neutral` has the default dtype.
-OTHERS = {"list_robots", "load_robot", "load_urdf", "neutral"}
+# Functions that take no arrays (`neutral` has the default dtype), or more than arrays.
+OTHERS = {
+    "actuate",
+    "actuator_state",
+    "capsule_box",
+    "capsule_capsule",
+    "capsule_half_space",
+    "list_robots",
+    "load_robot",
+    "load_urdf",
+    "neutral",
+    "obstacle_distance_names",
+    "obstacle_distances",
+    "random_configuration",
+    "residual_derivatives",
+    "robot_geometry",
+    "self_distance_names",
+    "sphere_box",
+    "sphere_capsule",
+    "sphere_half_space",
+    "sphere_sphere",
+}
 
 
 def arguments(robot: Robot, dtype: Any) -> dict[str, Any]:
@@ -263,6 +299,6 @@ def test_joints_are_numbered_depth_first_in_the_order_of_the_file(tree: Robot) -
     )
     expected = [[0], [0, 1], [0, 1, 2], [0, 3], [0, 3, 4], [5], [5, 6]]
     topology = tree.topology
-    assert [np.flatnonzero(row).tolist() for row in topology.ancestor_mask] == expected
+    assert [np.flatnonzero(row).tolist() for row in topology.axes.moves] == expected
     assert [level.tolist() for level in topology.levels] == [[0, 5], [1, 3, 6], [2, 4]]
     assert (topology.parent < np.arange(7)).all()

@@ -28,6 +28,7 @@ from fraxenv.dynamics import (
     RobotLoadError,
     RobotLoadWarning,
     UnknownNameError,
+    bundled,
     load_urdf,
 )
 
@@ -124,8 +125,9 @@ def test_arm(load: Load) -> None:
     assert robot.joint_names == ("shoulder", "slide")
     assert topology.body_names == ("upper", "lower")
     assert topology.parent.tolist() == [WORLD, 0]
-    assert topology.is_revolute.tolist() == [True, False]
-    assert topology.axis.tolist() == [[0, 0, 1], [0, 1, 0]]
+    assert [j.kind for j in topology.joints] == ["revolute", "prismatic"]
+    assert [j.axis.tolist() for j in topology.joints] == [[0, 0, 1], [0, 1, 0]]
+    assert topology.dof_rotates.tolist() == [True, False]
     assert robot.mass.tolist() == [2.0, 1.0]
     assert robot.position_limits.tolist() == [[-1, 2], [0.1, 0.4]]
     assert robot.velocity_limits.tolist() == [3, 3]
@@ -235,17 +237,17 @@ def test_continuous_joints_have_no_position_limits(load: Load) -> None:
     robot = load(edited(('type="revolute"', 'type="continuous"')))
     assert robot.position_limits[0].tolist() == [-math.inf, math.inf]
     assert robot.effort_limits[0] == 30
-    assert robot.topology.is_revolute[0]
+    assert robot.topology.joints[0].kind == "continuous"
 
 
 @pytest.mark.parametrize("length", ["1e-3", "1e200"])
 def test_axis_of_any_length(load: Load, length: str) -> None:
     robot = load(edited(('<axis xyz="0 0 2"/>', f'<axis xyz="0 0 -{length}"/>')))
-    np.testing.assert_allclose(robot.topology.axis[0], [0, 0, -1])
+    np.testing.assert_allclose(robot.topology.joints[0].axis, [0, 0, -1])
 
 
 def test_default_axis_is_x(load: Load) -> None:
-    assert load(edited(('<axis xyz="0 0 2"/>', ""))).topology.axis[0].tolist() == [1, 0, 0]
+    assert load(edited(('<axis xyz="0 0 2"/>', ""))).topology.joints[0].axis.tolist() == [1, 0, 0]
 
 
 def test_materials_colour_the_visuals(load: Load) -> None:
@@ -449,9 +451,21 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         edited((' type="prismatic"', "")),
         ("arm.urdf: joint 'slide' is of type None", "Supported: revolute, continuous"),
     ),
-    "mimic": (
-        edited(('<axis xyz="0 1 0"/>', '<mimic joint="shoulder"/>')),
-        ("arm.urdf, line 33 (joint 'slide'): <mimic>", "Make the joint fixed"),
+    "mimic of nothing": (
+        edited(('<axis xyz="0 1 0"/>', '<axis xyz="0 1 0"/><mimic joint="elbow"/>')),
+        ("arm.urdf: joint 'slide' mimics 'elbow', which does not exist", "shoulder, slide"),
+    ),
+    "mimic of itself": (
+        edited(('<axis xyz="0 1 0"/>', '<axis xyz="0 1 0"/><mimic joint="slide"/>')),
+        ("arm.urdf: joint 'slide' mimics 'slide', which follows it in turn",),
+    ),
+    "mimic without joint": (
+        edited(('<axis xyz="0 1 0"/>', '<axis xyz="0 1 0"/><mimic multiplier="2"/>')),
+        ("arm.urdf, line", "<mimic> has no joint="),
+    ),
+    "mimic with a word": (
+        edited(('<axis xyz="0 1 0"/>', '<mimic joint="shoulder" multiplier="x"/>')),
+        ("<mimic multiplier='x'>: expected a finite number",),
     ),
     "no mass element": (
         edited(('<mass value="2.0"/>', "")),
@@ -565,11 +579,11 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "q_default outside the limits": (
         {"q_default": [0.0, 0.5]},
-        ("arm.urdf: q_default leaves the limits of joints [1]", "[0.5]", "[[0.1, 0.4]]"),
+        ("arm.urdf: q_default leaves the limits of slide", "[0.5]", "[[0.1, 0.4]]"),
     ),
     "nan in q_default": (
         {"q_default": [math.nan, 0.2]},
-        ("arm.urdf: q_default leaves the limits of joints [0]", "nan"),
+        ("arm.urdf: q_default leaves the limits of shoulder", "nan"),
     ),
     "unknown collision pair": (
         {"self_collision_pairs": [("ball", "cube")]},
@@ -689,7 +703,7 @@ def test_damaged_file_is_loaded_or_refused(load: Load, text: bytes) -> None:
     topology = robot.topology
     for array in (robot.mass, robot.com, robot.inertia, topology.position, topology.rotation):
         assert np.isfinite(array).all()
-    np.testing.assert_allclose(np.linalg.norm(topology.axis, axis=1), 1.0)
+    np.testing.assert_allclose([np.linalg.norm(j.axis) for j in topology.joints], 1.0)
     assert (np.linalg.eigvalsh(robot.inertia) > 0).all()
 
 
@@ -705,7 +719,7 @@ def test_list_robots() -> None:
 def test_bundled_robots_load_without_warnings(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        robot = dynamics.load_robot.__wrapped__(name)
+        robot = bundled._load.__wrapped__(name, None)
     assert robot.name == name
     assert robot.end_effectors
 

@@ -1,0 +1,171 @@
+"""What a cross-check shows: a table of errors, and a picture of the trajectories."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fraxenv import dynamics
+from fraxenv.dynamics import Robot
+
+from ..checkpoint import write_atomic
+from ..errors import import_extra
+from .comparison import Errors, Trajectories
+
+_COLOURED = 8
+_COLOURS = (
+    "#1f77b4",
+    "#d95f02",
+    "#1b9e77",
+    "#7570b3",
+    "#e7298a",
+    "#a6761d",
+    "#66a61e",
+    "#17becf",
+)
+_OTHERS = "#c4c4c4"
+
+
+def error_table(
+    errors: Mapping[str, Errors], tolerances: Mapping[str, Errors], left_out: Iterable[str]
+) -> Any:
+    """The worst relative error of each quantity against each oracle, as a rich table.
+
+    Args:
+        errors: oracle -> quantity -> error.
+        tolerances: likewise.
+        left_out: oracles that there are no errors of.
+    """
+    table = import_extra("rich.table", "cross-check", "The table").Table(
+        title="Worst relative error", title_justify="left"
+    )
+    table.add_column("quantity")
+    for name in errors:
+        table.add_column(name, justify="right")
+        table.add_column("allowed", justify="right", style="dim")
+    for name in left_out:
+        table.add_column(name, justify="right", style="dim")
+    table.add_column("")
+    for quantity in dict.fromkeys(q for by_quantity in errors.values() for q in by_quantity):
+        cells, within = [], True
+        for name, by_quantity in errors.items():
+            if quantity not in by_quantity:
+                cells += ["", ""]
+                continue
+            error, allowed = by_quantity[quantity], tolerances[name][quantity]
+            within = within and error <= allowed
+            cells += [f"{error:.1e}", f"{allowed:.0e}"]
+        cells += ["left out" for _ in left_out]
+        verdict = "[green]pass[/green]" if within else "[bold red]FAIL[/bold red]"
+        table.add_row(quantity, *cells, verdict)
+    return table
+
+
+def plot_trajectories(
+    path: str | Path, robot: Robot, moved: Trajectories, allowed: float, dtype: DTypeLike
+) -> None:
+    """Draw both trajectories, and their difference on a logarithmic scale, to a PNG; atomic.
+
+    The degrees of freedom that differ most are in colour.
+
+    Args:
+        path: the file.
+        robot: the model.
+        moved: the trajectories.
+        allowed: the difference that is allowed, rad and m.
+        dtype: what we computed in, for the title.
+    """
+    figure_module = import_extra("matplotlib.figure", "cross-check", "The picture")
+    topology = robot.topology
+    ours, theirs = (_displacements(robot, q) for q in (moved.ours, moved.theirs))
+    difference = np.abs(moved.difference)
+    size = np.nan_to_num(difference, nan=np.inf).max(axis=0)
+    coloured = sorted(np.argsort(-size, kind="stable")[:_COLOURED].tolist())
+    styles = {i: {"color": _OTHERS, "zorder": 1} for i in range(robot.nv)}
+    styles |= {
+        i: {"color": colour, "zorder": 2, "label": topology.dof_names[i]}
+        for i, colour in zip(coloured, _COLOURS, strict=False)
+    }
+
+    kinds = [("angle, rad", topology.dof_rotates), ("displacement, m", ~topology.dof_rotates)]
+    kinds = [(label, chosen) for label, chosen in kinds if chosen.any()]
+    # Not pyplot, which opens windows and keeps figures.
+    figure = figure_module.Figure(
+        figsize=(10, 2.6 * (len(kinds) + 1)), dpi=120, layout="constrained"
+    )
+    panels = figure.subplots(len(kinds) + 1, 1, sharex=True)
+    for axes, (label, chosen) in zip(panels, kinds, strict=False):
+        for i in np.flatnonzero(chosen):
+            style = {"color": styles[i]["color"], "zorder": styles[i]["zorder"]}
+            axes.plot(moved.time, ours[:, i], linewidth=3.2, alpha=0.4, **style)
+            axes.plot(moved.time, theirs[:, i], linewidth=0.9, linestyle=(0, (6, 3)), **style)
+        axes.set_ylabel(f"{label},\nsince the start")
+    line = import_extra("matplotlib.lines", "cross-check", "The picture").Line2D
+    panels[0].legend(
+        [
+            line([], [], color="#444444", linewidth=3.2, alpha=0.4),
+            line([], [], color="#444444", linewidth=0.9, linestyle=(0, (6, 3))),
+        ],
+        [f"fraxenv, {np.dtype(dtype)}", "MuJoCo"],
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        ncols=2,
+        frameon=False,
+        fontsize=9,
+    )
+
+    last = panels[-1]
+    for i in range(robot.nv):
+        visible = np.where(difference[:, i] > 0, difference[:, i], np.nan)
+        last.plot(moved.time, visible, linewidth=1.1, **styles[i])
+    last.axhline(allowed, color="#b00020", linewidth=1.2, linestyle="--")
+    last.annotate(
+        f"allowed, {allowed:.0e}",
+        (0.005, allowed),
+        xycoords=last.get_yaxis_transform(),
+        xytext=(0, -3),
+        textcoords="offset points",
+        va="top",
+        color="#b00020",
+        fontsize=9,
+    )
+    last.set(yscale="log", xlabel="time, s", ylabel="difference, rad and m")
+    for axes in panels:
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlim(0, moved.time[-1])
+    hidden = robot.nv - len(coloured)
+    figure.legend(
+        *last.get_legend_handles_labels(),
+        loc="outside right center",
+        frameon=False,
+        fontsize=9,
+        title="largest difference" if hidden else None,
+        alignment="left",
+    )
+    figure.suptitle(
+        f"{robot.name}: the same torques here and in MuJoCo, "
+        f"at most {moved.error:.1e} rad or m apart",
+        fontsize=11,
+    )
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    write_atomic(path, buffer.getvalue())
+
+
+def _displacements(robot: Robot, q: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    """(n, nv), how far each degree of freedom is from where it began, for configurations (n, nq).
+
+    A free rotation is a rotation vector, of at most half a turn: where it jumps, nothing is drawn.
+    """
+    start = np.asarray(robot.q_default)
+    moved = np.array(jax.jit(jax.vmap(lambda x: dynamics.difference(robot, start, x)))(q))
+    jumps = np.abs(np.diff(moved, axis=0)) > np.pi / 2
+    moved[1:][jumps] = np.nan
+    return moved

@@ -1,0 +1,130 @@
+"""The configuration manifold: inverses, derivatives, and what random configurations are."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+from fraxenv import dynamics
+from fraxenv.dynamics import Robot
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def configurations(robot: Robot, count: int) -> Array:
+    keys = jax.random.split(jax.random.key(0), count)
+    return jax.vmap(lambda key: dynamics.random_configuration(robot, key))(keys)
+
+
+def velocities(robot: Robot, count: int, size: float) -> np.ndarray:
+    """Of all sizes up to `size`, which stays short of a half turn."""
+    rng = np.random.default_rng(1)
+    v = rng.normal(size=(count, robot.nv))
+    return size * v / np.linalg.norm(v, axis=1, keepdims=True) * rng.uniform(size=(count, 1))
+
+
+def test_neutral(joints: Robot) -> None:
+    q = np.asarray(dynamics.neutral(joints))
+    assert joints.nq == 3 + 4 + 1 + 7
+    assert joints.nv == 3 + 3 + 1 + 6
+    assert q.tolist() == [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]
+    np.testing.assert_array_equal(joints.q_default, q)
+
+
+@pytest.mark.parametrize("size", [3.1, 1e-3, 1e-9])
+def test_difference_undoes_integrate(joints: Robot, size: float) -> None:
+    q, v = configurations(joints, 100), velocities(joints, 100, size)
+
+    @jax.jit
+    @jax.vmap
+    def there_and_back(q: Array, v: Array) -> Array:
+        return dynamics.difference(joints, q, dynamics.integrate(joints, q, v, 1.0))
+
+    np.testing.assert_allclose(there_and_back(q, v), v, rtol=0, atol=1e-14 + 1e-13 * size)
+
+
+def test_integrate_undoes_difference(joints: Robot) -> None:
+    q0, q1 = configurations(joints, 100), configurations(joints, 101)[1:]
+
+    @jax.jit
+    @jax.vmap
+    def back_and_there(q0: Array, q1: Array) -> Array:
+        there = dynamics.integrate(joints, q0, dynamics.difference(joints, q0, q1), 1.0)
+        return dynamics.difference(joints, there, q1)
+
+    np.testing.assert_allclose(back_and_there(q0, q1), 0, atol=1e-13)
+
+
+@pytest.mark.parametrize("size", [3.0, 1e-4, 0.0])
+def test_derivatives_are_the_automatic_ones(joints: Robot, size: float) -> None:
+    q, v = configurations(joints, 10), velocities(joints, 10, size)
+    zero = jnp.zeros(joints.nv)
+
+    @jax.jit
+    @jax.vmap
+    def both(q: Array, v: Array) -> tuple[Array, Array]:
+        q1 = dynamics.integrate(joints, q, v, 0.7)
+
+        def integrated(d: Array, e: Array) -> Array:
+            moved = dynamics.integrate(joints, q, d, 1.0)
+            return dynamics.difference(joints, q1, dynamics.integrate(joints, moved, v + e, 0.7))
+
+        def different(d: Array, e: Array) -> Array:
+            ends = (dynamics.integrate(joints, x, y, 1.0) for x, y in ((q, d), (q1, e)))
+            return dynamics.difference(joints, *ends)
+
+        ours = (
+            *dynamics.integrate_derivatives(joints, q, v, 0.7),
+            *dynamics.difference_derivatives(joints, q, q1),
+        )
+        automatic = (
+            *jax.jacfwd(integrated, (0, 1))(zero, zero),
+            *jax.jacrev(different, (0, 1))(zero, zero),
+        )
+        return jnp.stack(ours), jnp.stack(automatic)
+
+    ours, automatic = both(q, v)
+    np.testing.assert_allclose(ours, automatic, atol=1e-10)
+
+
+def test_random_configurations_cover_the_range(joints: Robot) -> None:
+    q = np.asarray(configurations(joints, 2000))
+    for _, start, _ in joints.topology.quaternions:
+        np.testing.assert_allclose(np.linalg.norm(q[:, start : start + 4], axis=1), 1.0)
+        # Uniform rotations have no preferred axis: second moments are a quarter each.
+        moments = np.mean(q[:, start : start + 4] ** 2, axis=0)
+        np.testing.assert_allclose(moments, 0.25, atol=0.02)
+    elbow = q[:, 7]
+    assert elbow.min() < -1.45
+    assert elbow.max() > 1.45
+    assert np.abs(elbow).max() <= 1.5
+
+
+def test_one_sided_limits_keep_their_side(panda: Robot) -> None:
+    limits = np.array([[5.0, np.inf], [-np.inf, -5.0]] + [[-np.inf, np.inf]] * 5)
+    q = np.asarray(configurations(panda.replace(position_limits=limits), 200))
+    assert q[:, 0].min() >= 5.0
+    assert q[:, 1].max() <= -5.0
+    assert np.abs(q[:, 2:]).max() <= np.pi
+
+
+def test_quaternions_stay_unit_over_many_steps(joints: Robot) -> None:
+    q, v = dynamics.neutral(joints), jnp.linspace(-3.0, 3.0, joints.nv)
+    q, _ = jax.lax.scan(
+        lambda q, _: (dynamics.integrate(joints, q, v, 0.01), None), q, None, length=10_000
+    )
+    for _, start, _ in joints.topology.quaternions:
+        assert abs(float(jnp.linalg.norm(q[start : start + 4])) - 1) < 1e-15
+
+
+@pytest.mark.parametrize("normal", [(0, 0, 1), (0, 0, -1), (1, 0, 0), (0.3, -0.5, -0.8)])
+def test_planar_axes_are_a_right_handed_frame(normal: tuple[float, float, float]) -> None:
+    axis = np.array(normal, float) / np.linalg.norm(normal)
+    axes = dynamics.Joint("plane", "planar", axis).axes
+    np.testing.assert_allclose(axes @ axes.T, np.eye(3), atol=1e-14)
+    assert np.linalg.det(axes) == pytest.approx(1.0)
+    if normal == (0, 0, 1):
+        np.testing.assert_array_equal(axes, np.eye(3))
