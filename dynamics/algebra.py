@@ -50,7 +50,7 @@ def determinant(matrix: Array) -> Array:
     """
     if matrix.shape[-1] == 3:
         return jnp.sum(matrix[0] * cross(matrix[1], matrix[2]))
-    chosen = [c for c in combinations(range(6), 3)]
+    chosen = list(combinations(range(6), 3))
     rest = [tuple(sorted(set(range(6)) - set(c))) for c in chosen]
     sign = np.array([(-1.0) ** (sum(c) - 3) for c in chosen])
     top, bottom = matrix[:3, np.array(chosen)], matrix[3:, np.array(rest)]

@@ -43,7 +43,7 @@ from .terms import Terms, compute_terms
 
 
 class ForwardDynamicsDerivatives(NamedTuple):
-    """Derivatives of the accelerations (nv,), each (nv, nv): by `q` on the tangent space, `v`, `tau`.
+    """Derivatives of the accelerations (nv,), each (nv, nv), by `q` (its tangent), `v` and `tau`.
 
     The last one is the inverse of the mass matrix.
     """
@@ -285,7 +285,7 @@ def inverse_dynamics_second_derivatives(
 def coriolis_matrix(
     robot: Robot, q: ArrayLike, v: ArrayLike, *, kin: Kinematics | None = None
 ) -> Array:
-    """The matrix `C` (nv, nv) of Christoffel symbols: `C v` are the Coriolis and centrifugal forces.
+    """The matrix `C` (nv, nv) of Christoffel symbols: `C v` are Coriolis and centrifugal forces.
 
     `dM/dt = C + C^T`, so that `dM/dt - 2 C` is skew-symmetric (for joints without quaternions;
     for those, of which velocities are no rates of coordinates, `dM/dt = C + C^T` still holds).
@@ -353,7 +353,7 @@ class _Composites(NamedTuple):
 def _project(
     masks: _Masks, S: Array, inertia: Array, coriolis: Array, second: Array, first: Array
 ) -> Array:
-    """`S_i . (I second_j + C first_j)` (na, na), with the composites of the outer of the two axes."""
+    """`S_i . (I second_j + C first_j)` (na, na), with the composites of the outer of both axes."""
     lower = masks.above
     upper = masks.above.T & ~masks.above
     at_i = matmul(einsum("ik,ikl->il", S, inertia), second.T)

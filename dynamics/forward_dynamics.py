@@ -117,6 +117,7 @@ def spd_solve(matrix: Array, rhs: Array) -> Array:
 
 def _solve_with(matrix: Array, factor: Array, rhs: Array) -> Array:
     """Solve with the lower Cholesky factor of the matrix already known."""
-    return jax.lax.custom_linear_solve(
+    solution: Array = jax.lax.custom_linear_solve(
         lambda x: matmul(matrix, x), rhs, lambda _, b: cho_solve((factor, True), b), symmetric=True
     )
+    return solution

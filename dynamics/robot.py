@@ -174,12 +174,12 @@ class Axes:
     @property
     def one_per_body(self) -> bool:
         """Every joint has exactly one axis."""
-        return np.array_equal(self.body, np.arange(len(self.moves)))
+        return bool(np.array_equal(self.body, np.arange(len(self.moves))))
 
     @property
     def carried_by_own_body(self) -> bool:
         """Axis i is fixed in body i."""
-        return np.array_equal(self.carrier, np.arange(len(self.moves)))
+        return bool(np.array_equal(self.carrier, np.arange(len(self.moves))))
 
     @property
     def has_mimics(self) -> bool:

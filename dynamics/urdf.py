@@ -193,6 +193,11 @@ class _Moved:
     axis: np.ndarray
     urdf: yourdfpy.urdf.Joint | None  # None for the joint of a floating base
 
+    @property
+    def mimic(self) -> Any:
+        """What the file says that it follows, None if nothing."""
+        return None if self.urdf is None else self.urdf.mimic
+
 
 # --- reading ------------------------------------------------------------------------------------
 
@@ -395,8 +400,7 @@ def _mimics(where: str, movable: Sequence[_Moved], joints: Mapping[str, Any]) ->
     """Name of each joint that follows another -> the joint it follows in the end, and how."""
     index = {m.name: i for i, m in enumerate(movable)}
 
-    def resolve(joint: _Moved, seen: tuple[str, ...]) -> Mimic:
-        mimic = joint.urdf.mimic
+    def resolve(joint: _Moved, mimic: Any, seen: tuple[str, ...]) -> Mimic:
         what = f"{where}: joint {joint.name!r} mimics {mimic.joint!r}"
         if mimic.joint in (*seen, joint.name):
             raise RobotLoadError(f"{what}, which follows it in turn. Break the circle.")
@@ -412,25 +416,24 @@ def _mimics(where: str, movable: Sequence[_Moved], joints: Mapping[str, Any]) ->
                 )
         scale = 1.0 if mimic.multiplier is None else float(mimic.multiplier)
         shift = 0.0 if mimic.offset is None else float(mimic.offset)
-        if followed.urdf.mimic is None:
+        further = followed.mimic
+        if further is None:
             return Mimic(index[mimic.joint], scale, shift)
-        base = resolve(followed, (*seen, joint.name))
+        base = resolve(followed, further, (*seen, joint.name))
         return Mimic(base.joint, scale * base.multiplier, scale * base.offset + shift)
 
-    return {
-        m.name: resolve(m, ()) for m in movable if m.urdf is not None and m.urdf.mimic is not None
-    }
+    return {m.name: resolve(m, m.mimic, ()) for m in movable if m.mimic is not None}
 
 
 def _per_axis(topology: Topology, of_joint: Sequence[Any]) -> np.ndarray:
     """A value of each joint, repeated for its axes: (na, ...)."""
-    return np.array(of_joint)[topology.axes.body]
+    return np.asarray(np.array(of_joint)[topology.axes.body])
 
 
 def _per_dof(topology: Topology, of_joint: Sequence[Any]) -> np.ndarray:
     """A value of each joint that follows no other, repeated for its axes: (nv, ...)."""
     own = [not j.mimic for j in topology.joints for _ in j.rotates]
-    return _per_axis(topology, of_joint)[own]
+    return np.asarray(_per_axis(topology, of_joint)[own])
 
 
 def _position_limits(where: str, joint: _Moved) -> tuple[float, float]:

@@ -15,7 +15,14 @@ import numpy as np
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
 
-from ..errors import ConfigError, FraxenvError, MissingExtraError, import_extra, unknown_name
+from ..errors import (
+    ConfigError,
+    FraxenvError,
+    MissingExtraError,
+    RobotLoadError,
+    import_extra,
+    unknown_name,
+)
 
 WITHIN, BEYOND, NOTHING_COMPARED = 0, 1, 2
 """Exit status: all within tolerance; something beyond it; nothing to compare."""
@@ -35,7 +42,7 @@ class CommandLine:
 
     The same random states, torques and trajectory go through all. Prints the worst relative error
     of each quantity, draws the trajectory and its difference, and exits with status 1 if anything
-    is beyond tolerance. What MuJoCo cannot model (mimic joints) is compared with Pinocchio alone.
+    is beyond tolerance. A robot that one of them cannot model is compared with the other alone.
 
     Attributes:
         robot: a bundled robot's name, or a URDF file.
@@ -112,7 +119,7 @@ def _cross_check(options: CommandLine, dtype: np.dtype[Any]) -> int:
     left_out: dict[str, FraxenvError] = {}
     try:
         oracles["Pinocchio"] = PinocchioOracle.from_urdf(robot, path)
-    except MissingExtraError as error:
+    except (MissingExtraError, RobotLoadError) as error:
         left_out["Pinocchio"] = error
     try:
         oracles["MuJoCo"] = mujoco = MujocoOracle.from_robot(robot, TIMESTEP)

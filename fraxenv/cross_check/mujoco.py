@@ -34,12 +34,12 @@ def mujoco_model(robot: Robot, timestep: float = 1e-3) -> Any:
     | prismatic | slide |
     | planar | two slides and a hinge |
     | spherical | ball |
-    | floating | free; elsewhere than at the world's origin three slides and a ball, which move alike |
+    | floating | free at the world's origin, else three slides and a ball, which are the same |
 
     Armature and damping are taken over, and Euler integration with implicit damping is chosen.
     Joint friction and stops are not: MuJoCo has constraints for them, which are another model.
-    There is no geometry, and contacts and limits are off. The robot's parameters must be numbers,
-    not tracers.
+    There is no geometry, nor any limit, so that nothing collides. The robot's parameters must be
+    numbers, not tracers.
 
     Args:
         robot: the model.
@@ -56,9 +56,8 @@ def mujoco_model(robot: Robot, timestep: float = 1e-3) -> Any:
     spec.option.timestep = timestep
     spec.option.gravity = np.asarray(robot.gravity)
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_EULER
-    off = mujoco.mjtDisableBit
-    # Without AUTORESET a state that diverges stays diverged, instead of becoming the initial one.
-    spec.option.disableflags = int(off.mjDSBL_CONTACT | off.mjDSBL_LIMIT | off.mjDSBL_AUTORESET)
+    # A state that diverges is to stay so, instead of becoming the initial one.
+    spec.option.disableflags = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
 
     bodies: list[Any] = []
     for i, joint in enumerate(topology.joints):
@@ -174,8 +173,8 @@ class MujocoOracle:
 
     # --- conventions ---
 
-    @cached_property
-    def _mujoco(self) -> Any:
+    @property
+    def _mujoco(self) -> Any:  # not cached: modules cannot be pickled
         import mujoco
 
         return mujoco
@@ -263,3 +262,23 @@ class MujocoOracle:
             self._mujoco.mj_step(self.model, data)
             result[i] = data.qpos[self.coordinates]
         return result
+
+    def step(self, q: Array, v: Array, force: Array, damping: Array) -> tuple[Array, Array]:
+        """Configuration and velocity after one `mj_step`; one thread at a time.
+
+        Args:
+            q: (nq,).
+            v: (nv,).
+            force: (nv,), of the joints.
+            damping: (nv,), implicit, in place of the robot's.
+        """
+        data = self._stepped
+        self.model.dof_damping[self.dofs] = damping
+        data.qpos[self.coordinates], data.qvel[self.dofs] = q, v
+        data.qfrc_applied[self.dofs] = force
+        self._mujoco.mj_step(self.model, data)
+        return data.qpos[self.coordinates], data.qvel[self.dofs]
+
+    @cached_property
+    def _stepped(self) -> Any:
+        return self._mujoco.MjData(self.model)  # it takes longer to make than a step does

@@ -40,14 +40,27 @@ class PinocchioOracle:
 
         Raises:
             MissingExtraError: Pinocchio is not installed.
-            RobotLoadError: Pinocchio cannot read the file.
+            RobotLoadError: Pinocchio cannot read the file, or reads another robot.
         """
         pin = import_extra("pinocchio", "cross-check", "cross-checking with Pinocchio")
+        for joint in robot.topology.joints:
+            if joint.kind == "planar" and joint.axis[2] != 1.0:
+                raise RobotLoadError(
+                    f"{path.name}: planar joint {joint.name!r} has the normal {joint.axis}, "
+                    "expected [0, 0, 1]: Pinocchio's reader ignores the <axis> of planar joints, "
+                    "and would compare another robot. Turn the joint's <origin> instead."
+                )
         floating = robot.joint_names[0] == ROOT_JOINT
         root = (pin.JointModelFreeFlyer(),) if floating else ()
         # Joints that follow others move freely in its model, and are held in `T`: most of its
         # algorithms refuse them otherwise.
-        model = pin.buildModelFromUrdf(str(path), *root)
+        try:
+            model = pin.buildModelFromUrdf(str(path), *root)
+        except ValueError as error:
+            raise RobotLoadError(
+                f"{path.name}: Pinocchio cannot read it ({error}), expected joints that it "
+                "knows, which spherical ones are not. Replace these."
+            ) from error
         return cls.from_model(robot, model)
 
     @classmethod
