@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 
 from fraxenv.controllers import Controller
 from fraxenv.controllers.safety import no_safety_report
-from fraxenv.dynamics import Robot, compute_terms, forward_kinematics
+from fraxenv.dynamics import Robot, Terms, compute_terms, forward_kinematics
 from fraxenv.dynamics import step as dynamics_step
 from fraxenv.dynamics.errors import ActionError, ConfigError, unknown_name
 from fraxenv.dynamics.fingerprint import fingerprint
@@ -310,9 +310,9 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             tau, controller_state, telemetry = params.controller(
                 robot, terms, target, controller_state
             )
-            q, v = dynamics_step(robot, q, v, tau, dt, terms=terms)
+            q, v = self._physics_step(robot, q, v, tau, dt, terms)
             for _substep in range(self.physics_hz // self.control_hz - 1):
-                q, v = dynamics_step(robot, q, v, tau, dt)
+                q, v = self._physics_step(robot, q, v, tau, dt, None)
             return (q, v, controller_state, {"torque": tau, **telemetry}), None
 
         start = (state.q, state.v, state.controller_state)
@@ -322,6 +322,12 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         carry, _ = jax.lax.scan(control_step, (*start, telemetry), None, length=substeps)
         q, v, controller_state, telemetry = carry
         return q, v, controller_state, telemetry
+
+    def _physics_step(
+        self, robot: Robot, q: Array, v: Array, tau: Array, dt: Array, terms: Terms | None
+    ) -> tuple[Array, Array]:
+        """`q` and `v` after one step of the physics; `terms` at `q`, `v` if already computed."""
+        return dynamics_step(robot, q, v, tau, dt, terms=terms)
 
 
 def _default_dtype() -> np.dtype[Any]:

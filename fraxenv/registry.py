@@ -120,6 +120,13 @@ def make(id: str, **overrides: Any) -> tuple[Environment, EnvParams]:
         ConfigError: an override has a value that it cannot have.
     """
     spec = env_spec(id)
+    if overrides.get("backend") == "mujoco":
+        raise ConfigError(
+            f"{spec.id}: backend='mujoco', expected it with gymnasium.make alone: MuJoCo's physics "
+            "runs on the host, for one environment. Use "
+            f"gymnasium.make('{NAMESPACE}/{spec.id}', backend='mujoco'), or several of these by "
+            "gymnasium.make_vec(..., vectorization_mode='sync')."
+        )
     for key in overrides:
         if key not in _OVERRIDES:
             raise unknown_name(f"override of {spec.id}", key, _OVERRIDES)

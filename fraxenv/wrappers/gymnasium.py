@@ -69,6 +69,8 @@ class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
         time_limit: whether the environment truncates episodes by itself. False is what
             `gymnasium.make` passes; a `max_steps_in_episode` among the overrides still holds then,
             but must not exceed the registered one.
+        backend: None, or "mujoco": the same actions and controller, but MuJoCo's physics; see
+            `fraxenv.mujoco_backend`.
         **overrides: of `fraxenv.make`.
 
     Attributes:
@@ -77,7 +79,8 @@ class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
 
     Raises:
         UnknownNameError: an unknown id, override or option.
-        ConfigError: an argument has a value that it cannot have.
+        ConfigError: an argument has a value that it cannot have, or MuJoCo cannot model the robot.
+        MissingExtraError: MuJoCo is asked for and not installed.
 
     """
 
@@ -91,6 +94,7 @@ class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
         height: int = 480,
         *,
         time_limit: bool = True,
+        backend: str | None = None,
         **overrides: Any,
     ) -> None:
         if not time_limit:
@@ -98,7 +102,16 @@ class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
             overrides.setdefault("max_steps_in_episode", _NO_LIMIT)
             if overrides["max_steps_in_episode"] != _NO_LIMIT:
                 _check_not_longer(env_id, overrides["max_steps_in_episode"], registered)
+        if backend not in (None, "mujoco"):
+            raise ConfigError(
+                f"{env_id}: backend={backend!r}, expected None, for fraxenv's own physics, or "
+                "'mujoco'. Leave it out."
+            )
         self.environment, params = make(env_id, **overrides)
+        if backend == "mujoco":
+            from ..mujoco_backend import MujocoEnvironment
+
+            self.environment = MujocoEnvironment(self.environment)
         self._name = f"{NAMESPACE}/{self.environment.name}"
         self.render_mode = _render_mode(self._name, render_mode)
         self._size = _frame_size(self._name, width, height)

@@ -1,0 +1,97 @@
+"""Environments whose physics is MuJoCo's: to debug one physics against the other.
+
+Everything else is the environment's own: actions, controller, observations, rewards, resets. The
+step of the compiled program calls MuJoCo on the host for each step of the physics.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from fraxenv.dynamics import Robot, Terms
+from fraxenv.dynamics.integration import implicit_resistance
+from fraxenv.envs import Environment, EnvParams
+
+from .cross_check.mujoco import MujocoOracle
+from .errors import ConfigError
+
+_LOCK = threading.Lock()
+"""MuJoCo's model and data are written to; environments that are equal share one program."""
+
+
+_MUJOCO_MAX = 1e10
+"""Beyond this MuJoCo calls a state bad, and writes a log file that nobody asked for."""
+
+
+class MujocoEnvironment(Environment):
+    """An environment whose rigid-body dynamics and integrator are MuJoCo's.
+
+    It is what `gymnasium.make(..., backend="mujoco")` steps. MuJoCo computes in float64 and is
+    given the model of `fraxenv.cross_check.mujoco.mujoco_model`, without contacts. The resistance
+    of the joints (damping, friction, soft stops) is ours and reaches MuJoCo as a force and as the
+    damping that its Euler integrator treats implicitly, which is exactly how our own step does it.
+    Gradients do not pass through MuJoCo, and `jax.vmap` steps environments one by one.
+
+    Args:
+        env: the environment to take everything else from.
+
+    Raises:
+        MissingExtraError: MuJoCo is not installed.
+        ConfigError: MuJoCo cannot model the robot.
+    """
+
+    _supports_transition_gradients = False
+
+    def __init__(self, env: Environment) -> None:
+        super().__init__(
+            env.name,
+            env.robot,
+            env.default_params,
+            policy_hz=env.policy_hz,
+            control_hz=env.control_hz,
+            physics_hz=env.physics_hz,
+        )
+        self._oracle = MujocoOracle.from_robot(env.robot, 1.0 / env.physics_hz)
+
+    def _robot(self, params: EnvParams) -> Robot:
+        if params.robot is not None:
+            raise ConfigError(
+                f"{self.name}: params.robot is set, expected None with backend='mujoco', whose "
+                "model is built once. Make the environment with robot=... instead."
+            )
+        return self.robot
+
+    def _physics_step(
+        self, robot: Robot, q: Array, v: Array, tau: Array, dt: Array, terms: Terms | None
+    ) -> tuple[Array, Array]:
+        # Force and `dt * slope`, of which `slope * v` is a part of the force.
+        resistance, slope = implicit_resistance(robot, q, v, dt)
+        damping = slope / dt
+        shapes = (jax.ShapeDtypeStruct(q.shape, q.dtype), jax.ShapeDtypeStruct(v.shape, v.dtype))
+        return jax.pure_callback(  # type: ignore[no-any-return]
+            self._mujoco_step,
+            shapes,
+            q,
+            v,
+            tau - (resistance - damping * v),
+            damping,
+            vmap_method="sequential",
+        )
+
+    def _mujoco_step(
+        self, q: Any, v: Any, force: Any, damping: Any
+    ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+        """`q` and `v` after one step of MuJoCo under joint forces and damping."""
+        oracle, dtype = self._oracle, np.asarray(q).dtype
+        inputs = [np.asarray(x, float) for x in (q, v, force, damping)]
+        if not all((np.abs(x) < _MUJOCO_MAX).all() for x in inputs):
+            return tuple(np.full(x.shape, np.nan, dtype) for x in inputs[:2])  # type: ignore[return-value]
+        with _LOCK:
+            q_next, v_next = oracle.step(*inputs)
+        return q_next.astype(dtype), v_next.astype(dtype)
