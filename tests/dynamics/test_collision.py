@@ -135,7 +135,7 @@ def mujoco_distances(a: Placed, b: Placed) -> np.ndarray:
 @pytest.mark.parametrize("aligned", [False, True], ids=["general", "aligned"])
 def test_coal(x64: None, name: str, aligned: bool) -> None:
     if aligned and name == "capsule_box":
-        pytest.skip("Coal agrees alone, but not always in one process with other tests; unexplained")
+        pytest.skip("Coal agrees alone, but not always beside other tests; unexplained")
     a, b = (place(k, 2000, i, aligned=aligned) for i, k in enumerate(PAIRS[name]))
     ours = np.asarray(of_all(name)(a.ours, b.ours))
     assert np.mean(ours < 0) > 0.03
