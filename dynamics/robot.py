@@ -184,7 +184,7 @@ class Axes:
     @property
     def has_mimics(self) -> bool:
         """Some joints follow others, so that `dof` is not the identity."""
-        return self.dof.shape[0] != self.dof.shape[1]
+        return bool(self.dof.shape[0] != self.dof.shape[1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,10 +73,9 @@ class MujocoEnvironment(Environment):
         # Force and `dt * slope`, of which `slope * v` is a part of the force.
         resistance, slope = implicit_resistance(robot, q, v, dt)
         damping = slope / dt
-        shapes = (jax.ShapeDtypeStruct(q.shape, q.dtype), jax.ShapeDtypeStruct(v.shape, v.dtype))
         return jax.pure_callback(  # type: ignore[no-any-return]
             self._mujoco_step,
-            shapes,
+            (q, v),  # the shapes and dtypes of the results
             q,
             v,
             tau - (resistance - damping * v),

@@ -167,8 +167,8 @@ def _cross_check(options: CommandLine, dtype: np.dtype[Any]) -> int:
         "compared. Damping is raised, where it is less, to what slows down each joint on its own "
         f"within {comparison.DAMPING_TIME} s: {_damping(robot)}."
     )
-    for name, error in left_out.items():
-        console.print(f"{name} is left out: {error}", markup=False)
+    for name, reason in left_out.items():
+        console.print(f"{name} is left out: {reason}", markup=False)
     if drawn is not None:
         console.print(f"Drawn to {drawn}")
     beyond = [

@@ -123,14 +123,16 @@ def oracle_quantities(
     oracle: PinocchioOracle | MujocoOracle, states: Iterable[States]
 ) -> dict[str, Array]:
     """Everything that an oracle computes at the states, stacked."""
-    rows = [oracle.quantities(s.q, s.v, s.a, s.tau, s.forces) for s in states]
+    rows = [
+        oracle.quantities(*(np.asarray(x, float) for x in (s.q, s.v, s.a, s.tau, s.forces)))
+        for s in states
+    ]
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 def one_by_one(states: States) -> list[States]:
-    """The states as oracles take them: one at a time, float64."""
-    count = len(states.q)
-    return [jax.tree.map(lambda x, i=i: np.asarray(x[i], float), states) for i in range(count)]
+    """The states as oracles take them: one at a time."""
+    return [jax.tree.map(lambda x, i=i: x[i], states) for i in range(len(np.asarray(states.q)))]
 
 
 @dataclass(frozen=True)

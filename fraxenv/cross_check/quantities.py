@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 from numpy.typing import DTypeLike
 
 from fraxenv import dynamics
@@ -28,11 +29,11 @@ class States:
         forces: (nb, 6), on the bodies, as `rnea` takes them.
     """
 
-    q: Array
-    v: Array
-    a: Array
-    tau: Array
-    forces: Array
+    q: ArrayLike
+    v: ArrayLike
+    a: ArrayLike
+    tau: ArrayLike
+    forces: ArrayLike
 
 
 def random_states(robot: Robot, count: int, dtype: DTypeLike, seed: int = 0) -> States:
@@ -47,14 +48,13 @@ def random_states(robot: Robot, count: int, dtype: DTypeLike, seed: int = 0) -> 
     for _, start, _ in topology.quaternions:
         four = rng.normal(size=(count, 4))
         q[:, start : start + 4] = four / np.linalg.norm(four, axis=1, keepdims=True)
-    states = States(
-        q=q,  # type: ignore[arg-type]
-        v=rng.uniform(-10.0, 10.0, (count, robot.nv)),  # type: ignore[arg-type]
-        a=rng.uniform(-30.0, 30.0, (count, robot.nv)),  # type: ignore[arg-type]
-        tau=rng.uniform(-100.0, 100.0, (count, robot.nv)),  # type: ignore[arg-type]
-        forces=rng.uniform(-50.0, 50.0, (count, robot.nb, 6)),  # type: ignore[arg-type]
+    return States(
+        q=q.astype(dtype),
+        v=rng.uniform(-10.0, 10.0, (count, robot.nv)).astype(dtype),
+        a=rng.uniform(-30.0, 30.0, (count, robot.nv)).astype(dtype),
+        tau=rng.uniform(-100.0, 100.0, (count, robot.nv)).astype(dtype),
+        forces=rng.uniform(-50.0, 50.0, (count, robot.nb, 6)).astype(dtype),
     )
-    return jax.tree.map(lambda x: x.astype(dtype), states)
 
 
 def compared_frames(robot: Robot, count: int = 6) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def quantities(robot: Robot, s: States) -> dict[str, Array]:
 
     names = compared_frames(robot)
 
-    def frames(f: Callable[..., Array], *args: Array) -> Array:
+    def frames(f: Callable[..., Array], *args: ArrayLike) -> Array:
         return jnp.stack([f(robot, q, *args, name, kin=kin) for name in names])
 
     poses = [dynamics.frame_pose(robot, q, name, kin=kin) for name in names]
@@ -101,7 +101,8 @@ def quantities(robot: Robot, s: States) -> dict[str, Array]:
 
 def motion(robot: Robot, s: States, timestep: float) -> dict[str, Array]:
     """What joint damping acts on, and one step of it, at one state."""
-    damped = s.tau - jnp.asarray(robot.damping, s.v.dtype) * s.v
+    speeds = jnp.asarray(s.v)
+    damped = jnp.asarray(s.tau) - jnp.asarray(robot.damping, speeds.dtype) * speeds
     q, v = dynamics.step(robot, s.q, s.v, s.tau, timestep, s.forces)
     return {
         "damped forward dynamics": dynamics.forward_dynamics(robot, s.q, s.v, damped, s.forces),

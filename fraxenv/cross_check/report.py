@@ -101,7 +101,7 @@ def plot_trajectories(
     )
     panels = figure.subplots(len(kinds) + 1, 1, sharex=True)
     for axes, (label, chosen) in zip(panels, kinds, strict=False):
-        for i in np.flatnonzero(chosen):
+        for i in np.flatnonzero(chosen).tolist():
             style = {"color": styles[i]["color"], "zorder": styles[i]["zorder"]}
             axes.plot(moved.time, ours[:, i], linewidth=3.2, alpha=0.4, **style)
             axes.plot(moved.time, theirs[:, i], linewidth=0.9, linestyle=(0, (6, 3)), **style)

@@ -229,8 +229,12 @@ def test_a_difference_is_noticed(
 
 
 def test_what_is_not_finite_is_noticed(
-    picture: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    picture: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where MuJoCo writes MUJOCO_LOG.TXT
     monkeypatch.setattr(dynamics, "crba", lambda robot, q, **_: np.nan * q[:, None] * q)
     monkeypatch.setattr(dynamics, "step", lambda robot, q, v, *_: (np.nan * q, v))
     assert main([*SMALL, "--output", str(picture)]) == BEYOND
