@@ -277,6 +277,45 @@ def test_what_pinocchio_cannot_model_is_compared_with_mujoco(
     assert out.endswith("zoo agrees with MuJoCo")
 
 
+CART = """
+<robot name="cart"><link name="base"/>
+  <link name="cart"><inertial><origin xyz="0.1 0.2 0.3"/><mass value="2"/>
+    <inertia ixx="0.1" iyy="0.2" izz="0.25" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <joint name="plane" type="planar"><parent link="base"/><child link="cart"/>AXIS</joint>
+  <link name="bumper"/>
+  <joint name="mount" type="fixed"><parent link="cart"/><child link="bumper"/>
+    <origin xyz="0.3 0.2 0.1"/></joint>
+</robot>"""
+
+
+@pytest.mark.parametrize(
+    ("axis", "agreeing", "normal"),
+    [
+        ('<axis xyz="0 0 2"/>', "Pinocchio and MuJoCo", None),
+        ('<axis xyz="0 1 0"/>', "MuJoCo", "[0. 1. 0.]"),
+        ('<axis xyz="0 0 -1"/>', "MuJoCo", "[ 0.  0. -1.]"),
+        ("", "MuJoCo", "[1. 0. 0.]"),  # URDF's default
+    ],
+)
+def test_planar_joints_that_pinocchio_would_take_for_others(
+    axis: str,
+    agreeing: str,
+    normal: str | None,
+    write: Callable[[str], Path],
+    picture: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("pinocchio")
+    arguments = ["--states", "5", "--seconds", "0.1", "--output", str(picture)]
+    assert main([str(write(CART.replace("AXIS", axis))), *arguments]) == WITHIN
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.endswith(f"cart agrees with {agreeing}")
+    assert ("left out" in out) == (normal is not None)
+    if normal:
+        normal = " ".join(normal.split())
+        assert f"planar joint 'plane' has the normal {normal}, expected [0, 0, 1]" in out
+
+
 def test_joints_that_pinocchio_does_not_know_are_an_error(write: Callable[[str], Path]) -> None:
     pytest.importorskip("pinocchio")
     path = write(urdf().replace('"planar"', '"revolute"'))
