@@ -1,0 +1,19 @@
+"""Errors of the kernel compiler."""
+
+from __future__ import annotations
+
+
+class KernelError(ValueError):
+    """A kernel was asked for in a way that cannot be served; names what, and the remedy."""
+
+
+class UnsupportedError(Exception):
+    """An equation has no rule: it is computed outside the kernel, batched. Never reaches users."""
+
+
+class BuildError(RuntimeError):
+    """An executor cannot build or run a kernel here; `auto` falls back to another."""
+
+
+class KernelWarning(UserWarning):
+    """Something works, but slower than it might; says why and what would help."""

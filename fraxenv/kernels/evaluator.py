@@ -1,0 +1,237 @@
+"""Partial evaluation of a jaxpr on arrays of scalar values.
+
+Small arrays become NumPy arrays of ids; what only moves elements about happens here, once, and
+leaves no trace in the program (Jones, Gomard and Sestoft, "Partial Evaluation and Automatic
+Program Generation", 1993, chapter 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from .errors import UnsupportedError
+from .program import Id, IdArray, Program
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """An array that a kernel reads: `shape` and `dtype` for one environment.
+
+    `batched` says whether every environment has its own; `key` is the dtype of a typed key array,
+    of which the buffer holds the bits.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    batched: bool
+    key: Any = None
+
+    @staticmethod
+    def of(aval: Any, batched: bool) -> Buffer:
+        """The buffer of an array of that abstract value."""
+        if is_key(aval.dtype):
+            shape = (*aval.shape, *key_shape(aval.dtype))
+            return Buffer(shape, np.dtype(np.uint32), batched, aval.dtype)
+        return Buffer(tuple(aval.shape), np.dtype(aval.dtype), batched)
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """An equation that is computed outside the kernel, batched by JAX.
+
+    Attributes:
+        equation: what to compute.
+        operands: its operands' values.
+        first_buffer: its results are the buffers from here on.
+        reason: why there is no rule.
+    """
+
+    equation: Any
+    operands: tuple[IdArray, ...]
+    first_buffer: int
+    reason: str
+
+
+@dataclass
+class Evaluation:
+    """What partial evaluation made of a function.
+
+    Attributes:
+        program: the scalar program.
+        buffers: what it reads: the function's arguments, then the fallbacks' results.
+        fallbacks: in the order in which they have to run.
+        outputs: the values of each result.
+        results: each result as a buffer: its shape and dtype.
+        equations: the number of equations of the function, those of its parts included.
+    """
+
+    program: Program
+    buffers: list[Buffer]
+    fallbacks: list[Fallback] = field(default_factory=list)
+    outputs: list[IdArray] = field(default_factory=list)
+    results: list[Buffer] = field(default_factory=list)
+    equations: int = 0
+
+
+def is_key(dtype: Any) -> bool:
+    """Whether a dtype is that of typed random keys."""
+    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+def key_shape(dtype: Any) -> tuple[int, ...]:
+    """The shape of one typed key's bits."""
+    return tuple(dtype._impl.key_shape)
+
+
+def evaluate(
+    closed: Any,
+    batched: Sequence[bool],
+    platform: str,
+    expand: Callable[..., Id | None] | None = None,
+) -> Evaluation:
+    """Partially evaluate a closed jaxpr for one environment.
+
+    Args:
+        closed: a `ClosedJaxpr`.
+        batched: whether each argument differs between environments.
+        platform: "cpu", "gpu" or "tpu", for functions that depend on it.
+        expand: as in `Program`.
+    """
+    jaxpr = closed.jaxpr
+    buffers = [Buffer.of(v.aval, b) for v, b in zip(jaxpr.invars, batched, strict=True)]
+    evaluator = Evaluator(Evaluation(Program(expand), buffers), platform)
+    inputs = [evaluator.read(i) for i in range(len(buffers))]
+    result = evaluator.result
+    result.outputs = evaluator.run(jaxpr, closed.consts, inputs)
+    result.results = [Buffer.of(v.aval, True) for v in jaxpr.outvars]
+    return result
+
+
+class Evaluator:
+    """Runs equations on arrays of values; see `evaluate`.
+
+    Attributes:
+        result: what has been made so far.
+        program: the program under construction.
+        platform: as in `evaluate`.
+        scope: the scope of the program that is being built.
+    """
+
+    def __init__(self, result: Evaluation, platform: str) -> None:
+        self.result = result
+        self.program = result.program
+        self.platform = platform
+        self.scope = 0
+
+    def read(self, index: int) -> IdArray:
+        """The elements of a buffer."""
+        buffer = self.result.buffers[index]
+        size = int(np.prod(buffer.shape))
+        ids = [self.program.input(index, k, buffer.dtype) for k in range(size)]
+        return np.array(ids, int).reshape(buffer.shape)
+
+    def array(self, value: Any) -> IdArray:
+        """A known array."""
+        if is_key(getattr(value, "dtype", np.dtype(float))):
+            value = jax.random.key_data(value)
+        return self.program.constants(np.asarray(value))
+
+    def closed(self, closed: Any, args: Sequence[IdArray]) -> list[IdArray]:
+        """Run a closed jaxpr."""
+        return self.run(closed.jaxpr, closed.consts, args)
+
+    def run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[IdArray]) -> list[IdArray]:
+        """Run a jaxpr's equations."""
+        values: dict[Any, IdArray] = dict(zip(jaxpr.invars, args, strict=True))
+        for variable, const in zip(jaxpr.constvars, consts, strict=True):
+            values[variable] = self.array(const)
+
+        def value(atom: Any) -> IdArray:
+            if isinstance(atom, core.Literal):
+                return self.program.constants(np.asarray(atom.val, atom.aval.dtype))
+            return values[atom]
+
+        for equation in jaxpr.eqns:
+            outputs = self.equation(equation, [value(x) for x in equation.invars])
+            values.update(zip(equation.outvars, outputs, strict=True))
+        return [value(x) for x in jaxpr.outvars]
+
+    def equation(self, equation: Any, inputs: list[IdArray]) -> list[IdArray]:
+        """Run one equation: by its rule, or outside the kernel."""
+        self.result.equations += 1
+        try:
+            return self._by_rule(equation, inputs)
+        except UnsupportedError as error:
+            # Within a loop there is no outside: the whole loop goes there.
+            if self.scope != 0:
+                raise
+            return self._outside(equation, inputs, str(error))
+
+    def _by_rule(self, equation: Any, inputs: list[IdArray]) -> list[IdArray]:
+        from .rules import RULES, STRUCTURAL
+
+        name = equation.primitive.name
+        rule = RULES.get(name)
+        if rule is None:
+            raise UnsupportedError(f"{name!r} has no rule")
+        keys = [v.aval.dtype for v in equation.invars if is_key(v.aval.dtype)]
+        if keys and name in STRUCTURAL:
+            return self._by_component(rule, equation, inputs, keys[0])
+        outputs = rule(self, equation, *inputs)
+        return outputs if isinstance(outputs, list) else [outputs]
+
+    def _by_component(
+        self, rule: Any, equation: Any, inputs: list[IdArray], key: Any
+    ) -> list[IdArray]:
+        """Move typed keys about: each of a key's words goes the same way."""
+        words = int(np.prod(key_shape(key)))
+
+        def component(x: IdArray, variable: Any, k: int) -> IdArray:
+            if not is_key(variable.aval.dtype):
+                return x
+            return x.reshape(*variable.aval.shape, words)[..., k]
+
+        outputs = []
+        for k in range(words):
+            parts = [
+                component(x, v, k) for x, v in zip(inputs, equation.invars, strict=True)
+            ]
+            result = rule(self, equation, *parts)
+            outputs.append(result if isinstance(result, list) else [result])
+        return [
+            np.stack(parts, axis=-1).reshape(*parts[0].shape, *key_shape(key))
+            for parts in zip(*outputs, strict=True)
+        ]
+
+    def _outside(self, equation: Any, inputs: list[IdArray], reason: str) -> list[IdArray]:
+        first = len(self.result.buffers)
+        self.result.buffers.extend(Buffer.of(v.aval, True) for v in equation.outvars)
+        self.result.fallbacks.append(Fallback(equation, tuple(inputs), first, reason))
+        return [self.read(first + k) for k in range(len(equation.outvars))]
+
+    # --- for rules ---
+
+    def map(self, op: str, *arrays: IdArray, dtype: Any = None) -> IdArray:
+        """An elementwise operation."""
+        apply = self.program.apply
+        first, *rest = np.broadcast_arrays(*arrays)
+        flat = zip(first.ravel().tolist(), *(x.ravel().tolist() for x in rest), strict=True)
+        if dtype is None:
+            ids = [apply(op, *a) for a in flat]
+        else:
+            ids = [apply(op, *a, dtype=dtype) for a in flat]
+        return np.array(ids, int).reshape(first.shape)
+
+    def full(self, shape: tuple[int, ...], number: Any, dtype: Any) -> IdArray:
+        """An array of one number."""
+        return np.full(shape, self.program.constant(number, np.dtype(dtype)))
+
+    def dtype(self, x: Id) -> np.dtype[Any]:
+        """The dtype of a value."""
+        return self.program.dtypes[x]

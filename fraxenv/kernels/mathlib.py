@@ -1,0 +1,335 @@
+"""Elementary functions in float32, as scalar programs of basic operations.
+
+Polynomials follow Cephes (Moshier, "Methods and Programs for Mathematical Functions", 1989), the
+reduction of angles Cody and Waite ("Software Manual for the Elementary Functions", 1980) with the
+intermediate steps in float64. What is rare, or beyond the range of a polynomial, asks the C
+library lane by lane. Errors over the whole range: `docs/kernels.md`, measured by the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .program import Id, Program
+
+F32, F64, I32 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int32)
+
+ANGLE_LIMIT = 1e6
+"""Larger angles, rad, are reduced by the C library."""
+
+
+class Value:
+    """A value of a program, with Python's operators."""
+
+    def __init__(self, program: Program, id: Id) -> None:
+        self.program, self.id = program, id
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the value."""
+        return self.program.dtypes[self.id]
+
+    def like(self, number: float) -> Value:
+        """A number of the same dtype."""
+        return Value(self.program, self.program.constant(number, self.dtype))
+
+    def do(self, op: str, *others: Value | float, dtype: Any = None) -> Value:
+        """The operation with this value first."""
+        rest = [x.id if isinstance(x, Value) else self.like(x).id for x in others]
+        return Value(self.program, self.program.apply(op, self.id, *rest, dtype=dtype))
+
+    def to(self, dtype: np.dtype[Any]) -> Value:
+        """The value in another dtype."""
+        return self.do("convert", dtype=dtype)
+
+    def bits(self, dtype: np.dtype[Any]) -> Value:
+        """The bits of the value as another dtype."""
+        return self.do("bitcast", dtype=dtype)
+
+    def __add__(self, other: Value | float) -> Value:
+        return self.do("add", other)
+
+    def __sub__(self, other: Value | float) -> Value:
+        return self.do("sub", other)
+
+    def __rsub__(self, other: float) -> Value:
+        return self.like(other) - self
+
+    def __mul__(self, other: Value | float) -> Value:
+        return self.do("mul", other)
+
+    def __truediv__(self, other: Value | float) -> Value:
+        return self.do("div", other)
+
+    def __neg__(self) -> Value:
+        return self.do("neg")
+
+    def __abs__(self) -> Value:
+        return self.do("abs")
+
+    def __lt__(self, other: Value | float) -> Value:
+        return self.do("lt", other)
+
+    def __gt__(self, other: Value | float) -> Value:
+        return self.do("gt", other)
+
+    def __and__(self, other: Value | int) -> Value:
+        return self.do("and", other)
+
+    def __or__(self, other: Value | int) -> Value:
+        return self.do("or", other)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+def where(condition: Value, a: Value, b: Value | float) -> Value:
+    """`a` where the condition holds, `b` elsewhere."""
+    other = b if isinstance(b, Value) else a.like(b)
+    p = condition.program
+    return Value(p, p.apply("select", condition.id, a.id, other.id))
+
+
+def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
+    """Horner's scheme, the highest power first."""
+    total = x.like(coefficients[0])
+    for c in coefficients[1:]:
+        total = total * x + c
+    return total
+
+
+def libm(name: str, x: Value, *others: Value) -> Value:
+    """A function of the C library, lane by lane."""
+    p = x.program
+    args = (x.id, *(y.id for y in others))
+    return Value(p, p.call(name, args))
+
+
+def guarded(rare: Value, name: str, x: Value, usual: Value) -> Value:
+    """The C library's function where `rare` holds, `usual` elsewhere; skipped if none is rare."""
+    p = x.program
+    return Value(p, p.call(f"guarded:{name}", (rare.id, x.id, usual.id)))
+
+
+# --- trigonometry ---
+
+
+def _reduced_angle(x: Value) -> tuple[Value, Value]:
+    """`x - n pi/2`, within pi/4 of zero, and `n` modulo 2^32."""
+    wide = x.to(F64)
+    n = (wide * (2 / np.pi)).do("round_even")
+    # pi/2 in two parts; the first has 33 bits, so that its product with n < 2^20 is exact.
+    r = (wide - n * 1.57079632673412561417) - n * 6.07710050650619224932e-11
+    return r.to(F32), n.to(I32)
+
+
+def _sine_and_cosine(r: Value) -> tuple[Value, Value]:
+    s = r * r
+    sine = r + r * s * polynomial(s, [-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1])
+    tail = polynomial(s, [2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2])
+    return sine, (1.0 - s * 0.5) + s * s * tail
+
+
+def _turned(x: Value, quarter: int, name: str) -> Value:
+    r, n = _reduced_angle(x)
+    sine, cosine = _sine_and_cosine(r)
+    n = n + quarter
+    odd = (n & 1).do("ne", 0)
+    sign = (n & 2).do("shift_left", 30)
+    usual = (where(odd, cosine, sine).bits(I32).do("xor", sign)).bits(F32)
+    return guarded(abs(x) > ANGLE_LIMIT, name, x, usual)
+
+
+def sin(x: Value) -> Value:
+    """Sine."""
+    usual = _turned(x, 0, "sinf")
+    return where(x.do("eq", 0.0), x, usual)  # keeps the sign of zero
+
+
+def cos(x: Value) -> Value:
+    """Cosine."""
+    return _turned(x, 1, "cosf")
+
+
+def tan(x: Value) -> Value:
+    """Tangent."""
+    return libm("tanf", x)
+
+
+def _atan_fraction(t: Value) -> Value:
+    """Arctangent of 0 <= t <= 1."""
+    big = t > 0.4142135623730950  # tan(pi/8)
+    u = where(big, (t - 1.0) / (t + 1.0), t)
+    s = u * u
+    series = polynomial(
+        s, [8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1]
+    )
+    angle = u + u * s * series
+    return where(big, angle + 0.785398163397448309616, angle)
+
+
+def _with_sign_of(magnitude: Value, y: Value) -> Value:
+    sign = y.bits(I32) & -(2**31)
+    return (magnitude.bits(I32) | sign).bits(F32)
+
+
+def atan2(y: Value, x: Value) -> Value:
+    """Angle of the point (x, y)."""
+    ax, ay = abs(x), abs(y)
+    steep = ay > ax
+    small, large = where(steep, ax, ay), where(steep, ay, ax)
+    ratio = small / where(large.do("eq", 0.0), large.like(1.0), large)
+    ratio = where(small.do("eq", np.inf), ratio.like(1.0), ratio)
+    angle = _atan_fraction(ratio)
+    angle = where(steep, 1.57079632679489661923 - angle, angle)
+    angle = where(x.bits(I32) < 0, np.pi - angle, angle)
+    nan = x.do("ne", x) | y.do("ne", y)
+    return where(nan, x + y, _with_sign_of(angle, y))
+
+
+def atan(x: Value) -> Value:
+    """Arctangent."""
+    a = abs(x)
+    steep = a > 1.0
+    angle = _atan_fraction(where(steep, a.like(1.0) / a, a))
+    angle = where(steep, 1.57079632679489661923 - angle, angle)
+    return where(x.do("ne", x), x, _with_sign_of(angle, x))
+
+
+def _asin_small(a: Value) -> Value:
+    """Arcsine of 0 <= a <= 0.5."""
+    s = a * a
+    series = [4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1]
+    return a + a * s * polynomial(s, series)
+
+
+def asin(x: Value) -> Value:
+    """Arcsine."""
+    a = abs(x)
+    big = a > 0.5
+    half = _asin_small(where(big, ((1.0 - a) * 0.5).do("sqrt"), a))
+    angle = where(big, 1.57079632679489661923 - (half + half), half)
+    return where(x.do("ne", x), x, _with_sign_of(angle, x))
+
+
+def acos(x: Value) -> Value:
+    """Arccosine."""
+    a = abs(x)
+    big = a > 0.5
+    half = _asin_small(where(big, ((1.0 - a) * 0.5).do("sqrt"), a))
+    twice = half + half
+    outer = where(x < 0.0, np.pi - twice, twice)
+    return where(big, outer, 1.57079632679489661923 - _with_sign_of(half, x))
+
+
+# --- exponentials ---
+
+
+def _power_of_two(n: Value) -> Value:
+    return (n + 127).do("shift_left", 23).bits(F32)
+
+
+def exp(x: Value) -> Value:
+    """Exponential."""
+    x = where(x > 89.0, x.like(89.0), where(x < -104.0, x.like(-104.0), x))
+    n = (x * 1.44269504088896341).do("round_even")
+    r = (x - n * 0.693359375) - n * -2.12194440e-4
+    series = [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2,
+              1.6666665459e-1, 5.0000001201e-1]  # fmt: skip
+    result = (r * r * polynomial(r, series) + r) + 1.0
+    # In two steps, so that the ends of the range are reached.
+    whole = n.to(I32)
+    half = whole.do("shift_right_arithmetic", 1)
+    return result * _power_of_two(half) * _power_of_two(whole - half)
+
+
+def log(x: Value) -> Value:
+    """Natural logarithm."""
+    bits = x.bits(I32)
+    exponent = bits.do("shift_right_logical", 23) - 126
+    mantissa = ((bits & 0x007FFFFF) | 0x3F000000).bits(F32)  # [0.5, 1)
+    low = mantissa < 0.707106781186547524
+    n = where(low, exponent - 1, exponent).to(F32)
+    f = where(low, mantissa + mantissa, mantissa) - 1.0
+    s = f * f
+    series = [7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1,
+              1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1,
+              3.3333331174e-1]  # fmt: skip
+    tail = f * s * polynomial(f, series) + n * -2.12194440e-4
+    usual = (f + (tail - s * 0.5)) + n * 0.693359375
+    usual = where(x.do("eq", np.inf), x, usual)
+    usual = where(x.do("eq", 0.0), usual.like(-np.inf), usual)
+    return where((x < 0.0) | x.do("ne", x), usual.like(np.nan), usual)
+
+
+def log1p(x: Value) -> Value:
+    """`log(1 + x)`, exact near zero (Hewlett-Packard's correction of the rounded sum)."""
+    u = x + 1.0
+    d = u - 1.0
+    usual = log(u) * (x / where(d.do("eq", 0.0), d.like(1.0), d))
+    usual = where(u.do("eq", np.inf), u, usual)
+    return where(d.do("eq", 0.0), x, where(u.do("eq", 0.0), usual.like(-np.inf), usual))
+
+
+def tanh(x: Value) -> Value:
+    """Hyperbolic tangent, a rational approximation; flat beyond 7.905."""
+    limit = 7.90531110763549805
+    c = where(x > limit, x.like(limit), where(x < -limit, x.like(-limit), x))
+    s = c * c
+    above = polynomial(s, [-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11,
+                           5.12229709037114e-08, 1.48572235717979e-05, 6.37261928875436e-04,
+                           4.89352455891786e-03])  # fmt: skip
+    below = polynomial(s, [1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03,
+                           4.89352518554385e-03])  # fmt: skip
+    return where(abs(x) < 0.0004, x, c * above / below)
+
+
+def erf_inv(x: Value) -> Value:
+    """Inverse of the error function (Giles, "Approximating the erfinv function", 2012)."""
+    w = -log1p(-x * x)
+    near = polynomial(w - 2.5, [2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06,
+                                0.00021858087, -0.00125372503, -0.00417768164, 0.246640727,
+                                1.50140941])  # fmt: skip
+    far = polynomial(w.do("sqrt") - 3.0, [-0.000200214257, 0.000100950558, 0.00134934322,
+                                          -0.00367342844, 0.00573950773, -0.0076224613,
+                                          0.00943887047, 1.00167406, 2.83297682])  # fmt: skip
+    usual = where(w < 5.0, near, far) * x
+    return where(abs(x).do("eq", 1.0), x * np.inf, usual)
+
+
+def _erf_inv_wide(x: Value) -> Value:
+    """In float64: the float32 result, improved by Newton's method on `erf`."""
+    y = erf_inv(x.to(F32)).to(F64)
+    for _ in range(3):
+        slope = libm("exp", -(y * y)) * (2 / np.sqrt(np.pi))
+        better = y - (libm("erf", y) - x) / slope
+        y = where(better.do("is_finite"), better, y)
+    return where(abs(x) < 1.0, y, where(abs(x).do("eq", 1.0), x * np.inf, x.like(np.nan)))
+
+
+def _from_library(name: str) -> Callable[..., Value]:
+    return lambda x, *others: libm(name, x, *others)
+
+
+_LIBRARY = ("sinh", "cosh", "asinh", "acosh", "atanh", "expm1", "exp2", "cbrt", "pow", "erf", "tan")
+_OWN = {
+    "sin": sin, "cos": cos, "atan2": atan2, "atan": atan, "asin": asin, "acos": acos, "exp": exp,
+    "log": log, "log1p": log1p, "tanh": tanh, "erf_inv": erf_inv,
+}  # fmt: skip
+
+_EXPANSIONS: dict[tuple[str, str], Callable[..., Value]] = {
+    **{(name, "f"): _from_library(f"{name}f") for name in _LIBRARY},
+    **{(name, "f"): function for name, function in _OWN.items()},
+    **{(name, "d"): _from_library(name) for name in (*_LIBRARY, *_OWN)},
+    ("erf_inv", "d"): _erf_inv_wide,
+}
+
+
+def expand(program: Program, op: str, args: tuple[Id, ...]) -> Id | None:
+    """An elementary function as basic operations; None for an operation that is basic."""
+    expansion = _EXPANSIONS.get((op, program.dtypes[args[0]].char))
+    if expansion is None:
+        return None
+    return expansion(*(Value(program, a) for a in args)).id

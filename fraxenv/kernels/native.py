@@ -1,0 +1,192 @@
+"""The native executor: a kernel compiled by LLVM for this machine, called through XLA's FFI."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from . import cache, handler
+from .errors import BuildError
+from .evaluator import Buffer
+from .llvm import listing
+from .program import IdArray, Program
+
+_lock = threading.Lock()
+_registered: dict[str, int] = {}
+_threads = ctypes.c_int32(0)
+
+
+def available() -> str | None:
+    """Why there is no native executor here; None if there is."""
+    try:
+        import llvmlite.binding  # noqa: F401
+    except ImportError:
+        return "llvmlite is not installed; for the fast kernels: pip install 'fraxenv[native]'"
+    if ctypes.sizeof(ctypes.c_void_p) != 8:
+        return "this is not a 64-bit machine"
+    return None
+
+
+def set_threads(n: int) -> None:
+    """Set how many threads a kernel's batch is split over, this process' kernels all alike."""
+    _threads.value = n
+
+
+def get_threads() -> int:
+    """The number of threads a kernel's batch is split over."""
+    if _threads.value == 0:
+        _threads.value = _default_threads()
+    return _threads.value
+
+
+def _default_threads() -> int:
+    given = os.environ.get("FRAXENV_THREADS")
+    if given:
+        return max(1, int(given))
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@functools.cache
+def _machine() -> Any:
+    """LLVM's target machine for this host."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    get_threads()
+    llvm.add_symbol(handler.THREADS, ctypes.addressof(_threads))
+    library = ctypes.CDLL(None) if os.name == "posix" else ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
+    give_way = library.sched_yield if os.name == "posix" else library.SwitchToThread
+    llvm.add_symbol(handler.YIELD, ctypes.cast(give_way, ctypes.c_void_p).value)
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=2,
+        reloc="pic",
+        codemodel="jitdefault",
+        jit=True,
+    )
+
+
+@functools.cache
+def vector_bytes() -> int:
+    """Width of this machine's vectors."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f") and features.get("avx512dq") and features.get("avx512vl"):
+        return 64
+    return 32 if features.get("avx2") or features.get("avx") else 16
+
+
+@functools.cache
+def _ffi_version() -> tuple[int, int]:
+    """Version of XLA's FFI that the installed jaxlib was built with."""
+    header = Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h"
+    found = re.findall(r"#define XLA_FFI_API_(?:MAJOR|MINOR) (\d+)", header.read_text())
+    major, minor = (int(x) for x in found)
+    if major != 0:
+        raise BuildError(f"XLA's FFI is of version {major}.{minor}, this was built for 0.x")
+    return major, minor
+
+
+def build(
+    program: Program,
+    buffers: Sequence[Buffer],
+    outputs: Sequence[IdArray],
+    results: Sequence[Buffer],
+) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
+    """Compile a kernel.
+
+    Returns:
+        a function of the batch size and the buffers' arrays that gives the results' arrays, and
+        what there is to know about the kernel.
+
+    Raises:
+        BuildError: LLVM or XLA refuses.
+    """
+    began = time.perf_counter()
+    try:
+        made = listing(program, buffers, outputs, [r.dtype for r in results], vector_bytes())
+        name, cached = _compile(made.text)
+    except BuildError:
+        raise
+    except Exception as error:
+        raise BuildError(f"LLVM could not compile the kernel: {error}") from error
+    about = {
+        "vector": made.width,
+        "operations": made.operations,
+        "compile_seconds": time.perf_counter() - began,
+        "cached": cached,
+    }
+
+    def run(size: int, *arrays: Array) -> list[Array]:
+        shapes = [jax.ShapeDtypeStruct((size, *r.shape), r.dtype) for r in results]
+        return list(jax.ffi.ffi_call(name, shapes)(*arrays))
+
+    return run, about
+
+
+def _compile(text: str) -> tuple[str, bool]:
+    """Compile, or load from the cache, and register with XLA: the target's name."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    machine = _machine()
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    text = handler.for_machine(text, x86, _ffi_version())
+    host = (machine.triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(),
+            llvmlite.__version__, str(llvm.llvm_version_info))  # fmt: skip
+    digest = hashlib.sha256("\n".join((*host, text)).encode()).hexdigest()
+    name = f"fraxenv_{digest[:32]}"
+    with _lock:
+        if name in _registered:
+            return name, True
+        code = cache.load(digest)
+        cached = code is not None
+        if code is None:
+            module = llvm.parse_assembly(text)
+            code = machine.emit_object(module)
+            cache.save(digest, code)
+        # MCJIT keeps a reference to the machine it is given, so each kernel has its own engine.
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine())
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        address = engine.get_function_address(handler.TARGET)
+        if not address:
+            raise BuildError("the compiled kernel has no entry point")
+        _engines.append(engine)
+        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(address)), "cpu")
+        _registered[name] = address
+    return name, cached
+
+
+_engines: list[Any] = []
+
+
+def _fresh_machine() -> Any:
+    import llvmlite.binding as llvm
+
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), jit=True
+    )
+
+
+def dtypes_supported(dtypes: Sequence[np.dtype[Any]]) -> bool:
+    """Whether the executor can hold numbers of these dtypes."""
+    return all(d.char in "?bBhHiIlLqQfd" for d in dtypes)
