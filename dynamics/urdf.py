@@ -1,20 +1,24 @@
 """URDF loading: XML to `Robot`.
 
 The XML is parsed without entities, document types or network access, checked element by element so
-that an error names its line, and then handed to yourdfpy. Meshes are never opened: dynamics does
-not need them.
+that an error names its line, and then handed to yourdfpy. Meshes and textures are never opened:
+dynamics does not need them. Their names are checked all the same, for those who open them later: a
+description may point into packages, not to anywhere on the disk.
 """
 
 from __future__ import annotations
 
 import io
 import math
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,7 +61,19 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     "sphere": ("radius",),
     "cylinder": ("radius", "length"),
     "box": ("size",),
+    "mesh": ("filename",),
 }
+# Elements that name files, and the endings of these.
+_FILES: dict[str, tuple[str, ...]] = {
+    "mesh": (
+        *(".stl", ".stla", ".stlb", ".dae", ".obj", ".ply", ".off", ".glb", ".gltf", ".3mf"),
+        *(".3ds", ".mesh", ".msh", ".wrl", ".x3d", ".usd", ".usda", ".usdc", ".usdz"),
+    ),
+    "texture": (".png", ".jpg", ".jpeg", ".bmp", ".tga", ".gif", ".tif", ".tiff", ".dds", ".webp"),
+}
+_FOLDERS_ABOVE = 3
+"""How far above its own folder a description may name files: from `NAME/urdf/arms`, in the packages
+beside NAME."""
 _GEOMETRIES = ("box", "cylinder", "sphere", "mesh")
 _SMALLEST_MASS = 1e-12
 _SMALLEST_INERTIA = 1e-15
@@ -88,6 +104,10 @@ def load_urdf(
     so its effort limits are zero unless the file says otherwise. Collision and visual primitives
     are read; meshes are skipped, and never opened.
 
+    The names of meshes and textures have to be `package://NAME/...` (or `model://`) that stays
+    inside of that package, or relative to the file, at most three folders above its own, and end
+    like a mesh or an image. Absolute names and other URLs are refused.
+
     Args:
         path: the file.
         floating_base: whether the root link floats, on a joint named "root_joint", or is welded to
@@ -101,11 +121,11 @@ def load_urdf(
 
     Raises:
         RobotLoadError: the file cannot be read, is not well-formed, is not one tree, has a joint
-            type that is not supported, or gives a moving body no mass or inertia. The message
-            names the file, the element and the remedy.
+            type that is not supported, gives a moving body no mass or inertia, or names a file
+            outside of its packages. The message names the file, the element and the remedy.
     """
     path = Path(path)
-    where = path.name
+    where = str(path)
     urdf = _parse(path).robot
     links = _unique(where, "link", urdf.links)
     joints = _unique(where, "joint", urdf.joints)
@@ -207,7 +227,7 @@ def _parse(path: Path) -> yourdfpy.URDF:
     import yourdfpy
     from lxml import etree
 
-    where = path.name
+    where = str(path)
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -237,8 +257,13 @@ def _parse(path: Path) -> yourdfpy.URDF:
     root.set("name", root.get("name") or path.stem)
     # What else is at the top level (gazebo, transmission, ...) has rules of its own: skip it.
     for top in root.iterchildren("link", "joint", "material"):
+        name = top.get("name")
+        if not name and top.tag != "material":
+            raise RobotLoadError(
+                f'{where}, line {top.sourceline}: <{top.tag}> has no name. Add name="...".'
+            )
         for element in top.iter(etree.Element):
-            _check_element(where, element)
+            _check_element(f"{where}, line {element.sourceline} ({top.tag} {name!r})", element)
     try:
         return yourdfpy.URDF.load(
             io.BytesIO(etree.tostring(tree)),
@@ -254,20 +279,13 @@ def _parse(path: Path) -> yourdfpy.URDF:
         ) from error
 
 
-def _check_element(where: str, element: Any) -> None:
-    """Check names and numbers where the line is still known."""
-    line = f"{where}, line {element.sourceline}"
-    parent = element.getparent()
-    top_level = parent is not None and parent.tag == "robot"
-    if element.tag in ("link", "joint") and top_level:
-        if not element.get("name"):
-            raise RobotLoadError(f'{line}: <{element.tag}> has no name. Add name="...".')
-        line = f"{line} ({element.tag} {element.get('name')!r})"
-        if element.tag == "joint":
-            for tag, attribute in (("parent", "link"), ("child", "link")):
-                end = element.find(tag)
-                if end is None or not end.get(attribute):
-                    raise RobotLoadError(f'{line}: no <{tag} {attribute}="..."/>. Add it.')
+def _check_element(line: str, element: Any) -> None:
+    """Check what is written in an element while its line is still known."""
+    if element.tag == "joint" and element.getparent().tag == "robot":
+        for tag in ("parent", "child"):
+            end = element.find(tag)
+            if end is None or not end.get("link"):
+                raise RobotLoadError(f'{line}: no <{tag} link="..."/>. Add it.')
     if element.tag == "inertial":
         for tag in ("mass", "inertia"):
             if element.find(tag) is None:
@@ -295,6 +313,29 @@ def _check_element(where: str, element: Any) -> None:
             raise RobotLoadError(
                 f"{line}: <{element.tag} {attribute}={text!r}>: expected {expected}."
             )
+    if element.tag in _FILES and element.get("filename"):
+        _check_filename(line, element)
+
+
+def _check_filename(line: str, element: Any) -> None:
+    """Check that a file of a package is named, without looking for it."""
+    what = f"{line}: <{element.tag} filename={element.get('filename')!r}>"
+    name = unquote(element.get("filename")).replace("\\", "/")
+    packaged = re.match(r"(package|model)://", name)
+    path = name[packaged.end() :] if packaged else name
+    # Folders below the one of the file, or above that of the package, on the way.
+    depths = accumulate(-1 if s == ".." else 1 for s in path.split("/") if s not in ("", "."))
+    absolute = not packaged and (path.startswith(("/", "~")) or ":" in path)
+    if absolute or min(depths, default=0) < (1 if packaged else -_FOLDERS_ABOVE):
+        raise RobotLoadError(
+            f"{what} leads out of its package. Expected package://NAME/... inside of that package, "
+            f"or a name relative to the file, at most {_FOLDERS_ABOVE} folders above its own. "
+            "Meshes are never opened; remove the element if it cannot be mended."
+        )
+    if not path.lower().endswith(_FILES[element.tag]):
+        raise RobotLoadError(
+            f"{what}: expected a name that ends in one of {', '.join(_FILES[element.tag])}."
+        )
 
 
 # --- the tree -----------------------------------------------------------------------------------
