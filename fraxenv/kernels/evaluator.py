@@ -19,6 +19,10 @@ from .errors import UnsupportedError
 from .program import Id, IdArray, Program
 
 
+class Ids(np.ndarray):
+    """An array of values, told apart from an array of numbers."""
+
+
 @dataclass(frozen=True)
 class Buffer:
     """An array that a kernel reads: `shape` and `dtype` for one environment.
@@ -90,25 +94,25 @@ def key_shape(dtype: Any) -> tuple[int, ...]:
 
 
 def evaluate(
-    closed: Any,
+    traced: Any,
     batched: Sequence[bool],
     platform: str,
     expand: Callable[..., Id | None] | None = None,
 ) -> Evaluation:
-    """Partially evaluate a closed jaxpr for one environment.
+    """Partially evaluate a traced function for one environment.
 
     Args:
-        closed: a `ClosedJaxpr`.
-        batched: whether each argument differs between environments.
+        traced: its `jaxpr`, `operands` and `consts`; see `fuse.Traced`.
+        batched: whether each operand differs between environments.
         platform: "cpu", "gpu" or "tpu", for functions that depend on it.
         expand: as in `Program`.
     """
-    jaxpr = closed.jaxpr
-    buffers = [Buffer.of(v.aval, b) for v, b in zip(jaxpr.invars, batched, strict=True)]
+    jaxpr = traced.jaxpr
+    buffers = [Buffer.of(a, b) for a, b in zip(traced.operands, batched, strict=True)]
     evaluator = Evaluator(Evaluation(Program(expand), buffers), platform)
-    inputs = [evaluator.read(i) for i in range(len(buffers))]
+    consts, inputs = traced.consts([evaluator.read(i) for i in range(len(buffers))])
     result = evaluator.result
-    result.outputs = evaluator.run(jaxpr, closed.consts, inputs)
+    result.outputs = evaluator.run(jaxpr, consts, inputs)
     result.results = [Buffer.of(v.aval, True) for v in jaxpr.outvars]
     return result
 
@@ -134,7 +138,7 @@ class Evaluator:
         buffer = self.result.buffers[index]
         size = int(np.prod(buffer.shape))
         ids = [self.program.input(index, k, buffer.dtype) for k in range(size)]
-        return np.array(ids, int).reshape(buffer.shape)
+        return np.array(ids, int).reshape(buffer.shape).view(Ids)
 
     def array(self, value: Any) -> IdArray:
         """A known array."""
@@ -150,7 +154,7 @@ class Evaluator:
         """Run a jaxpr's equations."""
         values: dict[Any, IdArray] = dict(zip(jaxpr.invars, args, strict=True))
         for variable, const in zip(jaxpr.constvars, consts, strict=True):
-            values[variable] = self.array(const)
+            values[variable] = const if isinstance(const, Ids) else self.array(const)
 
         def value(atom: Any) -> IdArray:
             if isinstance(atom, core.Literal):

@@ -24,6 +24,13 @@ _TYPES = {
     "l": "i64", "L": "i64", "q": "i64", "Q": "i64", "f": "float", "d": "double",
 }  # fmt: skip
 
+
+
+def _llvm_type(dtype: np.dtype[Any]) -> str:
+    """The element type; numbers that no rule computes with are carried as bits."""
+    return _TYPES.get(dtype.char) or f"i{8 * dtype.itemsize}"
+
+
 _CHUNK_OPERATIONS = 60_000
 """Vector operations in the smallest piece of work that is given to a thread."""
 
@@ -104,7 +111,7 @@ class _Writer:
         self.lines.append("  " + line)
 
     def type(self, dtype: np.dtype[Any]) -> str:
-        return f"<{self.width} x {_TYPES[dtype.char]}>"
+        return f"<{self.width} x {_llvm_type(dtype)}>"
 
     def scalar(self, number: Any) -> str:
         dtype = number.dtype
@@ -115,7 +122,7 @@ class _Writer:
         return str(int(number))
 
     def splat(self, dtype: np.dtype[Any], text: str) -> str:
-        return f"splat ({_TYPES[dtype.char]} {text})"
+        return f"splat ({_llvm_type(dtype)} {text})"
 
     def name(self, x: Id) -> str:
         if self.p.ops[x] == "constant":
@@ -133,7 +140,7 @@ class _Writer:
 
     def intrinsic(self, name: str, dtype: np.dtype[Any], *operands: str, extra: str = "") -> str:
         t = self.type(dtype)
-        suffix = f"v{self.width}{_TYPES[dtype.char].replace('float', 'f32').replace('double', 'f64')}"
+        suffix = f"v{self.width}{_llvm_type(dtype).replace('float', 'f32').replace('double', 'f64')}"
         full = f"@llvm.{name}.{suffix}"
         parameters = ", ".join([t] * len(operands) + (["i1"] if extra else []))
         self.declared[full] = f"declare {t} {full}({parameters})"
@@ -195,7 +202,7 @@ class _Writer:
                 self.load_columns(base, buffer.dtype, size, sorted(elements))
 
     def load_uniform(self, base: str, dtype: np.dtype[Any], element: int, i: Id) -> None:
-        memory = "i8" if dtype == BOOL else _TYPES[dtype.char]
+        memory = "i8" if dtype == BOOL else _llvm_type(dtype)
         place = self.value(f"getelementptr {memory}, ptr {base}, i64 {element}")
         x = self.value(f"load {memory}, ptr {place}")
         if dtype == BOOL:
@@ -203,7 +210,7 @@ class _Writer:
         self.set(i, self.spread(x, dtype))
 
     def spread(self, x: str, dtype: np.dtype[Any]) -> str:
-        t, s = self.type(dtype), _TYPES[dtype.char]
+        t, s = self.type(dtype), _llvm_type(dtype)
         one = self.value(f"insertelement {t} poison, {s} {x}, i32 0")
         return f"shufflevector {t} {one}, {t} poison, <{self.width} x i32> zeroinitializer"
 
@@ -224,7 +231,7 @@ class _Writer:
                     if start + k in columns and columns[start + k] not in self.names:
                         self.names[columns[start + k]] = name
             return
-        memory = "i8" if dtype == BOOL else _TYPES[dtype.char]
+        memory = "i8" if dtype == BOOL else _llvm_type(dtype)
         t = f"<{self.width} x {memory}>"
         for element, i in elements:
             x = "poison"
@@ -249,7 +256,7 @@ class _Writer:
 
     def tiles(self, base: str, dtype: np.dtype[Any], size: int) -> Any:
         """Columns of a matrix of rows, transposed in registers: (first column, vectors)."""
-        s, t = _TYPES[dtype.char], self.type(dtype)
+        s, t = _llvm_type(dtype), self.type(dtype)
         tile, starts = self.tile_starts(size)
         small = f"<{tile} x {s}>"
         groups = self.width // tile
@@ -310,7 +317,7 @@ class _Writer:
             offset = self.value(f"mul i64 %row, {size * dtype.itemsize}")
             base = self.value(f"getelementptr i8, ptr {base}, i64 {offset}")
             names = [self.name(int(x)) for x in ids.ravel()]
-            t, memory = self.type(dtype), _TYPES[dtype.char]
+            t, memory = self.type(dtype), _llvm_type(dtype)
             if dtype == BOOL:
                 t, memory = f"<{self.width} x i8>", "i8"
                 names = [self.value(f"zext {self.type(dtype)} {x} to {t}") for x in names]
@@ -328,7 +335,7 @@ class _Writer:
                         self.emit(f"store {memory} {one}, ptr {at}, align {dtype.itemsize}")
 
     def store_tiles(self, base: str, dtype: np.dtype[Any], size: int, names: list[str]) -> None:
-        s, t = _TYPES[dtype.char], self.type(dtype)
+        s, t = _llvm_type(dtype), self.type(dtype)
         tile, starts = self.tile_starts(size)
         for start in starts:
             rows = self.transpose(names[start : start + tile], t, tile)
@@ -477,7 +484,7 @@ class _Writer:
     def op_call(self, i: Id) -> None:
         name, args = self.p.attributes[i], self.p.args[i]
         dtype = self.p.dtypes[i]
-        t, s = self.type(dtype), _TYPES[dtype.char]
+        t, s = self.type(dtype), _llvm_type(dtype)
         function = name.removeprefix("guarded:")
         guarded = name != function
         operands = [self.name(a) for a in (args[1:2] if guarded else args)]
@@ -517,7 +524,7 @@ class _Writer:
             op = "fpext" if target.itemsize > source.itemsize else "fptrunc"
         elif source.kind == "f":
             kind = "fptoui" if target.kind == "u" else "fptosi"
-            ends = [f"v{self.width}{_TYPES[d.char].replace('float', 'f32').replace('double', 'f64')}"
+            ends = [f"v{self.width}{_llvm_type(d).replace('float', 'f32').replace('double', 'f64')}"
                     for d in (target, source)]  # fmt: skip
             full = f"@llvm.{kind}.sat.{ends[0]}.{ends[1]}"
             self.declared[full] = f"declare {t} {full}({s})"

@@ -7,7 +7,6 @@ result (or a list of them). A rule that cannot serve an equation raises `Unsuppo
 from __future__ import annotations
 
 import itertools
-import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -467,12 +466,6 @@ def _top_k(ev: Evaluator, equation: Any, x: IdArray) -> list[IdArray]:
 
 
 # --- indexing ---
-
-
-def _clamped(ev: Evaluator, index: Id, high: int) -> int | Id:
-    """An index brought into [0, high]: ("int", n) if it is known."""
-    number = ev.program.number(index)
-    return int(np.clip(int(number), 0, high)) if number is not None else -1
 
 
 def _dynamic_window(ev: Evaluator, x: IdArray, starts: Sequence[Id], sizes: Sequence[int]) -> IdArray:
@@ -978,5 +971,3 @@ def _threefry2x32(
 def _other_random(ev: Evaluator, equation: Any, *_: IdArray) -> IdArray:
     raise UnsupportedError(f"{equation.primitive.name!r} has no rule")
 
-
-del string

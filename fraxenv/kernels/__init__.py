@@ -1,0 +1,24 @@
+"""One program, three executors: a JAX transformation for batches of small-array functions.
+
+`fuse(fn)` means `jax.vmap(fn)`, and computes it as one fused kernel over the batch. It depends on
+nothing but JAX and NumPy, and on llvmlite where that is installed.
+"""
+
+from .errors import BuildError, KernelError, KernelWarning
+from .explain import Explanation, explain
+from .fuse import BACKENDS, check_backend, fuse, fusible
+from .native import get_threads, set_threads
+
+__all__ = [
+    "BACKENDS",
+    "BuildError",
+    "Explanation",
+    "KernelError",
+    "KernelWarning",
+    "check_backend",
+    "explain",
+    "fuse",
+    "fusible",
+    "get_threads",
+    "set_threads",
+]

@@ -1,0 +1,81 @@
+"""The executors, and which of them serves where."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from . import mathlib, native, pallas, xla
+from .errors import KernelWarning
+
+
+@dataclass(frozen=True)
+class Executor:
+    """A way to run a scalar program.
+
+    Attributes:
+        build: makes a function of a program; see `native.build`.
+        expand: makes basic operations of elementary functions, if it knows only those.
+    """
+
+    build: Callable[..., Any]
+    expand: Callable[..., Any] | None = None
+
+
+EXECUTORS = {
+    "native": Executor(native.build, mathlib.expand),
+    "xla": Executor(xla.build),
+    "pallas": Executor(pallas.build),
+}
+
+
+def executor_for(platform: str) -> str:
+    """The fastest executor on a platform: "cpu", "gpu" or "tpu"."""
+    if platform == "gpu":
+        return "pallas"
+    return "native" if platform == "cpu" and _native_works() else "xla"
+
+
+@functools.cache
+def _native_works() -> bool:
+    """Whether the native executor passes a test on this machine; says why if it does not."""
+    reason = native.available()
+    if reason is None:
+        try:
+            reason = _self_test()
+        except Exception as error:
+            reason = f"its self-test failed: {error}"
+    if reason is not None:
+        warnings.warn(
+            f"Kernels are not compiled for this CPU, and run many times slower: {reason}",
+            KernelWarning,
+            stacklevel=2,
+        )
+    return reason is None
+
+
+def _self_test() -> str | None:
+    """Run a small kernel; None, or what is wrong."""
+    from .evaluator import evaluate
+    from .traced import Traced
+
+    def fn(x: Any, scale: Any) -> Any:
+        return jax.numpy.sum(x * scale + 1.0), x > 0
+
+    x = np.linspace(-1, 1, 19 * 5, dtype=np.float32).reshape(19, 5)
+    scale = np.float32(3)
+    with jax.ensure_compile_time_eval(), jax.default_device(jax.devices("cpu")[0]):
+        closed = jax.make_jaxpr(fn)(x[0], scale)
+        made = evaluate(Traced("test", closed, None), (True, False), "cpu", mathlib.expand)
+        run, _ = native.build(made.program, made.buffers, made.outputs, made.results)
+        total, positive = (np.asarray(r) for r in jax.jit(run, static_argnums=0)(19, x, scale))
+    right = np.allclose(total, (x * scale + 1).sum(1), rtol=1e-5)
+    if not (right and np.array_equal(positive, x > 0)):
+        return "its self-test gave wrong numbers"
+    return None

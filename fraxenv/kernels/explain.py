@@ -1,0 +1,150 @@
+"""What a fused kernel is made of, for those who wonder why something is slow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from .fuse import check_backend, resolve
+from .fuse import kernel as kernel_of
+from .program import live_values
+from .traced import trace
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What became of a function; `print` it.
+
+    Attributes:
+        name: the function's.
+        backend: the executor that serves it.
+        equations: in its jaxpr, those of inner calls counted.
+        operations_before: scalar operations per environment that a batched run computes.
+        operations_after: scalar operations per environment in the kernel, in the text.
+        operations_run: the same as run: rounds of loops counted.
+        kinds: how often each operation is in the kernel.
+        loops: rounds of each loop that stayed one; None for a while loop.
+        fallbacks: what is computed outside the kernel, and why.
+        kernels: number of kernels; one more than the fallbacks.
+        vector: environments per SIMD vector; 0 where the executor has none.
+        compile_seconds: partial evaluation and compilation.
+        cached: whether the machine code came from the cache.
+    """
+
+    name: str
+    backend: str
+    equations: int = 0
+    operations_before: int = 0
+    operations_after: int = 0
+    operations_run: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    loops: list[int | None] = field(default_factory=list)
+    fallbacks: list[str] = field(default_factory=list)
+    kernels: int = 0
+    vector: int = 0
+    compile_seconds: float = 0.0
+    cached: bool = False
+
+    def __str__(self) -> str:
+        if self.backend == "vmap":
+            return f"{self.name}: plain jax.vmap, nothing is fused."
+        loops = ", ".join("while" if n is None else f"{n} rounds" for n in self.loops) or "none"
+        kinds = ", ".join(f"{n} {op}" for op, n in list(self.kinds.items())[:8])
+        lines = [
+            f"{self.name}: executor {self.backend!r}"
+            + (f", {self.vector} environments per vector" if self.vector else ""),
+            f"  equations            {self.equations}",
+            f"  operations, before   {self.operations_before} (with every loop's body once)",
+            f"  operations, after    {self.operations_after} ({kinds})",
+            f"  operations, run      {self.operations_run} (with every loop's rounds)",
+            f"  loops                {loops}",
+            f"  kernels              {self.kernels}",
+            f"  compile time         {self.compile_seconds:.2f} s"
+            + (" (machine code from the cache)" if self.cached else ""),
+            "  outside the kernel   " + ("nothing" if not self.fallbacks else ""),
+        ]
+        return "\n".join([*lines, *(f"    {f}" for f in self.fallbacks)])
+
+
+def explain(
+    fn: Callable[..., Any], backend: str = "auto", in_axes: Any = 0
+) -> Callable[..., Explanation]:
+    """A function of `fuse(fn)`'s arguments that says what became of `fn`.
+
+    Args:
+        fn: a function of one environment's arrays.
+        backend: as in `fuse`.
+        in_axes: as in `fuse`.
+
+    Example:
+        `print(explain(fn)(q, v))`, with the batches `q` and `v` that `fuse(fn)(q, v)` would take.
+
+    Raises:
+        KernelError: there is no such backend.
+    """
+    check_backend(backend)
+
+    def of(*args: Any) -> Explanation:
+        chosen = resolve(backend)
+        axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
+        flags = [
+            axis is not None
+            for a, axis in zip(args, axes, strict=True)
+            for _ in jax.tree.leaves(a)
+        ]
+
+        def one(x: Any) -> Any:
+            x = jax.numpy.asarray(x)
+            return jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+
+        single = [
+            a if axis is None else jax.tree.map(one, a) for a, axis in zip(args, axes, strict=True)
+        ]
+        traced, _ = trace(fn, tuple(single), {})
+        kernel = kernel_of(traced, tuple(flags), chosen)
+        made = kernel.evaluation
+        if made is None:
+            return Explanation(traced.name, kernel.backend)
+        wanted = [
+            int(x)
+            for part in (*(f.operands for f in made.fallbacks), made.outputs)
+            for o in part
+            for x in o.ravel()
+        ]
+        alive = live_values(made.program, wanted)
+        silent = {"constant", "input", "carry", "counter", "final", "round", "loop"}
+        kinds = Counter(
+            made.program.ops[i]
+            for i in np.flatnonzero(alive).tolist()
+            if made.program.ops[i] not in silent
+        )
+        loops = [
+            loop.count
+            for k, loop in enumerate(made.program.loops)
+            if any(
+                alive[i] and made.program.ops[i] == "loop" and made.program.attributes[i] == k
+                for i in range(len(alive))
+            )
+        ]
+        return Explanation(
+            name=traced.name,
+            backend=kernel.backend,
+            equations=made.equations,
+            operations_before=made.program.applied,
+            operations_after=sum(kinds.values()),
+            operations_run=sum(p["operations"] for p in kernel.parts),
+            kinds=dict(kinds.most_common()),
+            loops=loops,
+            fallbacks=[f"{f.equation.primitive.name}: {f.reason}" for f in made.fallbacks],
+            kernels=len(kernel.parts),
+            vector=max((p.get("vector", 0) for p in kernel.parts), default=0),
+            compile_seconds=kernel.seconds,
+            cached=bool(kernel.parts) and all(p.get("cached", False) for p in kernel.parts),
+        )
+
+    return of

@@ -1,0 +1,243 @@
+"""`fuse`: a function of one environment's small arrays as one kernel over a batch of them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.custom_batching import custom_vmap
+
+from .errors import BuildError, KernelError, KernelWarning
+from .evaluator import Buffer, Evaluation, Fallback, evaluate, is_key
+from .executors import EXECUTORS, executor_for
+from .traced import Traced, trace
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+BACKENDS = ("auto", "native", "pallas", "xla", "vmap")
+
+
+def fuse(fn: Callable[..., Any], backend: str = "auto", in_axes: Any = 0) -> Callable[..., Any]:
+    """`jax.vmap(fn)`, computed by one fused kernel over the batch, and jitted.
+
+    Args:
+        fn: a pure function of one environment's arrays.
+        backend: "native" (LLVM, on the CPU), "pallas" (GPU), "xla" (anywhere), "vmap" (plain
+            `jax.vmap`), or "auto" for the fastest there is. `FRAXENV_BACKEND` overrides "auto".
+        in_axes: as in `jax.vmap`.
+
+    Raises:
+        KernelError: there is no such backend.
+    """
+    return jax.jit(jax.vmap(fusible(fn, backend), in_axes=in_axes))
+
+
+def fusible(fn: F, backend: str = "auto") -> F:
+    """`fn` itself, but that `jax.vmap` of it, at any depth and under `jit`, is one fused kernel.
+
+    Calls that are not batched, and derivatives, take JAX's ordinary way.
+
+    Args:
+        fn: a pure function of one environment's arrays.
+        backend: as in `fuse`.
+
+    Raises:
+        KernelError: there is no such backend.
+    """
+    check_backend(backend)
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if resolve(backend) == "vmap":
+            return fn(*args, **kwargs)
+        traced, operands = trace(fn, args, kwargs)
+        return traced.unflatten(_call(traced, resolve(backend))(*operands))
+
+    return call  # type: ignore[return-value]
+
+
+def check_backend(backend: str) -> None:
+    """Raise KernelError if there is no such backend."""
+    if backend not in BACKENDS:
+        raise KernelError(f"backend={backend!r}, expected one of {', '.join(BACKENDS)}.")
+
+
+def resolve(backend: str) -> str:
+    """What "auto" means here and now."""
+    if backend != "auto":
+        return backend
+    chosen = os.environ.get("FRAXENV_BACKEND", "auto")
+    if chosen not in BACKENDS:
+        raise KernelError(f"FRAXENV_BACKEND={chosen!r}, expected one of {', '.join(BACKENDS)}.")
+    return executor_for(jax.default_backend()) if chosen == "auto" else chosen
+
+
+def _call(traced: Traced, backend: str) -> Callable[..., list[Array]]:
+    """The traced function with its rules: for `vmap` a kernel, for derivatives JAX's own."""
+
+    @custom_vmap
+    def fused(*operands: Any) -> list[Array]:
+        return traced(*operands)
+
+    @fused.def_vmap
+    def _(size: int, batched: list[bool], *operands: Any) -> tuple[list[Array], list[bool]]:
+        results = _batched(traced, backend, tuple(batched), size)(*operands)
+        return results, [True] * len(results)
+
+    @jax.custom_jvp
+    def call(*operands: Any) -> list[Array]:
+        return fused(*operands)
+
+    @call.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        return jax.jvp(traced, primals, tangents)
+
+    return call
+
+
+def _batched(
+    traced: Traced, backend: str, batched: tuple[bool, ...], size: int
+) -> Callable[..., list[Array]]:
+    """The kernel for a batch of that size; a `vmap` around it makes the batch larger."""
+
+    @custom_vmap
+    def run(*operands: Array) -> list[Array]:
+        return kernel(traced, batched, backend)(size, *operands)
+
+    @run.def_vmap
+    def _(outer: int, also: list[bool], *operands: Array) -> tuple[list[Array], list[bool]]:
+        merged = []
+        for x, inner_batched, outer_batched in zip(operands, batched, also, strict=True):
+            if inner_batched and not outer_batched:
+                x = jnp.broadcast_to(x, (outer, *x.shape))
+            elif outer_batched and not inner_batched:
+                x = jnp.broadcast_to(x[:, None], (outer, size, *x.shape[1:]))
+            if inner_batched or outer_batched:
+                x = x.reshape(outer * size, *x.shape[2:])
+            merged.append(x)
+        flags = tuple(a or b for a, b in zip(batched, also, strict=True))
+        results = _batched(traced, backend, flags, outer * size)(*merged)
+        return [r.reshape(outer, size, *r.shape[1:]) for r in results], [True] * len(results)
+
+    return run
+
+
+_lock = threading.RLock()
+
+
+def kernel(traced: Traced, batched: tuple[bool, ...], backend: str) -> Kernel:
+    """The kernel of a traced function for operands of which those are batched."""
+    with _lock:
+        kernels = traced.kernels
+        if (batched, backend) not in kernels:
+            kernels[batched, backend] = Kernel(traced, batched, backend)
+        return kernels[batched, backend]  # type: ignore[no-any-return]
+
+
+class Kernel:
+    """A traced function compiled for a batch.
+
+    Attributes:
+        backend: the executor that serves it.
+        evaluation: the scalar program.
+        parts: of each part, what its executor says of it.
+        seconds: partial evaluation and compilation took so long.
+    """
+
+    def __init__(self, traced: Traced, batched: tuple[bool, ...], backend: str) -> None:
+        began = time.perf_counter()
+        self._traced, self._flags = traced, batched
+        self.parts: list[dict[str, Any]] = []
+        for self.backend in dict.fromkeys((backend, "xla", "vmap")):
+            try:
+                self._build()
+                break
+            except BuildError as error:
+                warnings.warn(
+                    f"{traced.name}: no {self.backend!r} kernel, a slower way is taken: {error}",
+                    KernelWarning,
+                    stacklevel=2,
+                )
+        self.seconds = time.perf_counter() - began
+
+    def _build(self) -> None:
+        self.evaluation: Evaluation | None = None
+        self._steps: list[tuple[Any, Fallback | None]] = []
+        if self.backend == "vmap":
+            return
+        executor = EXECUTORS[self.backend]
+        traced = self._traced
+        evaluation = evaluate(
+            traced, self._flags, jax.default_backend(), executor.expand
+        )
+        _tell_fallbacks(traced.name, evaluation.fallbacks)
+        parts, steps = [], []
+        for fallback in (*evaluation.fallbacks, None):
+            if fallback is None:
+                count, outputs, results = (
+                    len(evaluation.buffers), evaluation.outputs, evaluation.results
+                )  # fmt: skip
+            else:
+                count, outputs = fallback.first_buffer, list(fallback.operands)
+                results = [Buffer.of(v.aval, True) for v in fallback.equation.invars]
+            run: Any = None
+            if outputs:
+                run, about = executor.build(
+                    evaluation.program, evaluation.buffers[:count], outputs, results
+                )
+                parts.append(about)
+            steps.append((run, results, fallback))
+        self.evaluation, self.parts, self._steps = evaluation, parts, steps  # type: ignore[assignment]
+
+    def __call__(self, size: int, *operands: Array) -> list[Array]:
+        """Results for a batch of operands."""
+        if self.evaluation is None:
+            axes = [0 if b else None for b in self._flags]
+            return jax.vmap(self._traced, in_axes=axes, axis_size=size)(*operands)  # type: ignore[no-any-return]
+        arrays = [jax.random.key_data(x) if is_key(x.dtype) else x for x in map(jnp.asarray, operands)]
+        for run, results, fallback in self._steps:  # type: ignore[misc]
+            values = run(size, *arrays) if run is not None else []
+            values = [
+                x if r.key is None else jax.random.wrap_key_data(x, impl=r.key._impl.name)
+                for x, r in zip(values, results, strict=True)
+            ]
+            if fallback is None:
+                return values
+            outside = _bind(fallback.equation, size, values)
+            arrays += [jax.random.key_data(x) if is_key(x.dtype) else x for x in outside]
+        raise AssertionError("the last step returns")  # pragma: no cover
+
+
+def _bind(equation: Any, size: int, operands: Sequence[Array]) -> list[Array]:
+    """An equation's primitive on a batch."""
+    primitive = equation.primitive
+
+    def one(*xs: Array) -> Any:
+        functions, params = primitive.get_bind_params(equation.params)
+        result = primitive.bind(*functions, *xs, **params)
+        return result if primitive.multiple_results else [result]
+
+    return list(jax.vmap(one, axis_size=size)(*operands))
+
+
+_told: set[tuple[str, str]] = set()
+
+
+def _tell_fallbacks(name: str, fallbacks: Sequence[Fallback]) -> None:
+    for fallback in fallbacks:
+        if (name, fallback.reason) not in _told:
+            _told.add((name, fallback.reason))
+            warnings.warn(
+                f"{name}: {fallback.reason}, so {fallback.equation.primitive.name!r} is computed "
+                "outside the fused kernel, which is right but slower.",
+                KernelWarning,
+                stacklevel=2,
+            )

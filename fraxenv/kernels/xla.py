@@ -1,0 +1,175 @@
+"""The portable executor: the scalar program as elementwise JAX operations on whole batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from .evaluator import Buffer
+from .program import Id, IdArray, Program, live_values
+
+_OPS: dict[str, Callable[..., Array]] = {
+    "add": lax.add, "sub": lax.sub, "mul": lax.mul, "div": lax.div, "rem": lax.rem,
+    "neg": lax.neg, "abs": lax.abs, "max": lax.max, "min": lax.min, "sqrt": lax.sqrt,
+    "floor": lax.floor, "ceil": lax.ceil, "and": lax.bitwise_and, "or": lax.bitwise_or,
+    "xor": lax.bitwise_xor, "not": lax.bitwise_not, "shift_left": lax.shift_left,
+    "shift_right_logical": lax.shift_right_logical,
+    "shift_right_arithmetic": lax.shift_right_arithmetic, "eq": lax.eq, "ne": lax.ne,
+    "lt": lax.lt, "le": lax.le, "gt": lax.gt, "ge": lax.ge, "is_finite": lax.is_finite,
+    "sin": lax.sin, "cos": lax.cos, "tan": lax.tan, "asin": lax.asin, "acos": lax.acos,
+    "atan": lax.atan, "atan2": lax.atan2, "sinh": lax.sinh, "cosh": lax.cosh, "tanh": lax.tanh,
+    "asinh": lax.asinh, "acosh": lax.acosh, "atanh": lax.atanh, "exp": lax.exp, "exp2": lax.exp2,
+    "expm1": lax.expm1, "log": lax.log, "log1p": lax.log1p, "cbrt": lax.cbrt, "pow": lax.pow,
+    "erf": lax.erf, "erf_inv": lax.erf_inv,
+    "round_even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+}  # fmt: skip
+
+
+def run_program(
+    program: Program, outputs: Sequence[Id], read: Callable[[int, int], Array], shape: Any
+) -> dict[Id, Array]:
+    """Compute a program with JAX operations.
+
+    Args:
+        program: the program.
+        outputs: the values that are wanted.
+        read: gives an element of an input buffer for all lanes.
+        shape: of the lanes, to which loops' carried values are broadcast.
+    """
+    alive = live_values(program, outputs)
+    by_scope: dict[int, list[Id]] = {}
+    for i in np.flatnonzero(alive).tolist():
+        by_scope.setdefault(program.scopes[i], []).append(i)
+    values: dict[Id, Any] = {}
+
+    def value(x: Id) -> Any:
+        if program.ops[x] == "constant":
+            number = program.attributes[x]
+            return number
+        return values[x]
+
+    def spread(x: Id) -> Array:
+        return jnp.broadcast_to(jnp.asarray(value(x), program.dtypes[x]), shape)
+
+    def loop(index: int) -> None:
+        p = program.loops[index]
+        carried = [k for k, c in enumerate(p.carries) if alive[c]]
+        kept = [k for k in range(len(p.following)) if _needed(program, alive, index, k)]
+        stacked = [j for j, x in enumerate(p.stacked) if alive[x]]
+        outer = dict(values)
+
+        def body(i: Any, state: Any) -> Any:
+            now, _, rounds, _ = state
+            values.clear()
+            values.update(outer)
+            values[p.counter] = i
+            for k, x in zip(carried, now, strict=True):
+                values[p.carries[k]] = x
+            scope(p.scope)
+            rounds = [
+                lax.dynamic_update_index_in_dim(r, spread(p.stacked[j]), i, 0)
+                for r, j in zip(rounds, stacked, strict=True)
+            ]
+            going = jnp.any(value(p.condition)) if p.condition is not None else jnp.array(True)
+            return (
+                [spread(p.following[k]) for k in carried],
+                [spread(p.following[k]) for k in kept],
+                rounds,
+                going,
+            )
+
+        start = (
+            [spread(p.initial[k]) for k in carried],
+            [jnp.zeros(shape, program.dtypes[p.following[k]]) for k in kept],
+            [jnp.zeros((p.count or 0, *shape), program.dtypes[p.stacked[j]]) for j in stacked],
+            jnp.array(True),
+        )
+        if p.condition is None:
+            _, finals, rounds, _ = lax.fori_loop(0, p.count, body, start)
+        else:
+            _, (_, finals, rounds, _) = lax.while_loop(
+                lambda c: c[1][3],
+                lambda c: (c[0] + 1, body(c[0], c[1])),
+                (jnp.zeros((), jnp.int32), start),
+            )
+        values.clear()
+        values.update(outer)
+        for k, x in zip(kept, finals, strict=True):
+            values[("final", index, k)] = x  # type: ignore[index]
+        for j, x in zip(stacked, rounds, strict=True):
+            values[("round", index, j)] = x  # type: ignore[index]
+
+    def scope(number: int) -> None:
+        for i in by_scope.get(number, ()):
+            op, args, attribute = program.ops[i], program.args[i], program.attributes[i]
+            dtype = program.dtypes[i]
+            if op in ("constant", "carry", "counter"):
+                continue
+            if op == "input":
+                values[i] = read(*attribute)
+            elif op == "loop":
+                loop(attribute)
+            elif op == "final":
+                values[i] = values[("final", *attribute)]  # type: ignore[index]
+            elif op == "round":
+                index, j, t = attribute
+                values[i] = values[("round", index, j)][t]  # type: ignore[index]
+            elif op == "lookup":
+                at, *rows = args
+                table = jnp.stack([spread(r) for r in rows])
+                values[i] = lax.dynamic_index_in_dim(table, value(at), 0, keepdims=False)
+            elif op == "select":
+                c, a, b = (spread(x) for x in args)
+                values[i] = lax.select(c, a, b)
+            elif op == "convert":
+                values[i] = lax.convert_element_type(value(args[0]), dtype)
+            elif op == "bitcast":
+                values[i] = lax.bitcast_convert_type(value(args[0]), dtype)
+            else:
+                # Constants are spread only where both sides are needed as arrays.
+                operands = jnp.broadcast_arrays(
+                    *(jnp.asarray(value(x), program.dtypes[x]) for x in args)
+                )
+                values[i] = _OPS[op](*operands)
+
+    scope(0)
+    return {x: spread(x) for x in outputs}
+
+
+def _needed(program: Program, alive: np.ndarray, index: int, k: int) -> bool:
+    return any(
+        alive[i] and program.ops[i] == "final" and program.attributes[i] == (index, k)
+        for i in np.flatnonzero(alive).tolist()
+        if program.ops[i] == "final"
+    )
+
+
+def build(
+    program: Program,
+    buffers: Sequence[Buffer],
+    outputs: Sequence[IdArray],
+    results: Sequence[Buffer],
+) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
+    """The program as a function of batches; see `native.build`."""
+    wanted = [int(x) for o in outputs for x in o.ravel()]
+
+    def run(size: int, *arrays: Array) -> list[Array]:
+        flat = [
+            x.reshape(size, -1) if b.batched else x.reshape(1, -1)
+            for x, b in zip(arrays, buffers, strict=False)
+        ]
+        values = run_program(program, wanted, lambda k, element: flat[k][:, element], (size,))
+        return [
+            jnp.stack([values[int(x)] for x in o.ravel()], axis=1).reshape(size, *r.shape)
+            if o.size
+            else jnp.zeros((size, *r.shape), r.dtype)
+            for o, r in zip(outputs, results, strict=True)
+        ]
+
+    alive = int(live_values(program, wanted).sum())
+    return run, {"operations": alive}
+
