@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 
 from .errors import unknown_name
 from .fingerprint import fingerprint
+from .inertia import check_inertias, check_masses
 
 WORLD = -1
 """Body index of the world, to which the root link is welded."""
@@ -459,11 +460,28 @@ class Robot:
     def replace(self, **changes: Any) -> Robot:
         """A copy with some fields changed.
 
+        Masses and inertias that are arrays of numbers, with or without leading axes of a batch,
+        are checked; those that are being traced cannot be.
+
         Raises:
             UnknownNameError: there is no such field.
+            ArrayError: a mass or an inertia is one that no body has; names the body.
         """
         names = [f.name for f in dataclasses.fields(self)]
         for name in changes:
             if name not in names:
                 raise unknown_name("field of Robot", name, names)
-        return dataclasses.replace(self, **changes)
+        robot = dataclasses.replace(self, **changes)
+        bodies = robot.topology.body_names
+        if (mass := _numbers(changes.get("mass"), (robot.nb,))) is not None:
+            check_masses(robot.name, bodies, mass)
+        if (inertia := _numbers(changes.get("inertia"), (robot.nb, 3, 3))) is not None:
+            check_inertias(robot.name, bodies, inertia)
+        return robot
+
+
+def _numbers(leaf: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    """A leaf of this shape, behind any leading axes; None if it is traced or no such array."""
+    if isinstance(leaf, jax.core.Tracer) or not isinstance(leaf, np.ndarray | jax.Array):
+        return None
+    return np.asarray(leaf, float) if leaf.shape[-len(shape) :] == shape else None

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .errors import RobotLoadError
+from .inertia import SMALLEST_MASS, SMALLEST_MOMENT, principal_moments, within_triangle
 from .robot import WORLD, Frame, Joint, JointKind, Mimic, Robot, Shape, ShapeKind, Topology
 
 if TYPE_CHECKING:
@@ -75,8 +76,6 @@ _FOLDERS_ABOVE = 3
 """How far above its own folder a description may name files: from `NAME/urdf/arms`, in the packages
 beside NAME."""
 _GEOMETRIES = ("box", "cylinder", "sphere", "mesh")
-_SMALLEST_MASS = 1e-12
-_SMALLEST_INERTIA = 1e-15
 _DEFAULT_RGBA = (0.7, 0.7, 0.7, 1.0)
 
 
@@ -539,7 +538,7 @@ def _body_inertias(
     for i, joint in enumerate(movable):
         what = f"{where}: link {joint.child!r}, which joint {joint.name!r} moves,"
         mass[i] = sum(m for m, _, _ in parts[i])
-        if mass[i] < _SMALLEST_MASS:
+        if mass[i] < SMALLEST_MASS:
             raise RobotLoadError(
                 f"{what} has no mass, nor has anything welded to it. Add an <inertial> with a "
                 "positive <mass> and an <inertia>, or make the joint fixed."
@@ -554,7 +553,7 @@ def _body_inertias(
                 f"{what} has an inertia of {np.diag(inertia[i])} kg m^2 about its centre of mass. "
                 "Check the units of its <inertial> and of those welded to it."
             )
-        if np.linalg.eigvalsh(inertia[i])[0] < _SMALLEST_INERTIA:
+        if not principal_moments(inertia[i])[0] >= SMALLEST_MOMENT:
             raise RobotLoadError(
                 f"{what} has a singular inertia. Give its <inertia> three positive principal "
                 "moments; a solid sphere of radius r has 0.4 m r^2 on the diagonal."
@@ -567,14 +566,14 @@ def _check_inertia(where: str, link: str, inertial: Any) -> None:
         raise RobotLoadError(
             f"{where}: link {link!r} has the mass {inertial.mass}, expected a number >= 0."
         )
-    principal = np.linalg.eigvalsh(inertial.inertia)
+    principal = principal_moments(inertial.inertia)
     scale = max(principal[-1], 0.0)
     if principal[0] < -1e-9 * max(scale, 1e-6):
         raise RobotLoadError(
             f"{where}: link {link!r} has an <inertia> with a negative principal moment "
             f"({principal[0]:.3g} kg m^2), which no body has. Check the signs of ixy, ixz, iyz."
         )
-    if principal[0] + principal[1] < principal[2] * (1 - 1e-3):
+    if not within_triangle(principal):
         warnings.warn(
             f"{where}: link {link!r} has principal moments of inertia {principal} kg m^2, of which "
             "the largest exceeds the sum of the others: no distribution of mass has these. It is "

@@ -275,6 +275,92 @@ def test_replace(panda: Robot) -> None:
         panda.replace(dampign=np.ones(7))
 
 
+def test_replace_takes_what_robots_have() -> None:
+    for name in dynamics.list_robots():
+        robot = dynamics.load_robot(name)
+        for kind in (np.asarray, jnp.asarray):  # float64 and float32
+            robot.replace(mass=kind(robot.mass), inertia=kind(robot.inertia))
+
+
+def changed(array: Any, at: tuple[Any, ...], value: Any) -> np.ndarray:
+    array = np.array(array)
+    array[at] = value
+    return array
+
+
+IMPOSSIBLE: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
+    "no mass": ("mass", (2,), 0.0, "is 0 kg, expected a positive number"),
+    "negative mass": ("mass", (2,), -1.5, "is -1.5 kg, expected a positive number"),
+    "infinite mass": ("mass", (2,), np.inf, "is inf kg, expected a positive number"),
+    "mass that is nan": ("mass", (2,), np.nan, "is nan kg, expected a positive number"),
+    "no inertia": ("inertia", (2,), 0.0, "not positive definite.*moments are .0, 0, 0."),
+    "negative moment": ("inertia", (2,), np.diag([1, 1, -0.1]), "not positive definite.*-0.1"),
+    "large product": (
+        "inertia",
+        (2,),
+        [[1, 2, 0], [2, 1, 0], [0, 0, 1]],
+        r"not positive definite.*moments are \[-1, 1, 3\] kg m\^2.*signs",
+    ),
+    "triangle": (
+        "inertia",
+        (2,),
+        np.diag([0.1, 0.3, 0.1]),
+        r"triangle inequality.*\[0.1, 0.1, 0.3\] kg m\^2.*exceeds the sum",
+    ),
+    "not symmetric": ("inertia", (2, 0, 1), 0.1, "expected finite numbers and a symmetric matrix"),
+    "inertia that is nan": ("inertia", (2, 1, 1), np.nan, "expected finite numbers"),
+}
+
+
+@pytest.mark.parametrize("batch", [(), (4,), (2, 3)])
+@pytest.mark.parametrize(("field", "at", "value", "says"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_replace_refuses_what_no_body_has(
+    panda: Robot, field: str, at: tuple[Any, ...], value: Any, says: str, batch: tuple[int, ...]
+) -> None:
+    good = np.asarray(getattr(panda, field))
+    last = tuple(n - 1 for n in batch)
+    bad = changed(np.broadcast_to(good, (*batch, *good.shape)), (*last, *at), value)
+    place = rf"{field}\{[*last, 2]}".replace("]", r"\]")
+    for kind in (np.asarray, jnp.asarray):
+        with pytest.raises(ArrayError, match=rf"^{place} of robot 'panda'.*{says}") as caught:
+            panda.replace(**{field: kind(bad)})
+        assert "the body 'panda_link3'" in str(caught.value)
+
+
+def test_replace_refuses_constants_of_a_program(panda: Robot) -> None:
+    with pytest.raises(ArrayError, match="'panda_link1'"):
+        jax.jit(lambda: panda.replace(mass=-np.ones(7)).mass)()
+
+
+def test_replace_leaves_tracers_alone(panda: Robot) -> None:
+    """Whatever they turn out to be, and without a single operation."""
+    impossible = {"mass": -np.ones(7), "inertia": -np.ones((7, 3, 3))}
+
+    def total(changes: dict[str, Any]) -> Any:
+        robot = panda.replace(**changes)
+        return jnp.sum(robot.mass) + jnp.sum(robot.inertia)
+
+    assert jax.jit(total)(impossible) == -70
+    batch = jax.tree.map(lambda x: np.stack([x, 2 * x]), impossible)
+    assert jax.vmap(total)(batch).tolist() == [-70, -140]
+    assert jax.jit(jax.vmap(total))(batch).tolist() == [-70, -140]
+    gradient = jax.grad(total)(jax.tree.map(jnp.asarray, impossible))
+    assert gradient["mass"].tolist() == [1.0] * 7
+    tangent = jax.tree.map(np.ones_like, impossible)
+    assert jax.jvp(total, (impossible,), (tangent,))[1] == 70
+    program = jax.make_jaxpr(lambda x: panda.replace(mass=x).mass)(np.ones(7))
+    assert program.eqns == []
+
+
+def test_replace_makes_axes_for_vmap(panda: Robot) -> None:
+    """Numbers that are no masses: which axis of each leaf is the batch."""
+    masses = np.asarray(panda.mass) * np.array([[1.0], [2.0]])
+    axes = jax.tree.map(lambda _: None, panda).replace(mass=0, inertia=None)
+    gravity = jax.vmap(dynamics.gravity_forces, in_axes=(axes, None))
+    one, two = gravity(panda.replace(mass=masses), panda.q_default)
+    np.testing.assert_allclose(two, 2 * one, rtol=1e-6)
+
+
 def test_robot_is_immutable(panda: Robot) -> None:
     for thing, name in ((panda, "mass"), (panda.topology, "name"), (panda.frame("hand"), "name")):
         with pytest.raises(dataclasses.FrozenInstanceError):

@@ -1,0 +1,85 @@
+"""Which masses and moments of inertia a body that moves can have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import ArrayError
+
+SMALLEST_MASS = 1e-12
+"""kg, less is none."""
+SMALLEST_MOMENT = 1e-15
+"""kg m^2, less is none."""
+_SLACK = 1e-3
+_SYMMETRY = 1e-5
+
+Array = NDArray[np.floating[Any]]
+
+
+def principal_moments(inertia: Array) -> Array:
+    """(..., 3), kg m^2, ascending, of (..., 3, 3); NaN where that is not finite or symmetric."""
+    transposed = np.swapaxes(inertia, -1, -2)
+    with np.errstate(invalid="ignore", over="ignore"):
+        asymmetry = np.abs(inertia - transposed).max((-2, -1))
+    # Written so that what is not finite fails.
+    valid = asymmetry <= _SYMMETRY * np.abs(inertia).max((-2, -1))
+    moments = np.linalg.eigvalsh(np.where(valid[..., None, None], inertia, np.eye(3)))
+    return np.where(valid[..., None], moments, np.nan)
+
+
+def within_triangle(moments: Array) -> NDArray[np.bool_]:
+    """Whether no principal moment (..., 3) exceeds the sum of the others, to within 0.1 %."""
+    return np.asarray(moments[..., 0] + moments[..., 1] >= moments[..., 2] * (1 - _SLACK))
+
+
+def check_masses(robot: str, bodies: Sequence[str], mass: Array) -> None:
+    """Check masses (..., nb) of bodies that move.
+
+    Raises:
+        ArrayError: one is not positive and finite; names its body.
+    """
+    bad = np.argwhere(~((mass >= SMALLEST_MASS) & (mass < np.inf)))
+    if bad.size:
+        raise ArrayError(
+            f"mass{bad[0].tolist()} of robot {robot!r} is {mass[tuple(bad[0])]:g} kg, expected a "
+            f"positive number: the body {bodies[bad[0][-1]]!r} moves, and nothing massless can. "
+            "Give it a mass, or make its joint fixed in the URDF."
+        )
+
+
+def check_inertias(robot: str, bodies: Sequence[str], inertia: Array) -> None:
+    """Check inertias (..., nb, 3, 3) about the centre of mass of bodies that move.
+
+    Raises:
+        ArrayError: one is not symmetric, not positive definite, or breaks the triangle inequality;
+            names its body.
+    """
+    moments = principal_moments(inertia)
+    symmetric = ~np.isnan(moments[..., 0])
+    positive = moments[..., 0] >= SMALLEST_MOMENT
+    bad = np.argwhere(~(positive & within_triangle(moments)))
+    if not bad.size:
+        return
+    at = tuple(bad[0])
+    what = f"inertia{bad[0].tolist()} of robot {robot!r}, of the body {bodies[at[-1]]!r},"
+    values = "[" + ", ".join(f"{x:.3g}" for x in moments[at]) + "] kg m^2"
+    if not symmetric[at]:
+        raise ArrayError(
+            f"{what} is {inertia[at].tolist()}, expected finite numbers and a symmetric matrix. "
+            "Write products of inertia on both sides of the diagonal."
+        )
+    if not positive[at]:
+        raise ArrayError(
+            f"{what} is not positive definite: its principal moments are {values}, expected "
+            "positive ones. Check the signs off the diagonal; a solid sphere of mass m and radius "
+            "r has 0.4 m r^2 on it."
+        )
+    raise ArrayError(
+        f"{what} breaks the triangle inequality: of its principal moments, {values}, the largest "
+        "exceeds the sum of the others, which no distribution of mass has. Check the units, and "
+        "that it is about the centre of mass."
+    )
