@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .errors import unknown_name
 from .robot import Robot
@@ -21,6 +24,8 @@ def list_robots() -> list[str]:
 
 def load_robot(name: str, *, floating_base: bool | None = None) -> Robot:
     """Load a bundled robot.
+
+    All who load it share it, so its arrays are read-only; `Robot.replace` makes another robot.
 
     Args:
         name: one of `list_robots()`.
@@ -60,4 +65,18 @@ def _load(name: str, floating_base: bool | None) -> Robot:
             value = options.get(key)
             if isinstance(value, list):
                 options[key] = value[6:] if own else [0.0] * 6 + value
-    return load_urdf(path, floating_base=floating, **options)
+    robot = load_urdf(path, floating_base=floating, **options)
+    _make_read_only(robot)
+    return robot
+
+
+def _make_read_only(value: Any) -> None:
+    """Forbid to write to the arrays of a dataclass, those of its parts included."""
+    if isinstance(value, np.ndarray):
+        value.setflags(write=False)
+    elif isinstance(value, tuple):
+        for part in value:
+            _make_read_only(part)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            _make_read_only(getattr(value, field.name))

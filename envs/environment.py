@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -25,6 +25,7 @@ from fraxenv.dynamics import Robot, Terms, compute_terms, forward_kinematics
 from fraxenv.dynamics import step as dynamics_step
 from fraxenv.dynamics.errors import ActionError, ConfigError, unknown_name
 from fraxenv.dynamics.fingerprint import fingerprint
+from fraxenv.kernels import check_backend, fusible
 
 from .actions import ActionSpace
 from .task import Marker, Motion, Task
@@ -110,9 +111,11 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         policy_hz: actions per second.
         control_hz: controller updates per second, a multiple of `policy_hz`.
         physics_hz: integration steps per second, a multiple of `control_hz`.
+        backend: how batches are computed; see `fraxenv.fuse`.
 
     Raises:
         ConfigError: the rates are not multiples of each other.
+        KernelError: there is no such backend.
     """
 
     _supports_transition_gradients = True
@@ -126,19 +129,23 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         policy_hz: int = 50,
         control_hz: int = 1000,
         physics_hz: int = 1000,
+        backend: str = "auto",
     ) -> None:
         _check_rates(policy_hz, control_hz, physics_hz)
+        check_backend(backend)
         self._name = name
         self.robot = robot
         self._params = _strongly_typed(params)
         self.policy_hz, self.control_hz, self.physics_hz = policy_hz, control_hz, physics_hz
+        self.backend = backend
 
     # --- identity ---
 
     @cached_property
     def _fingerprint(self) -> bytes:
         rates = (self.policy_hz, self.control_hz, self.physics_hz)
-        return fingerprint((type(self).__qualname__, self._name, self.robot, self._params, rates))
+        kind = (type(self).__qualname__, self._name, self.backend)
+        return fingerprint((kind, self.robot, self._params, rates))
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -182,7 +189,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         names: list[str] = []
 
         def sizes(key: Array) -> list[Array]:
-            _, state = self.reset_env(key, self._params)
+            _, state = self._reset_env(key, self._params)
             terms = self._observation_terms(state, self._params)
             names.extend(terms)  # here, because a dict comes out of a transformation sorted
             return list(terms.values())
@@ -191,9 +198,67 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         return {name: s.shape[0] for name, s in zip(names, shapes, strict=True)}
 
     # --- the protocol ---
+    # Each is one kernel over the batch when it is called under `jax.vmap`.
+
+    @partial(jax.jit, static_argnames=("self",))
+    def reset(self, key: Array, params: EnvParams | None = None) -> tuple[Array, EnvState]:
+        """A new episode: observation and state."""
+        return self.reset_env(key, self.default_params if params is None else params)
+
+    @partial(jax.jit, static_argnames=("self",))
+    def step(
+        self, key: Array, state: EnvState, action: Array, params: EnvParams | None = None
+    ) -> tuple[Array, EnvState, Array, Array, Array, dict[str, Any]]:
+        """One policy step; where the episode ends, the state and observation of the next one.
+
+        Returns:
+            Observation, state, reward, terminated, truncated, and `info` of the step, with
+            `final_observation`, the observation before any reset.
+
+        Raises:
+            ActionError: the action has the wrong shape or dtype.
+        """
+        params = self.default_params if params is None else params
+        return fusible(self._step, self.backend)(key, state, action, params)
 
     def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
         """A new episode: observation and state."""
+        return fusible(self._reset_env, self.backend)(key, params)
+
+    def step_env(
+        self, key: Array, state: EnvState, action: Array, params: EnvParams
+    ) -> tuple[Array, EnvState, Array, Array, dict[str, Any]]:
+        """One policy step without autoreset: observation, state, reward, terminated, info.
+
+        Actions are clipped to [-1, 1]. A state or an action that is not finite ends the episode:
+        `info["diverged"]` is True, the reward zero, and the state that is returned the last finite
+        one.
+
+        Raises:
+            ActionError: the action has the wrong shape or dtype.
+        """
+        return fusible(self._step_env, self.backend)(key, state, action, params)
+
+    def _step(
+        self, key: Array, state: EnvState, action: Array, params: EnvParams
+    ) -> tuple[Array, EnvState, Array, Array, Array, dict[str, Any]]:
+        key_step, key_reset = jax.random.split(key)
+        obs, new, reward, terminated, info = self._step_env(key_step, state, action, params)
+        truncated = self.is_truncated(new, params)
+        fresh = self._reset_env(key_reset, params)
+        done = terminated | truncated
+        next_obs, next_state = jax.tree.map(
+            lambda a, b: jax.lax.select(done, a, b), fresh, (obs, new)
+        )
+        info = {
+            **info,
+            "terminated": terminated,
+            "truncated": truncated,
+            "final_observation": obs,
+        }
+        return next_obs, next_state, reward, terminated, truncated, info
+
+    def _reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
         robot = self._robot(params)
         q, task_state = params.task.reset(key, robot)
         v = jnp.zeros(robot.nv, q.dtype)
@@ -208,18 +273,9 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         )
         return self.observe(key, state, None, params), state
 
-    def step_env(
+    def _step_env(
         self, key: Array, state: EnvState, action: Array, params: EnvParams
     ) -> tuple[Array, EnvState, Array, Array, dict[str, Any]]:
-        """One policy step without autoreset: observation, state, reward, terminated, info.
-
-        Actions are clipped to [-1, 1]. A state or an action that is not finite ends the episode:
-        `info["diverged"]` is True, the reward zero, and the state that is returned the last finite
-        one.
-
-        Raises:
-            ActionError: the action has the wrong shape or dtype.
-        """
         robot = self._robot(params)
         dtype = state.q.dtype
         action = self._check_action(action)

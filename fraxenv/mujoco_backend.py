@@ -56,6 +56,7 @@ class MujocoEnvironment(Environment):
             policy_hz=env.policy_hz,
             control_hz=env.control_hz,
             physics_hz=env.physics_hz,
+            backend="vmap",
         )
         self._oracle = MujocoOracle.from_robot(env.robot, 1.0 / env.physics_hz)
 

@@ -79,6 +79,7 @@ _OVERRIDES = {
     "control_hz": "controller updates per second",
     "physics_hz": "integration steps per second",
     "max_steps_in_episode": "policy steps after which an episode is truncated",
+    "backend": "how batches are computed; see fraxenv.fuse",
 }
 
 
@@ -110,7 +111,7 @@ def make(id: str, **overrides: Any) -> tuple[Environment, EnvParams]:
             `robot` (a `Robot`), `action` (name of an action space, or one), `action_options`,
             `controller` (one), `controller_options`, `task_options` (dicts of the fields of the
             classes concerned), `policy_hz`, `control_hz`, `physics_hz` (whole numbers),
-            `max_steps_in_episode`.
+            `max_steps_in_episode`, `backend` (how batches are computed; see `fraxenv.fuse`).
 
     Returns:
         The environment and its default parameters.
@@ -161,7 +162,8 @@ def make(id: str, **overrides: Any) -> tuple[Environment, EnvParams]:
     max_steps = overrides.get("max_steps_in_episode", spec.max_steps_in_episode)
     if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
         raise ConfigError(f"max_steps_in_episode={max_steps!r}, expected a whole number >= 1.")
-    rates = {k: overrides[k] for k in ("policy_hz", "control_hz", "physics_hz") if k in overrides}
+    options = ("policy_hz", "control_hz", "physics_hz", "backend")
+    rates = {k: overrides[k] for k in options if k in overrides}
     if "control_hz" in rates:
         rates.setdefault("physics_hz", max(1000, rates["control_hz"]))
     env = Environment(spec.id, robot, EnvParams(max_steps, action, controller, task), **rates)

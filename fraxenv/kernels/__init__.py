@@ -6,7 +6,7 @@ nothing but JAX and NumPy, and on llvmlite where that is installed.
 
 from .errors import BuildError, KernelError, KernelWarning
 from .explain import Explanation, explain
-from .fuse import BACKENDS, check_backend, fuse, fusible
+from .fuse import BACKENDS, check_backend, fuse, fusible, resolve
 from .native import get_threads, set_threads
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "fuse",
     "fusible",
     "get_threads",
+    "resolve",
     "set_threads",
 ]

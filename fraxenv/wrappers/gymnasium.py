@@ -38,6 +38,7 @@ from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ActionError, ConfigError, EnvStateError, unknown_name
+from ..kernels import fusible, resolve
 from ..registry import NAMESPACE, env_spec, make
 
 if TYPE_CHECKING:
@@ -526,11 +527,26 @@ def _programs(env: Environment) -> _Programs:
         def choose(new: Array, old: Array) -> Array:
             return jnp.where(mask.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
-        return jax.tree.map(choose, jax.vmap(reset)(words), (obs, state))  # type: ignore[no-any-return]
+        fresh = jax.vmap(fusible(reset, env.backend))(words)
+        return jax.tree.map(choose, fresh, (obs, state))  # type: ignore[no-any-return]
 
+    step_batch = jax.vmap(fusible(step, env.backend))
     return _Programs(
-        env, jax.jit(reset), jax.jit(step), jax.jit(reset_batch), jax.jit(jax.vmap(step))
+        env, _single(reset, env), _single(step, env), jax.jit(reset_batch), jax.jit(step_batch)
     )
+
+
+def _single(fn: Callable[..., Any], env: Environment) -> Callable[..., Any]:
+    """A function of one environment, as a batch of one where batches are compiled kernels."""
+    if resolve(env.backend) != "native":
+        return jax.jit(fn)
+    batch = jax.vmap(fusible(fn, env.backend))
+
+    def single(*args: Any) -> Any:
+        results = batch(*jax.tree.map(lambda x: x[None], args))
+        return jax.tree.map(lambda x: x[0], results)
+
+    return jax.jit(single)
 
 
 def _draw_key(generator: np.random.Generator) -> _Words:

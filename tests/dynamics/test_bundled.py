@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
+import jax
 import numpy as np
 import pytest
 import trimesh
@@ -86,6 +87,22 @@ def closest_pair(robot: Robot) -> float:
 
 
 # --- What they are --------------------------------------------------------------------------------
+
+
+def test_arrays_are_read_only(robot: Robot) -> None:
+    """Everybody shares them."""
+    assert dynamics.load_robot(robot.name) is robot
+    topology = robot.topology
+    arrays = [*jax.tree.leaves(robot), topology.parent, topology.position, topology.rotation]
+    arrays += [j.axis for j in topology.joints]
+    arrays += [x for s in (*topology.frames, *topology.visual_shapes, *topology.collision_shapes)
+               for x in (s.position, s.rotation)]  # fmt: skip
+    assert not any(x.flags.writeable for x in arrays)
+    with pytest.raises(ValueError, match="read-only"):
+        robot.mass[0] = 1.0
+    heavier = np.array(robot.mass)
+    heavier[0] += 1.0
+    assert robot.replace(mass=heavier).mass is heavier
 
 
 def test_the_list_is_complete() -> None:
