@@ -12,7 +12,6 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import (
@@ -26,6 +25,7 @@ from fraxenv.dynamics import (
     spd_solve,
 )
 from fraxenv.dynamics.algebra import matmul, norm
+from fraxenv.dynamics.cholesky import cholesky, solve_upper
 from fraxenv.dynamics.errors import check_choice
 
 from .base import Telemetry, limit_effort
@@ -198,8 +198,8 @@ def _limit_approach(osc: OSC, pull: Array, kd: Array) -> Array:
 
 
 def _inverse_task_inertia(J: Array, M: Array) -> Array:
-    """`J M^-1 J^T` as `X^T X` with `L X = J^T`, which keeps it symmetric and semi-definite."""
-    X = solve_triangular(jnp.linalg.cholesky(M, symmetrize_input=False), J.T, lower=True)
+    """`J M^-1 J^T` as `X^T X` with `U X = J^T`, which keeps it symmetric and semi-definite."""
+    X = solve_upper(cholesky(M), J.T)
     return matmul(X.T, X)
 
 
@@ -222,9 +222,7 @@ def _damp_singularity(osc: OSC, inverse_inertia: Array, error: Array) -> tuple[A
     scaled = inverse_inertia / (root[:, None] * root[None, :])
     # A floor far below the threshold keeps the factorisation defined at the singularity itself.
     floor = jnp.asarray(1e-5, dtype)
-    pivots = jnp.diagonal(
-        jnp.linalg.cholesky(scaled + floor * jnp.eye(k, dtype=dtype), symmetrize_input=False)
-    )
+    pivots = jnp.diagonal(cholesky(scaled + floor * jnp.eye(k, dtype=dtype)))
     conditioning = jnp.prod(pivots) ** 2
     closeness = jnp.clip(1.0 - conditioning / jnp.asarray(osc.singularity_threshold, dtype), 0.0)
     far = jnp.asarray([FAR_POSITION] * 3 + [FAR_ORIENTATION] * 3, dtype)[:k]

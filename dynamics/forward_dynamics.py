@@ -5,10 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.linalg import cho_solve
 from jax.typing import ArrayLike
 
 from .algebra import matmul
+from .cholesky import cholesky, cholesky_solve
 from .crba import crba
 from .kinematics import Kinematics, compute_kinematics, tangent
 from .rnea import bias_forces, rnea
@@ -86,7 +86,7 @@ def _acceleration_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:  
     robot, q, v, tau, external_forces, kin, (force, slope), mass_matrix, bias = primals
     d_robot, _, d_v, d_tau, d_external, d_kin, (d_force, d_slope), _, _ = tangents
     matrix = mass_matrix + jnp.diag(slope)
-    factor = jnp.linalg.cholesky(jax.lax.stop_gradient(matrix), symmetrize_input=False)
+    factor = cholesky(jax.lax.stop_gradient(matrix))
     a = _solve_with(matrix, factor, tau - bias - force)
 
     def inverse_dynamics(
@@ -111,13 +111,13 @@ def spd_solve(matrix: Array, rhs: Array) -> Array:
         matrix: (n, n), symmetric.
         rhs: (n,) or (n, k).
     """
-    factor = jnp.linalg.cholesky(jax.lax.stop_gradient(matrix), symmetrize_input=False)
+    factor = cholesky(jax.lax.stop_gradient(matrix))
     return _solve_with(matrix, factor, rhs)
 
 
 def _solve_with(matrix: Array, factor: Array, rhs: Array) -> Array:
-    """Solve with the lower Cholesky factor of the matrix already known."""
+    """Solve with the Cholesky factor of the matrix already known."""
     solution: Array = jax.lax.custom_linear_solve(
-        lambda x: matmul(matrix, x), rhs, lambda _, b: cho_solve((factor, True), b), symmetric=True
+        lambda x: matmul(matrix, x), rhs, lambda _, b: cholesky_solve(factor, b), symmetric=True
     )
     return solution

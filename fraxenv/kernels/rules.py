@@ -31,7 +31,7 @@ STRUCTURAL = frozenset({
 """Primitives that only move elements about, and so move typed keys as well."""
 
 UNROLL_ROUNDS = 64
-UNROLL_OPERATIONS = 6000
+UNROLL_OPERATIONS = 16_000
 """A loop of at most so many rounds, and so many operations in all, is unrolled."""
 
 
@@ -764,22 +764,6 @@ def _cond(ev: Evaluator, equation: Any, index: IdArray, *xs: IdArray) -> list[Id
     return chosen
 
 
-def _size(jaxpr: Any) -> int:
-    """About how many scalar operations a jaxpr has."""
-    total = 0
-    for equation in jaxpr.eqns:
-        inner = [
-            getattr(x, "jaxpr", x)
-            for value in equation.params.values()
-            for x in (value if isinstance(value, (tuple, list)) else (value,))
-            if hasattr(x, "jaxpr") or hasattr(x, "eqns")
-        ]
-        rounds = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-        elements = sum(int(np.prod(v.aval.shape)) for v in equation.outvars)
-        total += rounds * sum(map(_size, inner)) if inner else elements
-    return total
-
-
 def _unpack(flat: Sequence[Id], like: Sequence[IdArray]) -> list[IdArray]:
     """Arrays of the shapes of `like` from all their values in a row."""
     ends = np.cumsum([x.size for x in like])[:-1]
@@ -791,31 +775,44 @@ def _pack(arrays: Sequence[IdArray]) -> list[Id]:
     return [v for x in arrays for v in x.ravel().tolist()]
 
 
+def _unrolled(
+    ev: Evaluator,
+    equation: Any,
+    consts: Sequence[IdArray],
+    carry: list[IdArray],
+    scanned: Sequence[IdArray],
+) -> list[IdArray] | None:
+    """A scan's results, round by round; None if that makes too many operations."""
+    p = equation.params
+    n, reverse = p["num_carry"], p["reverse"]
+    outputs = equation.outvars[n:]
+    stacked: list[list[IdArray]] = [[] for _ in outputs]
+    began = len(ev.program.ops)
+    for k in range(p["length"] - 1, -1, -1) if reverse else range(p["length"]):
+        # What many rounds leave is known only by trying: most of it may fold.
+        if p["length"] > 1 and len(ev.program.ops) - began > UNROLL_OPERATIONS:
+            return None
+        results = ev.closed(p["jaxpr"], (*consts, *carry, *(x[k] for x in scanned)))
+        carry = results[:n]
+        for rows, row in zip(stacked, results[n:], strict=True):
+            rows.append(row)
+    ys = [
+        np.stack(rows[::-1] if reverse else rows) if rows else np.zeros(v.aval.shape, int)
+        for rows, v in zip(stacked, outputs, strict=True)
+    ]
+    return [*carry, *ys]
+
+
 @rule("scan")
 def _scan(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
     p = equation.params
     body, length, reverse = p["jaxpr"], p["length"], p["reverse"]
     consts, rest = xs[: p["num_consts"]], xs[p["num_consts"] :]
     carry, scanned = list(rest[: p["num_carry"]]), rest[p["num_carry"] :]
-    order = range(length - 1, -1, -1) if reverse else range(length)
-    outputs = equation.outvars[p["num_carry"] :]
-
-    unroll = length == 1 or (
-        length <= UNROLL_ROUNDS and length * _size(body.jaxpr) <= UNROLL_OPERATIONS
-    )
-    if length == 0 or unroll:
-        stacked: list[list[IdArray]] = [[] for _ in outputs]
-        for k in order:
-            results = ev.closed(body, (*consts, *carry, *(x[k] for x in scanned)))
-            carry = results[: p["num_carry"]]
-            for rows, row in zip(stacked, results[p["num_carry"] :], strict=True):
-                rows.append(row)
-        stacked = [rows[::-1] if reverse else rows for rows in stacked]
-        ys = [
-            np.stack(rows) if rows else np.zeros(v.aval.shape, int)
-            for rows, v in zip(stacked, outputs, strict=True)
-        ]
-        return [*carry, *ys]
+    if length <= UNROLL_ROUNDS:
+        unrolled = _unrolled(ev, equation, consts, carry, scanned)
+        if unrolled is not None:
+            return unrolled
 
     program, outer = ev.program, ev.scope
     index, carried, counter = program.open_loop(length, _pack(carry), outer)
@@ -852,7 +849,7 @@ def _while(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
     nc, nb = p["cond_nconsts"], p["body_nconsts"]
     cond_consts, body_consts, carry = xs[:nc], xs[nc : nc + nb], list(xs[nc + nb :])
 
-    small = _size(p["body_jaxpr"].jaxpr)
+    began = len(ev.program.ops)
     for rounds in itertools.count():
         (running,) = ev.closed(p["cond_jaxpr"], (*cond_consts, *carry))
         number = ev.program.number(int(running))
@@ -860,7 +857,7 @@ def _while(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
             break
         if not number:
             return carry
-        if rounds >= UNROLL_ROUNDS or rounds * small > UNROLL_OPERATIONS:
+        if rounds >= UNROLL_ROUNDS or len(ev.program.ops) - began > UNROLL_OPERATIONS:
             raise UnsupportedError(f"'while' with more than {rounds} rounds that are known")
         carry = ev.closed(p["body_jaxpr"], (*body_consts, *carry))
 

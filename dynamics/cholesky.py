@@ -1,0 +1,74 @@
+"""Cholesky factorisation and solution of small symmetric positive definite systems.
+
+The factor is upper triangular, `U U^T`, found from the last column to the first. For the mass
+matrix of a tree, whose bodies are numbered from the root, this order has no fill-in: where the
+matrix has structural zeros, so has the factor (Featherstone, "Rigid Body Dynamics Algorithms",
+2008, 6.4, with `L = U^T`). LAPACK's routines are not used: several batched ones at a time can lock
+up XLA's threads on a CPU with few cores.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+def cholesky(matrix: Array) -> Array:
+    """The upper triangular `U` (n, n) with a positive diagonal and `U U^T = matrix`.
+
+    NaN where the matrix is not positive definite.
+
+    Args:
+        matrix: (n, n), symmetric; only the upper triangle is read.
+    """
+    n = matrix.shape[0]
+    index = jnp.arange(n)
+
+    def eliminate(step: Array, A: Array) -> Array:
+        k = n - 1 - step
+        column = jnp.where(index <= k, A[:, k], 0) * (1 / jnp.sqrt(A[k, k]))
+        above = jnp.where(index < k, column, 0)
+        A = A - above[:, None] * above[None, :]
+        return A.at[:, k].set(column)
+
+    factor: Array = jax.lax.fori_loop(0, n, eliminate, matrix)
+    return factor
+
+
+def solve_upper(factor: Array, rhs: Array) -> Array:
+    """Solve `U x = rhs` for an upper triangular `U` (n, n); rhs (n,) or (n, k)."""
+    n = factor.shape[0]
+    inverse = 1 / jnp.diagonal(factor)
+    above = jnp.triu(factor, 1)
+
+    def substitute(step: Array, x: Array) -> Array:
+        k = n - 1 - step
+        known = x[k] * inverse[k]
+        return (x - _outer(above[:, k], known)).at[k].set(known)
+
+    solution: Array = jax.lax.fori_loop(0, n, substitute, rhs)
+    return solution
+
+
+def solve_upper_transposed(factor: Array, rhs: Array) -> Array:
+    """Solve `U^T x = rhs` for an upper triangular `U` (n, n); rhs (n,) or (n, k)."""
+    n = factor.shape[0]
+    inverse = 1 / jnp.diagonal(factor)
+    above = jnp.triu(factor, 1)
+
+    def substitute(k: Array, x: Array) -> Array:
+        known = x[k] * inverse[k]
+        return (x - _outer(above[k], known)).at[k].set(known)
+
+    solution: Array = jax.lax.fori_loop(0, n, substitute, rhs)
+    return solution
+
+
+def cholesky_solve(factor: Array, rhs: Array) -> Array:
+    """Solve `U U^T x = rhs` with the factor that `cholesky` gives; rhs (n,) or (n, k)."""
+    return solve_upper_transposed(factor, solve_upper(factor, rhs))
+
+
+def _outer(column: Array, row: Array) -> Array:
+    return column * row if row.ndim == 0 else column[:, None] * row[None, :]
