@@ -81,8 +81,23 @@ def cast(tree: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x, dtype), tree)
 
 
-def coal_distances(a: Placed, b: Placed) -> np.ndarray:
+@lru_cache
+def coal_library() -> Any:
+    """Coal, once it has been asked for the distance to a box that lies askew.
+
+    For the rest of the process, its boxes keep what the first direction that they are asked about
+    decides: `static const CoalScalar inflate = (dir.array() == 0).any() ? 1 + 1e-10 : 1.` in its
+    support_functions.cpp. Inflated, they are 5e-11 m off, and a depth in 2000 is by 0.2 m.
+    """
     coal = pytest.importorskip("coal")
+    askew = coal.Transform3s(Rotation.random(random_state=0).as_matrix(), np.ones(3))
+    asked = coal.DistanceRequest(), coal.DistanceResult()
+    coal.distance(coal.Capsule(0.1, 0.2), coal.Transform3s(), coal.Box(*np.ones(3)), askew, *asked)
+    return coal
+
+
+def coal_distances(a: Placed, b: Placed) -> np.ndarray:
+    coal = coal_library()
 
     def geometry(shape: Placed, i: int) -> Any:
         size = shape.size[i]
@@ -134,8 +149,6 @@ def mujoco_distances(a: Placed, b: Placed) -> np.ndarray:
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("aligned", [False, True], ids=["general", "aligned"])
 def test_coal(x64: None, name: str, aligned: bool) -> None:
-    if aligned and name == "capsule_box":
-        pytest.skip("Coal agrees alone, but not always beside other tests; unexplained")
     a, b = (place(k, 2000, i, aligned=aligned) for i, k in enumerate(PAIRS[name]))
     ours = np.asarray(of_all(name)(a.ours, b.ours))
     assert np.mean(ours < 0) > 0.03
@@ -474,7 +487,7 @@ def random_configurations(robot: Robot, n: int) -> np.ndarray:
 
 def pinocchio_shapes(path: Path, q: np.ndarray) -> list[tuple[Any, Any]]:
     """The collision shapes of a URDF file, with cylinders as capsules, and their poses."""
-    pin, coal = pytest.importorskip("pinocchio"), pytest.importorskip("coal")
+    pin, coal = pytest.importorskip("pinocchio"), coal_library()
     model = pin.buildModelFromUrdf(str(path))
     geometry = pin.buildGeomFromUrdf(model, str(path), pin.GeometryType.COLLISION)
     data, placed = model.createData(), geometry.createData()
@@ -495,7 +508,7 @@ def pinocchio_shapes(path: Path, q: np.ndarray) -> list[tuple[Any, Any]]:
 
 
 def coal_distance(a: tuple[Any, Any], b: tuple[Any, Any]) -> float:
-    coal = pytest.importorskip("coal")
+    coal = coal_library()
     request, result = coal.DistanceRequest(), coal.DistanceResult()
     request.enable_signed_distance = True
     coal.distance(*a, *b, request, result)
@@ -532,7 +545,7 @@ def test_self_distances_by_pinocchio(x64: None, name: str, request: pytest.Fixtu
 
 
 def test_obstacle_distances_by_pinocchio(x64: None, arm: Robot, arm_path: Path) -> None:
-    coal = pytest.importorskip("coal")
+    coal = coal_library()
     kinds = (Sphere, Capsule, Box, HalfSpace)
     placed = {k: place(k, 3, i) for i, k in enumerate(kinds)}
     world = Obstacles(*(placed[k].ours for k in kinds))
