@@ -35,7 +35,9 @@ def _precision(name: str) -> Iterator[np.dtype]:
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", name == "float64")
     try:
-        yield np.dtype(name)
+        dtype = jax.numpy.result_type(float)
+        assert dtype == name, f"{dtype}: something left jax.enable_x64(...) on in this thread"
+        yield dtype
     finally:
         jax.config.update("jax_enable_x64", before)
 
