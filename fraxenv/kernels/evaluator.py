@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
@@ -85,7 +86,7 @@ class Evaluation:
 
 def is_key(dtype: Any) -> bool:
     """Whether a dtype is that of typed random keys."""
-    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
+    return bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
 
 
 def key_shape(dtype: Any) -> tuple[int, ...]:
@@ -158,7 +159,8 @@ class Evaluator:
 
         def value(atom: Any) -> IdArray:
             if isinstance(atom, core.Literal):
-                return self.program.constants(np.asarray(atom.val, atom.aval.dtype))
+                dtype = jnp.result_type(atom.aval)  # the value may be a Python number
+                return self.program.constants(np.asarray(atom.val, dtype))
             return values[atom]
 
         for equation in jaxpr.eqns:
@@ -203,9 +205,7 @@ class Evaluator:
 
         outputs = []
         for k in range(words):
-            parts = [
-                component(x, v, k) for x, v in zip(inputs, equation.invars, strict=True)
-            ]
+            parts = [component(x, v, k) for x, v in zip(inputs, equation.invars, strict=True)]
             result = rule(self, equation, *parts)
             outputs.append(result if isinstance(result, list) else [result])
         return [

@@ -93,9 +93,7 @@ def explain(
         chosen = resolve(backend)
         axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
         flags = [
-            axis is not None
-            for a, axis in zip(args, axes, strict=True)
-            for _ in jax.tree.leaves(a)
+            axis is not None for a, axis in zip(args, axes, strict=True) for _ in jax.tree.leaves(a)
         ]
 
         def one(x: Any) -> Any:

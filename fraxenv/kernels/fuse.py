@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.custom_batching import custom_vmap
+from jax.extend import core
 
 from .errors import BuildError, KernelError, KernelWarning
 from .evaluator import Buffer, Evaluation, Fallback, evaluate, is_key
@@ -94,7 +95,8 @@ def _call(traced: Traced, backend: str) -> Callable[..., list[Array]]:
 
     @jax.custom_jvp
     def call(*operands: Any) -> list[Array]:
-        return fused(*operands)
+        results: list[Array] = fused(*operands)
+        return results
 
     @call.defjvp
     def _(primals: Any, tangents: Any) -> Any:
@@ -170,16 +172,15 @@ class Kernel:
 
     def _build(self) -> None:
         self.evaluation: Evaluation | None = None
-        self._steps: list[tuple[Any, Fallback | None]] = []
+        self._steps: list[tuple[Any, list[Buffer], Fallback | None]] = []
         if self.backend == "vmap":
             return
         executor = EXECUTORS[self.backend]
         traced = self._traced
-        evaluation = evaluate(
-            traced, self._flags, jax.default_backend(), executor.expand
-        )
+        evaluation = evaluate(traced, self._flags, jax.default_backend(), executor.expand)
         _tell_fallbacks(traced.name, evaluation.fallbacks)
-        parts, steps = [], []
+        parts: list[dict[str, Any]] = []
+        steps: list[tuple[Any, list[Buffer], Fallback | None]] = []
         for fallback in (*evaluation.fallbacks, None):
             if fallback is None:
                 count, outputs, results = (
@@ -195,15 +196,17 @@ class Kernel:
                 )
                 parts.append(about)
             steps.append((run, results, fallback))
-        self.evaluation, self.parts, self._steps = evaluation, parts, steps  # type: ignore[assignment]
+        self.evaluation, self.parts, self._steps = evaluation, parts, steps
 
     def __call__(self, size: int, *operands: Array) -> list[Array]:
         """Results for a batch of operands."""
         if self.evaluation is None:
             axes = [0 if b else None for b in self._flags]
-            return jax.vmap(self._traced, in_axes=axes, axis_size=size)(*operands)  # type: ignore[no-any-return]
-        arrays = [jax.random.key_data(x) if is_key(x.dtype) else x for x in map(jnp.asarray, operands)]
-        for run, results, fallback in self._steps:  # type: ignore[misc]
+            return jax.vmap(self._traced, in_axes=axes, axis_size=size)(*operands)
+        arrays = [
+            jax.random.key_data(x) if is_key(x.dtype) else x for x in map(jnp.asarray, operands)
+        ]
+        for run, results, fallback in self._steps:
             values = run(size, *arrays) if run is not None else []
             values = [
                 x if r.key is None else jax.random.wrap_key_data(x, impl=r.key._impl.name)
@@ -218,12 +221,13 @@ class Kernel:
 
 def _bind(equation: Any, size: int, operands: Sequence[Array]) -> list[Array]:
     """An equation's primitive on a batch."""
-    primitive = equation.primitive
+    variables = [x for x in equation.invars if not isinstance(x, core.Literal)]
+    jaxpr = core.Jaxpr((), variables, equation.outvars, [equation], equation.effects)
 
-    def one(*xs: Array) -> Any:
-        functions, params = primitive.get_bind_params(equation.params)
-        result = primitive.bind(*functions, *xs, **params)
-        return result if primitive.multiple_results else [result]
+    def one(*xs: Array) -> list[Array]:
+        known = zip(xs, equation.invars, strict=True)
+        rest = [x for x, v in known if not isinstance(v, core.Literal)]
+        return jax.core.eval_jaxpr(jaxpr, (), *rest)  # type: ignore[no-any-return]
 
     return list(jax.vmap(one, axis_size=size)(*operands))
 

@@ -25,7 +25,6 @@ _TYPES = {
 }  # fmt: skip
 
 
-
 def _llvm_type(dtype: np.dtype[Any]) -> str:
     """The element type; numbers that no rule computes with are carried as bits."""
     return _TYPES.get(dtype.char) or f"i{8 * dtype.itemsize}"
@@ -86,8 +85,8 @@ class _Writer:
     ) -> None:
         self.p, self.alive = program, alive
         self.buffers, self.outputs, self.out_dtypes = buffers, outputs, dtypes
-        floats = [program.dtypes[int(i)].itemsize for i in np.flatnonzero(alive)
-                  if program.dtypes[int(i)].kind == "f" and program.ops[int(i)] == "input"]  # fmt: skip
+        read = [i for i in np.flatnonzero(alive).tolist() if program.ops[i] == "input"]
+        floats = [program.dtypes[i].itemsize for i in read if program.dtypes[i].kind == "f"]
         self.width = vector_bytes // max([4, *floats])
         self.lines: list[str] = []
         self.names: dict[Id, str] = {}
@@ -140,7 +139,9 @@ class _Writer:
 
     def intrinsic(self, name: str, dtype: np.dtype[Any], *operands: str, extra: str = "") -> str:
         t = self.type(dtype)
-        suffix = f"v{self.width}{_llvm_type(dtype).replace('float', 'f32').replace('double', 'f64')}"
+        suffix = (
+            f"v{self.width}{_llvm_type(dtype).replace('float', 'f32').replace('double', 'f64')}"
+        )
         full = f"@llvm.{name}.{suffix}"
         parameters = ", ".join([t] * len(operands) + (["i1"] if extra else []))
         self.declared[full] = f"declare {t} {full}({parameters})"
@@ -224,7 +225,7 @@ class _Writer:
     def load_columns(
         self, base: str, dtype: np.dtype[Any], size: int, elements: list[tuple[int, Id]]
     ) -> None:
-        columns = {e: i for e, i in elements}
+        columns = dict(elements)
         if dtype.itemsize == 4 and size >= 4 and len(elements) > 2:
             for start, names in self.tiles(base, dtype, size):
                 for k, name in enumerate(names):
@@ -462,7 +463,9 @@ class _Writer:
         index, *values = self.p.args[i]
         dtype = self.p.dtypes[i]
         stored = np.dtype(np.uint8) if dtype == BOOL else dtype
-        place = self.value(f"extractelement {self.type(self.p.dtypes[index])} {self.name(index)}, i32 0")
+        place = self.value(
+            f"extractelement {self.type(self.p.dtypes[index])} {self.name(index)}, i32 0"
+        )
         memory = self.tables[tuple(values)]
         at = self.value(f"getelementptr {self.type(stored)}, ptr {memory}, i32 {place}")
         if dtype == BOOL:
@@ -513,7 +516,9 @@ class _Writer:
     def op_select(self, i: Id) -> None:
         c, a, b = self.p.args[i]
         t = self.type(self.p.dtypes[i])
-        self.set(i, f"select {self.type(BOOL)} {self.name(c)}, {t} {self.name(a)}, {t} {self.name(b)}")
+        self.set(
+            i, f"select {self.type(BOOL)} {self.name(c)}, {t} {self.name(a)}, {t} {self.name(b)}"
+        )
 
     def op_convert(self, i: Id) -> None:
         (x,) = self.p.args[i]
@@ -542,9 +547,8 @@ class _Writer:
 
     def op_bitcast(self, i: Id) -> None:
         (x,) = self.p.args[i]
-        self.set(
-            i, f"bitcast {self.type(self.p.dtypes[x])} {self.name(x)} to {self.type(self.p.dtypes[i])}"
-        )
+        source, target = self.type(self.p.dtypes[x]), self.type(self.p.dtypes[i])
+        self.set(i, f"bitcast {source} {self.name(x)} to {target}")
 
     def op_is_finite(self, i: Id) -> None:
         (x,) = self.p.args[i]
@@ -588,10 +592,10 @@ class _Writer:
             self.set(i, f"{op} {t} {self.name(x)}, {self.name(by)}")
             return
         # Shifting by as many bits as there are, or more, leaves nothing (or only the sign).
-        limit = bits - 1
         fits = self.value(f"icmp ult {t} {self.name(by)}, {self.splat(dtype, str(bits))}")
         safe = self.value(
-            f"select {self.type(BOOL)} {fits}, {t} {self.name(by)}, {t} {self.splat(dtype, str(limit))}"
+            f"select {self.type(BOOL)} {fits}, {t} {self.name(by)}, "
+            f"{t} {self.splat(dtype, str(bits - 1))}"
         )
         if op == "ashr":
             self.set(i, f"ashr {t} {self.name(x)}, {safe}")
@@ -655,7 +659,9 @@ class _Writer:
             ones = self.splat(dtype, "true" if dtype == BOOL else "-1")
             self.set(i, f"xor {t} {names[0]}, {ones}")
         elif op == "neg":
-            self.set(i, f"fneg {t} {names[0]}" if floating else f"sub {t} zeroinitializer, {names[0]}")
+            self.set(
+                i, f"fneg {t} {names[0]}" if floating else f"sub {t} zeroinitializer, {names[0]}"
+            )
         elif op == "abs":
             if floating:
                 self.set(i, self.intrinsic("fabs", dtype, names[0]))

@@ -314,7 +314,7 @@ def _from_library(name: str) -> Callable[..., Value]:
 
 
 _LIBRARY = ("sinh", "cosh", "asinh", "acosh", "atanh", "expm1", "exp2", "cbrt", "pow", "erf", "tan")
-_OWN = {
+_OWN: dict[str, Callable[..., Value]] = {
     "sin": sin, "cos": cos, "atan2": atan2, "atan": atan, "asin": asin, "acos": acos, "exp": exp,
     "log": log, "log1p": log1p, "tanh": tanh, "erf_inv": erf_inv,
 }  # fmt: skip

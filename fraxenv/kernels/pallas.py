@@ -53,7 +53,7 @@ def build(
         targets = refs[len(read) :]
 
         def element(buffer: int, k: int) -> Array:
-            x = inputs[buffer][k, :] if buffers[buffer].batched else inputs[buffer][k, 0]
+            x: Array = inputs[buffer][k, :] if buffers[buffer].batched else inputs[buffer][k, 0]
             return x != 0 if buffers[buffer].dtype == BOOL else x
 
         values = run_program(program, wanted, element, (BLOCK,))

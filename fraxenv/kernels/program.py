@@ -253,8 +253,9 @@ def live_values(program: Program, outputs: Sequence[Id]) -> np.ndarray:
         alive[x] = True
         need(*program.args[x])
         op, attribute = program.ops[x], program.attributes[x]
-        if op == "loop" and program.loops[attribute].condition is not None:
-            need(program.loops[attribute].condition)  # type: ignore[arg-type]
+        if op == "loop":
+            condition = program.loops[attribute].condition
+            need(*(() if condition is None else (condition,)))
         elif op == "carry":
             loop, k = program.loops[attribute[0]], attribute[1]
             need(loop.initial[k], loop.following[k])

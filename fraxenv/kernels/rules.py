@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -26,7 +27,7 @@ RULES: dict[str, Rule] = {}
 STRUCTURAL = frozenset({
     "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice",
     "expand_dims", "gather", "optimization_barrier", "reshape", "rev", "select_n", "slice",
-    "split", "squeeze", "stack", "stop_gradient", "transpose",
+    "split", "squeeze", "stack", "stop_gradient", "tile", "transpose",
 })  # fmt: skip
 """Primitives that only move elements about, and so move typed keys as well."""
 
@@ -91,13 +92,12 @@ def _integer_pow(ev: Evaluator, equation: Any, x: IdArray) -> IdArray:
     exponent = equation.params["y"]
     if exponent == 0:
         return ev.full(x.shape, 1, equation.invars[0].aval.dtype)
-    result, base, n = None, x, abs(exponent)
-    while n:
-        if n & 1:
-            result = base if result is None else ev.map("mul", result, base)
-        n >>= 1
-        base = ev.map("mul", base, base) if n else base
-    return result if exponent > 0 else ev.map("div", _number(ev, x, 1), result)  # type: ignore[arg-type]
+    result = x
+    for bit in bin(abs(exponent))[3:]:  # from the left, after the leading one
+        result = ev.map("mul", result, result)
+        if bit == "1":
+            result = ev.map("mul", result, x)
+    return result if exponent > 0 else ev.map("div", _number(ev, x, 1), result)
 
 
 @rule("square")
@@ -158,7 +158,7 @@ def _select_n(ev: Evaluator, equation: Any, which: IdArray, *cases: IdArray) -> 
 @rule("convert_element_type")
 def _convert(ev: Evaluator, equation: Any, x: IdArray) -> IdArray:
     source, target = np.dtype(equation.invars[0].aval.dtype), equation.params["new_dtype"]
-    if jax.dtypes.issubdtype(target, jax.dtypes.extended):
+    if jnp.issubdtype(target, jax.dtypes.extended):
         raise UnsupportedError(f"conversion to {target}")
     target = np.dtype(target)
     for d in (source, target):
@@ -178,6 +178,44 @@ def _bitcast(ev: Evaluator, equation: Any, x: IdArray) -> IdArray:
     if source.itemsize != target.itemsize:
         raise UnsupportedError(f"bitcast from {source} to {target}")
     return x if source == target else ev.map("bitcast", x, dtype=target)
+
+
+def _total_order(comparison: str) -> Rule:
+    """Comparison in which -NaN < -inf < -0 < 0 < inf < NaN."""
+
+    def compare(ev: Evaluator, _: Any, *xs: IdArray) -> IdArray:
+        return ev.map(comparison, *(_ordered_bits(ev, x) for x in xs))
+
+    return compare
+
+
+def _ordered_bits(ev: Evaluator, x: IdArray) -> IdArray:
+    dtype = ev.dtype(int(x.flat[0])) if x.size else BOOL
+    if dtype.kind != "f":
+        return x
+    whole = np.dtype(f"i{dtype.itemsize}")
+    b = ev.map("bitcast", x, dtype=whole)
+    flipped = ev.map("xor", b, ev.full((), np.iinfo(whole).max, whole))
+    return ev.map("select", ev.map("lt", b, ev.full((), 0, whole)), flipped, b)
+
+
+RULES["eq_to"], RULES["lt_to"], RULES["le_to"] = map(_total_order, ("eq", "lt", "le"))
+
+
+@rule("nextafter")
+def _nextafter(ev: Evaluator, equation: Any, x: IdArray, y: IdArray) -> IdArray:
+    dtype = np.dtype(equation.outvars[0].aval.dtype)
+    whole = np.dtype(f"i{dtype.itemsize}")
+    zero = ev.full((), 0, dtype)
+    up = ev.map("eq", ev.map("gt", y, x), ev.map("gt", x, zero))  # in magnitude
+    step = ev.map("select", up, ev.full((), 1, whole), ev.full((), -1, whole))
+    bits = ev.map("add", ev.map("bitcast", x, dtype=whole), step)
+    sign = ev.map("and", ev.map("bitcast", y, dtype=whole), ev.full((), np.iinfo(whole).min, whole))
+    least = ev.map("or", sign, ev.full((), 1, whole))
+    bits = ev.map("select", ev.map("eq", x, zero), least, bits)
+    moved = ev.map("select", ev.map("eq", x, y), y, ev.map("bitcast", bits, dtype=dtype))
+    nan = ev.map("or", _is_nan(ev, x), _is_nan(ev, y))
+    return ev.map("select", nan, ev.full((), np.nan, dtype), moved)
 
 
 @rule("reduce_precision")
@@ -239,7 +277,7 @@ def _broadcast_in_dim(ev: Evaluator, equation: Any, x: IdArray, *_: IdArray) -> 
 def _slice(ev: Evaluator, equation: Any, x: IdArray) -> IdArray:
     p = equation.params
     strides = p["strides"] or (1,) * x.ndim
-    return x[tuple(itertools.starmap(slice, zip(p["start_indices"], p["limit_indices"], strides)))]
+    return x[tuple(map(slice, p["start_indices"], p["limit_indices"], strides))]
 
 
 @rule("split")
@@ -256,6 +294,11 @@ def _concatenate(ev: Evaluator, equation: Any, *xs: IdArray) -> IdArray:
 @rule("stack")
 def _stack(ev: Evaluator, equation: Any, *xs: IdArray) -> IdArray:
     return np.stack(xs, axis=equation.params["axis"])
+
+
+@rule("tile")
+def _tile(ev: Evaluator, equation: Any, x: IdArray) -> IdArray:
+    return np.tile(x, equation.params["reps"])
 
 
 @rule("rev")
@@ -298,10 +341,15 @@ def _dot_general(ev: Evaluator, equation: Any, a: IdArray, b: IdArray) -> IdArra
     free_a = [k for k in range(a.ndim) if k not in (*contract_a, *batch_a)]
     free_b = [k for k in range(b.ndim) if k not in (*contract_b, *batch_b)]
     shape = equation.outvars[0].aval.shape
-    depth = int(np.prod([a.shape[k] for k in contract_a], dtype=int))
-    batch = int(np.prod([a.shape[k] for k in batch_a], dtype=int))
-    rows = a.transpose(*batch_a, *free_a, *contract_a).reshape(batch, -1, depth)
-    columns = b.transpose(*batch_b, *free_b, *contract_b).reshape(batch, -1, depth)
+
+    def size(x: IdArray, axes: Sequence[int]) -> int:
+        return int(np.prod([x.shape[k] for k in axes], dtype=int))
+
+    depth, batch = size(a, contract_a), size(a, batch_a)
+    rows = a.transpose(*batch_a, *free_a, *contract_a)
+    rows = rows.reshape(batch, size(a, free_a), depth)
+    columns = b.transpose(*batch_b, *free_b, *contract_b)
+    columns = columns.reshape(batch, size(b, free_b), depth)
     apply = ev.program.apply
     zero = ev.program.constant(0, out)
     minus_zero = ev.program.constant(-0.0, out)
@@ -339,18 +387,22 @@ def _reduction(op: str, start: Callable[[np.dtype[Any]], Any]) -> Rule:
 
 
 def _lowest(dtype: np.dtype[Any]) -> Any:
-    return -np.inf if dtype.kind == "f" else dtype == BOOL or np.iinfo(dtype).min
+    if dtype == BOOL:
+        return False
+    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
 
 
 def _highest(dtype: np.dtype[Any]) -> Any:
-    return np.inf if dtype.kind == "f" else dtype == BOOL or np.iinfo(dtype).max
+    if dtype == BOOL:
+        return True
+    return np.inf if dtype.kind == "f" else np.iinfo(dtype).max
 
 
 RULES["reduce_sum"] = _reduction("add", lambda d: 0)
 RULES["reduce_prod"] = _reduction("mul", lambda d: 1)
 RULES["reduce_max"] = _reduction("max", _lowest)
 RULES["reduce_min"] = _reduction("min", _highest)
-RULES["reduce_and"] = _reduction("and", lambda d: -1 if d.kind == "i" else True)
+RULES["reduce_and"] = _reduction("and", lambda d: ~d.type(0))
 RULES["reduce_or"] = _reduction("or", lambda d: 0)
 RULES["reduce_xor"] = _reduction("xor", lambda d: 0)
 
@@ -421,15 +473,13 @@ def _sorted_rows(
     rows = [list(c) for c in columns]
     for sweep in range(n):
         for i in range(sweep % 2, n - 1, 2):
-            swap = None
-            for column in reversed(rows[:keys]):
+            *first, last = rows[:keys]
+            swap = before(last[i + 1], last[i])
+            for column in reversed(first):
                 less = before(column[i + 1], column[i])
-                if swap is None:
-                    swap = less
-                else:
-                    greater = before(column[i], column[i + 1])
-                    tie = ev.map("and", ev.map("not", greater), swap)
-                    swap = ev.map("or", less, tie)
+                greater = before(column[i], column[i + 1])
+                tie = ev.map("and", ev.map("not", greater), swap)
+                swap = ev.map("or", less, tie)
             for column in rows:
                 a, b = column[i], column[i + 1]
                 column[i] = ev.map("select", swap, b, a)
@@ -468,7 +518,9 @@ def _top_k(ev: Evaluator, equation: Any, x: IdArray) -> list[IdArray]:
 # --- indexing ---
 
 
-def _dynamic_window(ev: Evaluator, x: IdArray, starts: Sequence[Id], sizes: Sequence[int]) -> IdArray:
+def _dynamic_window(
+    ev: Evaluator, x: IdArray, starts: Sequence[Id], sizes: Sequence[int]
+) -> IdArray:
     """`x[start : start + size]` along each axis, starts clamped; unknown ones choose."""
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
         x = np.moveaxis(x, axis, 0)
@@ -556,9 +608,8 @@ def _gather(ev: Evaluator, equation: Any, x: IdArray, indices: IdArray) -> IdArr
 
 def _dtype(equation: Any) -> np.dtype[Any]:
     dtype = equation.outvars[0].aval.dtype
-    if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
-        return np.dtype(np.uint32)
-    return np.dtype(dtype)
+    extended = jnp.issubdtype(dtype, jax.dtypes.extended)
+    return np.dtype(np.uint32 if extended else dtype)
 
 
 def _filling(value: Any, equation: Any) -> Any:
@@ -584,6 +635,8 @@ def _scatter(combine: str | None) -> Rule:
         ev: Evaluator, equation: Any, x: IdArray, indices: IdArray, updates: IdArray
     ) -> IdArray:
         p = equation.params
+        if combine is None and p["update_jaxpr"] is not None:
+            raise UnsupportedError("'scatter' of a function")
         d = p["dimension_numbers"]
         batch_axes = [k for k in range(updates.ndim) if k not in d.update_window_dims]
         window_axes = [
@@ -711,7 +764,7 @@ def _needs_float(equation: Any) -> None:
 # --- calls ---
 
 
-@rule("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "remat", "custom_vmap_call")
+@rule("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_vmap_call")
 def _call(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
     p = equation.params
     inner = p.get("jaxpr") or p.get("call_jaxpr") or p.get("call")
@@ -766,8 +819,8 @@ def _cond(ev: Evaluator, equation: Any, index: IdArray, *xs: IdArray) -> list[Id
 
 def _unpack(flat: Sequence[Id], like: Sequence[IdArray]) -> list[IdArray]:
     """Arrays of the shapes of `like` from all their values in a row."""
-    ends = np.cumsum([x.size for x in like])[:-1]
-    parts = np.split(np.array(flat, int), ends)
+    ends = np.cumsum([x.size for x in like])
+    parts = np.split(np.array(flat, int), ends)[:-1]
     return [part.reshape(x.shape) for part, x in zip(parts, like, strict=True)]
 
 
@@ -893,7 +946,7 @@ def _by_implementation(
     results = [
         ev.closed(closed, (k, *(np.array(r[i]) for r in rest)))[0] for i, k in enumerate(flat)
     ]
-    return np.stack(results).reshape(*shape, *results[0].shape)
+    return np.stack(results).reshape((*shape, *results[0].shape))
 
 
 @rule("random_bits")
@@ -922,7 +975,7 @@ def _random_seed(ev: Evaluator, equation: Any, seeds: IdArray) -> IdArray:
     seed = jax.ShapeDtypeStruct((), ev.dtype(int(seeds.flat[0])))
     closed = jax.make_jaxpr(implementation.seed)(seed)
     results = [ev.closed(closed, (np.array(s),))[0] for s in seeds.ravel()]
-    return np.stack(results).reshape(*seeds.shape, *results[0].shape)
+    return np.stack(results).reshape((*seeds.shape, *results[0].shape))
 
 
 @rule("random_wrap", "random_unwrap", "random_clone")
@@ -967,4 +1020,3 @@ def _threefry2x32(
 @rule("random_gamma", "rng_bit_generator", "rng_uniform")
 def _other_random(ev: Evaluator, equation: Any, *_: IdArray) -> IdArray:
     raise UnsupportedError(f"{equation.primitive.name!r} has no rule")
-

@@ -42,7 +42,7 @@ class Traced:
     def __call__(self, *operands: Any) -> list[Array]:
         """Run the equations as they are."""
         consts, args = self.consts(operands)
-        return jax.core.eval_jaxpr(self.jaxpr, consts, *args)  # type: ignore[no-any-return]
+        return jax.core.eval_jaxpr(self.jaxpr, consts, *args)
 
 
 def trace(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Traced, list[Any]]:

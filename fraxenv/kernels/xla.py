@@ -48,8 +48,7 @@ def run_program(
 
     def value(x: Id) -> Any:
         if program.ops[x] == "constant":
-            number = program.attributes[x]
-            return number
+            return program.attributes[x]
         return values[x]
 
     def spread(x: Id) -> Array:
@@ -172,4 +171,3 @@ def build(
 
     alive = int(live_values(program, wanted).sum())
     return run, {"operations": alive}
-
