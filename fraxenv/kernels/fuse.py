@@ -114,8 +114,7 @@ def _batched(
     def run(*operands: Array) -> list[Array]:
         return kernel(traced, batched, backend)(size, *operands)
 
-    @run.def_vmap
-    def _(outer: int, also: list[bool], *operands: Array) -> tuple[list[Array], list[bool]]:
+    def merge(outer: int, also: list[bool], *operands: Array) -> tuple[list[Array], list[bool]]:
         merged = []
         for x, inner_batched, outer_batched in zip(operands, batched, also, strict=True):
             if inner_batched and not outer_batched:
@@ -129,7 +128,17 @@ def _batched(
         results = _batched(traced, backend, flags, outer * size)(*merged)
         return [r.reshape(outer, size, *r.shape[1:]) for r in results], [True] * len(results)
 
+    # Within another kernel there is no kernel of its own.
+    merge.plain = _vmapped(traced, batched, size)  # type: ignore[attr-defined]
+    run.def_vmap(merge)
     return run
+
+
+def _vmapped(
+    traced: Traced, batched: Sequence[bool], size: int
+) -> Callable[..., list[Array]]:
+    """What a kernel computes, by JAX's own `vmap`."""
+    return jax.vmap(traced, in_axes=[0 if b else None for b in batched], axis_size=size)
 
 
 _lock = threading.RLock()
@@ -201,8 +210,7 @@ class Kernel:
     def __call__(self, size: int, *operands: Array) -> list[Array]:
         """Results for a batch of operands."""
         if self.evaluation is None:
-            axes = [0 if b else None for b in self._flags]
-            return jax.vmap(self._traced, in_axes=axes, axis_size=size)(*operands)
+            return _vmapped(self._traced, self._flags, size)(*operands)
         arrays = [
             jax.random.key_data(x) if is_key(x.dtype) else x for x in map(jnp.asarray, operands)
         ]

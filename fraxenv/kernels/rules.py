@@ -764,13 +764,22 @@ def _needs_float(equation: Any) -> None:
 # --- calls ---
 
 
-@rule("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_vmap_call")
+@rule("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint")
 def _call(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
     p = equation.params
     inner = p.get("jaxpr") or p.get("call_jaxpr") or p.get("call")
     if hasattr(inner, "consts"):
         return ev.closed(inner, xs)
     return ev.run(inner, (), xs)
+
+
+@rule("custom_vmap_call")
+def _custom_vmap_call(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
+    plain = getattr(equation.params["rule"], "plain", None)
+    if plain is None:
+        return _call(ev, equation, *xs)
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+    return ev.closed(jax.make_jaxpr(plain)(*shapes), xs)
 
 
 @rule("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
