@@ -360,8 +360,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         """The control steps of one policy step: `q`, `v`, controller state, telemetry."""
         dt = jnp.asarray(1.0 / self.physics_hz, state.q.dtype)
 
-        def control_step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
-            q, v, controller_state, _ = carry
+        def control_step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], Any]:
+            q, v, controller_state = carry
             terms = compute_terms(robot, q, v)
             tau, controller_state, telemetry = params.controller(
                 robot, terms, target, controller_state
@@ -369,15 +369,12 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             q, v = self._physics_step(robot, q, v, tau, dt, terms)
             for _substep in range(self.physics_hz // self.control_hz - 1):
                 q, v = self._physics_step(robot, q, v, tau, dt, None)
-            return (q, v, controller_state, {"torque": tau, **telemetry}), None
+            return (q, v, controller_state), {"torque": tau, **telemetry}
 
         start = (state.q, state.v, state.controller_state)
-        shapes = jax.eval_shape(lambda c: control_step((*c, {}), None)[0][3], start)
-        telemetry = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         substeps = self.control_hz // self.policy_hz
-        carry, _ = jax.lax.scan(control_step, (*start, telemetry), None, length=substeps)
-        q, v, controller_state, telemetry = carry
-        return q, v, controller_state, telemetry
+        carry, telemetry = jax.lax.scan(control_step, start, None, length=substeps)
+        return *carry, jax.tree.map(lambda x: x[-1], telemetry)
 
     def _physics_step(
         self, robot: Robot, q: Array, v: Array, tau: Array, dt: Array, terms: Terms | None

@@ -37,9 +37,18 @@ EXECUTORS = {
 
 def executor_for(platform: str) -> str:
     """The fastest executor on a platform: "cpu", "gpu" or "tpu"."""
-    if platform == "gpu":
-        return "pallas"
-    return "native" if platform == "cpu" and _native_works() else "xla"
+    if platform == "cpu":
+        # XLA's fusion on the CPU computes shared subexpressions again and again: a scalar program
+        # within somebody's `jit` would be slower than what it replaces.
+        return "native" if _native_works() else "vmap"
+    return "pallas" if platform == "gpu" else "xla"
+
+
+def slower(backend: str) -> tuple[str, ...]:
+    """What to try, in this order, where an executor cannot build a kernel."""
+    if backend == "pallas" and jax.default_backend() != "cpu":
+        return ("xla", "vmap")
+    return ("vmap",) if backend != "vmap" else ()
 
 
 @functools.cache

@@ -18,10 +18,14 @@ from jax.extend import core
 
 from .errors import BuildError, KernelError, KernelWarning
 from .evaluator import Buffer, Evaluation, Fallback, evaluate, is_key
-from .executors import EXECUTORS, executor_for
+from .executors import EXECUTORS, executor_for, slower
+from .partition import partitioned
 from .traced import Traced, trace
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+UNFUSED = {"xla_disable_hlo_passes": "fusion"}
+"""XLA's fusion on the CPU computes shared subexpressions again for each of their users."""
 
 BACKENDS = ("auto", "native", "pallas", "xla", "vmap")
 
@@ -38,7 +42,18 @@ def fuse(fn: Callable[..., Any], backend: str = "auto", in_axes: Any = 0) -> Cal
     Raises:
         KernelError: there is no such backend.
     """
-    return jax.jit(jax.vmap(fusible(fn, backend), in_axes=in_axes))
+    batch = jax.vmap(fusible(fn, backend), in_axes=in_axes)
+    jitted, unfused = jax.jit(batch), jax.jit(batch, compiler_options=UNFUSED)
+
+    @functools.wraps(fn)
+    def call(*args: Any) -> Any:
+        inner = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(args))
+        # Only a program of its own can be compiled with options.
+        if inner or resolve(backend) != "xla" or jax.default_backend() != "cpu":
+            return jitted(*args)
+        return unfused(*args)
+
+    return call
 
 
 def fusible(fn: F, backend: str = "auto") -> F:
@@ -134,9 +149,7 @@ def _batched(
     return run
 
 
-def _vmapped(
-    traced: Traced, batched: Sequence[bool], size: int
-) -> Callable[..., list[Array]]:
+def _vmapped(traced: Traced, batched: Sequence[bool], size: int) -> Callable[..., list[Array]]:
     """What a kernel computes, by JAX's own `vmap`."""
     return jax.vmap(traced, in_axes=[0 if b else None for b in batched], axis_size=size)
 
@@ -167,7 +180,7 @@ class Kernel:
         began = time.perf_counter()
         self._traced, self._flags = traced, batched
         self.parts: list[dict[str, Any]] = []
-        for self.backend in dict.fromkeys((backend, "xla", "vmap")):
+        for self.backend in (backend, *slower(backend)):
             try:
                 self._build()
                 break
@@ -200,9 +213,9 @@ class Kernel:
                 results = [Buffer.of(v.aval, True) for v in fallback.equation.invars]
             run: Any = None
             if outputs:
-                run, about = executor.build(
-                    evaluation.program, evaluation.buffers[:count], outputs, results
-                )
+                buffers = evaluation.buffers[:count]
+                run, about = executor.build(evaluation.program, buffers, outputs, results)
+                run = _sharded(run, buffers, results)
                 parts.append(about)
             steps.append((run, results, fallback))
         self.evaluation, self.parts, self._steps = evaluation, parts, steps
@@ -215,7 +228,7 @@ class Kernel:
             jax.random.key_data(x) if is_key(x.dtype) else x for x in map(jnp.asarray, operands)
         ]
         for run, results, fallback in self._steps:
-            values = run(size, *arrays) if run is not None else []
+            values = list(run(size, *arrays)) if run is not None else []
             values = [
                 x if r.key is None else jax.random.wrap_key_data(x, impl=r.key._impl.name)
                 for x, r in zip(values, results, strict=True)
@@ -225,6 +238,18 @@ class Kernel:
             outside = _bind(fallback.equation, size, values)
             arrays += [jax.random.key_data(x) if is_key(x.dtype) else x for x in outside]
         raise AssertionError("the last step returns")  # pragma: no cover
+
+
+def _sharded(
+    run: Callable[..., list[Array]], buffers: Sequence[Buffer], results: Sequence[Buffer]
+) -> Callable[..., Sequence[Array]]:
+    """The kernel so that a batch that is sharded over devices stays so."""
+    batched = [b.batched for b in buffers]
+    if not any(batched):
+        return run
+    ranks = [len(b.shape) + b.batched for b in buffers]
+    call = partitioned(run, batched, ranks, [len(r.shape) + 1 for r in results])
+    return lambda size, *arrays: call(*arrays)
 
 
 def _bind(equation: Any, size: int, operands: Sequence[Array]) -> list[Array]:

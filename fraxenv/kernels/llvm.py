@@ -96,6 +96,7 @@ class _Writer:
         self.block = "entry"
         self.tables: dict[tuple[Id, ...], str] = {}
         self.allocas: list[str] = []
+        self.rounds: dict[int, dict[int, str]] = {}
         self.by_scope: dict[int, list[Id]] = {}
         for i in np.flatnonzero(alive).tolist():
             self.by_scope.setdefault(program.scopes[i], []).append(i)
@@ -386,11 +387,12 @@ class _Writer:
         carried = [k for k, c in enumerate(loop.carries) if self.alive[c]]
         for k in carried:
             self.names[loop.carries[k]] = f"%v{loop.carries[k]}"
-        rounds = {
-            j: self.alloca(loop.count or 0, p.dtypes[x])
-            for j, x in enumerate(loop.stacked)
-            if self.alive[x]
+        kept = {
+            p.attributes[i][1]
+            for i in self.by_scope.get(loop.outer, ())
+            if p.ops[i] == "round" and p.attributes[i][0] == index
         }
+        rounds = {j: self.alloca(loop.count or 0, p.dtypes[loop.stacked[j]]) for j in kept}
         start, end = self.label("loop"), self.label("end")
         before = self.block
         self.emit(f"br label %{start}")
@@ -423,7 +425,6 @@ class _Writer:
             )
         self.lines[header + 1 : header + 1] = phis
         self.begin(end)
-        self.rounds = getattr(self, "rounds", {})
         self.rounds[index] = rounds
 
     def alloca(self, count: int, dtype: np.dtype[Any]) -> str:

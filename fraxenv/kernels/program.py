@@ -35,7 +35,8 @@ class Loop:
         counter: the value that counts rounds from 0 (int32, the same in every lane).
         carries: values at the beginning of a round.
         initial: their values before the first round.
-        following: their values after a round; already frozen where a while loop's lane has ended.
+        following: their values after a round, already frozen where a while loop's lane has ended;
+            then the stacked ones.
         stacked: values of the body of which every round's is kept.
         condition: whether a while loop's lane is still running, from `carries`.
     """
@@ -175,20 +176,23 @@ class Program:
     ) -> tuple[list[Id], list[list[Id]]]:
         """End a loop: the carried values after it, and each stacked value's of every round."""
         loop = self.loops[index]
-        loop.following, loop.stacked, loop.condition = list(following), list(stacked), condition
+        # The last round's stacked values are those that are there when the loop ends.
+        loop.following, loop.stacked = [*following, *stacked], list(stacked)
+        loop.condition = condition
         run = self._add("loop", (), index, BOOL, loop.outer)
         finals = [
             self._add("final", (run,), (index, k), self.dtypes[x], loop.outer)
-            for k, x in enumerate(following)
+            for k, x in enumerate(loop.following)
         ]
         rounds = [
             [
                 self._add("round", (run,), (index, j, t), self.dtypes[x], loop.outer)
-                for t in range(loop.count or 0)
+                for t in range((loop.count or 1) - 1)
             ]
+            + [finals[len(following) + j]]
             for j, x in enumerate(stacked)
         ]
-        return finals, rounds
+        return finals[: len(following)], rounds
 
     # --- parts ---
 

@@ -232,7 +232,7 @@ def _reduce_precision(ev: Evaluator, equation: Any, x: IdArray) -> IdArray:
 # --- structure ---
 
 
-@rule("copy", "copy_p", "stop_gradient")
+@rule("copy", "copy_p", "stop_gradient", "reshard", "sharding_constraint", "pvary", "pcast")
 def _identity(ev: Evaluator, _: Any, x: IdArray) -> IdArray:
     return x
 
