@@ -238,7 +238,9 @@ def _is_serial(topology: Topology) -> bool:
 def _compose(outer: tuple[Array, Array], inner: tuple[Array, Array]) -> tuple[Array, Array]:
     """Products of stacked poses: `outer` after `inner`."""
     position = outer[0] + einsum("nij,nj->ni", outer[1], inner[0])
-    return position, einsum("nij,njk->nik", outer[1], inner[1])
+    # Not a matrix product: under two nested `vmap`s XLA (of JAX 0.10) fails to compile that.
+    rotation = jnp.sum(outer[1][..., :, :, None] * inner[1][..., None, :, :], axis=-2)
+    return position, rotation
 
 
 def _poses_by_level(topology: Topology, local: Poses) -> Poses:

@@ -388,3 +388,19 @@ def test_joints_are_numbered_depth_first_in_the_order_of_the_file(tree: Robot) -
     assert [np.flatnonzero(row).tolist() for row in topology.axes.moves] == expected
     assert [level.tolist() for level in topology.levels] == [[0, 5], [1, 3, 6], [2, 4]]
     assert (topology.parent < np.arange(7)).all()
+
+
+def test_a_tree_can_be_batched_twice() -> None:
+    robot = dynamics.load_robot("g1")
+    q = jnp.asarray(robot.q_default)
+    steps = 0.1 * jnp.eye(robot.nv)[:2]
+
+    def moved(q: jax.Array) -> jax.Array:
+        def one(d: jax.Array) -> jax.Array:
+            return dynamics.forward_kinematics(robot, dynamics.integrate(robot, q, d, 1.0)).rotation
+
+        return jax.vmap(one)(steps)
+
+    twice = jax.jit(jax.vmap(moved))(jnp.stack([q, q, q]))
+    assert twice.shape == (3, 2, robot.nb, 3, 3)
+    np.testing.assert_allclose(twice[1], jax.jit(moved)(q), atol=1e-6)
