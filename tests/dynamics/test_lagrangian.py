@@ -210,6 +210,7 @@ def test_agrees_with_the_lagrangian(
     axes = tuple(range(1, theirs.ndim))
     scale = np.abs(theirs).max(axis=axes)
     error = np.abs(ours - theirs).max(axis=axes) / np.maximum(scale, np.median(scale))
+    print(f"{quantity}: {error.max():.0e}")
     assert error.max() <= TOLERANCE
 
 
