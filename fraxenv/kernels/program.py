@@ -274,25 +274,35 @@ def live_values(program: Program, outputs: Sequence[Id]) -> np.ndarray:
 # --- constant folding ---
 
 
-def _integer_division(a: Any, b: Any) -> Any:
+def _division(a: Any, b: Any) -> Any:
     if isinstance(a, np.floating):
         return a / b
-    return np.asarray(np.trunc(np.true_divide(a, b)), a.dtype) if b else a.dtype.type(-1)
+    # Towards zero; XLA gives all ones where it divides by zero.
+    return np.floor_divide(a - np.fmod(a, b), b) if b else np.invert(a.dtype.type(0))
 
 
-def _shift(compute: Callable[[Any, Any], Any], signed: bool = False) -> Callable[[Any, Any], Any]:
-    def shift(a: Any, b: Any) -> Any:
-        bits = a.dtype.itemsize * 8
-        if not 0 <= int(b) < bits:
-            return a.dtype.type(-1 if signed and a < 0 else 0)
-        return compute(a, a.dtype.type(b))
+def _remainder(a: Any, b: Any) -> Any:
+    return a if isinstance(a, np.integer) and not b else np.fmod(a, b)
 
-    return shift
+
+def _within_width(a: Any, b: Any) -> bool:
+    return 0 <= int(b) < 8 * a.dtype.itemsize
+
+
+def _left(a: Any, b: Any) -> Any:
+    return a << a.dtype.type(b) if _within_width(a, b) else a.dtype.type(0)
 
 
 def _logical_right(a: Any, b: Any) -> Any:
     unsigned = np.dtype(f"u{a.dtype.itemsize}")
-    return (a.view(unsigned) >> unsigned.type(b)).view(a.dtype)
+    x = a.view(unsigned)
+    return (x >> unsigned.type(b) if _within_width(a, b) else unsigned.type(0)).view(a.dtype)
+
+
+def _arithmetic_right(a: Any, b: Any) -> Any:
+    signed = np.dtype(f"i{a.dtype.itemsize}")
+    by = int(b) if _within_width(a, b) else 8 * a.dtype.itemsize - 1
+    return (a.view(signed) >> signed.type(by)).view(a.dtype)
 
 
 def _convert(a: Any, dtype: np.dtype[Any]) -> Any:
@@ -311,8 +321,8 @@ FOLD: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
-    "div": _integer_division,
-    "rem": np.fmod,
+    "div": _division,
+    "rem": _remainder,
     "neg": lambda a: np.negative(a),
     "abs": np.abs,
     "max": np.maximum,
@@ -325,9 +335,9 @@ FOLD: dict[str, Callable[..., Any]] = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
     "not": np.invert,
-    "shift_left": _shift(np.left_shift),
-    "shift_right_logical": _shift(_logical_right),
-    "shift_right_arithmetic": _shift(np.right_shift, signed=True),
+    "shift_left": _left,
+    "shift_right_logical": _logical_right,
+    "shift_right_arithmetic": _arithmetic_right,
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,
@@ -413,7 +423,7 @@ def _mul(p: Program, a: Id, b: Id) -> Id | None:
         if number == -1:
             return p.apply("neg", b)
         if p.ops[b] == "neg":
-            return p.apply("mul", p.constant(-number), p.args[b][0])
+            return p.apply("mul", p.apply("neg", a), p.args[b][0])
         return None
     # Signs move outwards, where sums absorb them.
     negative = p.ops[a] == "neg"

@@ -118,9 +118,10 @@ def _logistic(ev: Evaluator, _: Any, x: IdArray) -> IdArray:
 
 @rule("sign")
 def _sign(ev: Evaluator, equation: Any, x: IdArray) -> IdArray:
-    zero, one, minus = (_number(ev, x, n) for n in (0, 1, -1))
+    zero, one = _number(ev, x, 0), _number(ev, x, 1)
     if equation.invars[0].aval.dtype.kind == "u":
         return ev.map("select", ev.map("eq", x, zero), zero, one)
+    minus = _number(ev, x, -1)
     signs = ev.map("select", ev.map("lt", x, zero), minus, x)  # zero and NaN keep themselves
     return ev.map("select", ev.map("gt", x, zero), one, signs)
 
@@ -518,6 +519,13 @@ def _top_k(ev: Evaluator, equation: Any, x: IdArray) -> list[IdArray]:
 # --- indexing ---
 
 
+def _wide(ev: Evaluator, indices: IdArray) -> IdArray:
+    """Indices in a dtype that holds any place of an array."""
+    if indices.size and ev.dtype(int(indices.flat[0])).itemsize < 4:
+        return ev.map("convert", indices, dtype=np.dtype(np.int32))
+    return indices
+
+
 def _dynamic_window(
     ev: Evaluator, x: IdArray, starts: Sequence[Id], sizes: Sequence[int]
 ) -> IdArray:
@@ -542,7 +550,8 @@ def _dynamic_window(
 
 @rule("dynamic_slice")
 def _dynamic_slice(ev: Evaluator, equation: Any, x: IdArray, *starts: IdArray) -> IdArray:
-    return _dynamic_window(ev, x, [int(s) for s in starts], equation.params["slice_sizes"])
+    places = [int(_wide(ev, s)) for s in starts]
+    return _dynamic_window(ev, x, places, equation.params["slice_sizes"])
 
 
 @rule("dynamic_update_slice")
@@ -550,6 +559,7 @@ def _dynamic_update_slice(
     ev: Evaluator, equation: Any, x: IdArray, update: IdArray, *starts: IdArray
 ) -> IdArray:
     result = np.array(x)
+    starts = tuple(_wide(ev, s) for s in starts)
     options = []
     for start, size, extent in zip(starts, update.shape, x.shape, strict=True):
         number = ev.program.number(int(start))
@@ -578,6 +588,7 @@ def _gather(ev: Evaluator, equation: Any, x: IdArray, indices: IdArray) -> IdArr
     p = equation.params
     d = p["dimension_numbers"]
     sizes = p["slice_sizes"]
+    indices = _wide(ev, indices)
     shape = equation.outvars[0].aval.shape
     batch_axes = [k for k in range(len(shape)) if k not in d.offset_dims]
     window_axes = [
@@ -638,6 +649,7 @@ def _scatter(combine: str | None) -> Rule:
         if combine is None and p["update_jaxpr"] is not None:
             raise UnsupportedError("'scatter' of a function")
         d = p["dimension_numbers"]
+        indices = _wide(ev, indices)
         batch_axes = [k for k in range(updates.ndim) if k not in d.update_window_dims]
         window_axes = [
             k for k in range(x.ndim)
