@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from .errors import BuildError
+
 Id = int
 """A value of a program: an index into its lists."""
 
@@ -21,6 +23,9 @@ IdArray = np.ndarray
 
 BOOL = np.dtype(bool)
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+LARGEST = 400_000
+"""A program of more values is refused: LLVM would take minutes over it."""
+
 COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "eq", "ne"})
 
 
@@ -234,6 +239,11 @@ class Program:
     def _add(
         self, op: str, args: tuple[Id, ...], attribute: Any, dtype: np.dtype[Any], scope: int
     ) -> Id:
+        if len(self.ops) >= LARGEST:
+            raise BuildError(
+                f"the program has more than {LARGEST} scalar operations. Fuse a smaller function, "
+                "of one environment, or pass backend='vmap'."
+            )
         self.ops.append(op)
         self.args.append(args)
         self.attributes.append(attribute)
