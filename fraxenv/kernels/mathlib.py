@@ -158,16 +158,17 @@ def tan(x: Value) -> Value:
     return libm("tanf", x)
 
 
-def _atan_fraction(t: Value) -> Value:
-    """Arctangent of 0 <= t <= 1."""
-    big = t > 0.4142135623730950  # tan(pi/8)
-    u = where(big, (t - 1.0) / (t + 1.0), t)
-    s = u * u
-    series = polynomial(
-        s, [8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1]
-    )
-    angle = u + u * s * series
-    return where(big, angle + 0.785398163397448309616, angle)
+HALF_PI, HALF_PI_LOW = 1.5707963705062866, -4.371139000186241e-8
+"""A quarter turn: the nearest float32, and what is missing."""
+
+
+def _atan_fraction(t: Value, steep: Value) -> Value:
+    """Arctangent of 0 <= t <= 1, or of 1 / t where steep: minimax on all of the range."""
+    s = t * t
+    series = [2.92035984e-3, -1.63665209e-2, 4.32094261e-2, -7.55199343e-2, 1.06658928e-1,
+              -1.42110243e-1, 1.99937686e-1, -3.33331525e-1]  # fmt: skip
+    tail = t * s * polynomial(s, series)
+    return where(steep, (HALF_PI - t) + (HALF_PI_LOW - tail), t + tail)
 
 
 def _with_sign_of(magnitude: Value, y: Value) -> Value:
@@ -182,9 +183,8 @@ def atan2(y: Value, x: Value) -> Value:
     small, large = where(steep, ax, ay), where(steep, ay, ax)
     ratio = small / where(large.do("eq", 0.0), large.like(1.0), large)
     ratio = where(small.do("eq", np.inf), ratio.like(1.0), ratio)
-    angle = _atan_fraction(ratio)
-    angle = where(steep, 1.57079632679489661923 - angle, angle)
-    angle = where(x.bits(I32) < 0, np.pi - angle, angle)
+    angle = _atan_fraction(ratio, steep)
+    angle = where(x.bits(I32) < 0, 2 * HALF_PI - (angle - 2 * HALF_PI_LOW), angle)
     nan = x.do("ne", x) | y.do("ne", y)
     return where(nan, x + y, _with_sign_of(angle, y))
 
@@ -193,8 +193,7 @@ def atan(x: Value) -> Value:
     """Arctangent."""
     a = abs(x)
     steep = a > 1.0
-    angle = _atan_fraction(where(steep, a.like(1.0) / a, a))
-    angle = where(steep, 1.57079632679489661923 - angle, angle)
+    angle = _atan_fraction(where(steep, a.like(1.0) / a, a), steep)
     return where(x.do("ne", x), x, _with_sign_of(angle, x))
 
 
@@ -210,7 +209,7 @@ def asin(x: Value) -> Value:
     a = abs(x)
     big = a > 0.5
     half = _asin_small(where(big, ((1.0 - a) * 0.5).do("sqrt"), a))
-    angle = where(big, 1.57079632679489661923 - (half + half), half)
+    angle = where(big, (HALF_PI - (half + half)) + HALF_PI_LOW, half)
     return where(x.do("ne", x), x, _with_sign_of(angle, x))
 
 
@@ -265,25 +264,22 @@ def log(x: Value) -> Value:
 
 
 def log1p(x: Value) -> Value:
-    """`log(1 + x)`, exact near zero (Hewlett-Packard's correction of the rounded sum)."""
+    """`log(1 + x)`, exact near zero: what rounding takes from the sum is put back."""
     u = x + 1.0
     d = u - 1.0
-    usual = log(u) * (x / where(d.do("eq", 0.0), d.like(1.0), d))
-    usual = where(u.do("eq", np.inf), u, usual)
-    return where(d.do("eq", 0.0), x, where(u.do("eq", 0.0), usual.like(-np.inf), usual))
+    usual = log(u)
+    usual = where(abs(usual) < np.inf, usual + (x - d) / u, usual)
+    return where(d.do("eq", 0.0), x, usual)
 
 
 def tanh(x: Value) -> Value:
-    """Hyperbolic tangent, a rational approximation; flat beyond 7.905."""
-    limit = 7.90531110763549805
-    c = where(x > limit, x.like(limit), where(x < -limit, x.like(-limit), x))
-    s = c * c
-    above = polynomial(s, [-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11,
-                           5.12229709037114e-08, 1.48572235717979e-05, 6.37261928875436e-04,
-                           4.89352455891786e-03])  # fmt: skip
-    below = polynomial(s, [1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03,
-                           4.89352518554385e-03])  # fmt: skip
-    return where(abs(x) < 0.0004, x, c * above / below)
+    """Hyperbolic tangent."""
+    a = abs(x)
+    s = x * x
+    series = [-5.69581287e-3, 2.06308253e-2, -5.37371412e-2, 1.33314103e-1, -3.33332807e-1]
+    near = a + a * s * polynomial(s, series)
+    far = 1.0 - a.like(2.0) / (exp(a + a) + 1.0)
+    return where(x.do("ne", x), x, _with_sign_of(where(a < 0.625, near, far), x))
 
 
 def erf_inv(x: Value) -> Value:
