@@ -1,0 +1,130 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from . import report
+from .contenders import CONTENDERS
+from .machine import Machine, cores
+from .records import LeftOut, Measurement
+from .runner import Run
+from .worker import serve
+from .workloads import WORKLOADS, Workload
+
+BATCHES = (1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536)
+QUICK_BATCHES = (1, 64)
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """Measure fraxenv and its peers side by side, on this machine.
+
+    Attributes:
+        quick: small batches, few repeats, no slow peers: whether all works, not how fast it is.
+        out: folder for `results.jsonl` and `throughput.png`.
+        peers: contenders, fraxenv's executors among them; all if omitted.
+        workloads: what to compute; all if omitted.
+        batches: batch sizes; 1 to 65536 if omitted.
+        threads: of each contender; all cores if omitted.
+        repeats: rounds in which the contenders take turns.
+        seconds: of each turn.
+        device: where JAX computes what can be computed on a GPU.
+        write_docs: put the results into `docs/performance.md` and its picture.
+    """
+
+    quick: bool = False
+    out: Path = Path("runs/benchmark")
+    peers: tuple[Literal[tuple(CONTENDERS)], ...] = ()  # type: ignore[valid-type]
+    workloads: tuple[Literal[tuple(WORKLOADS)], ...] = ()  # type: ignore[valid-type]
+    batches: tuple[int, ...] = ()
+    threads: int | None = None
+    repeats: int = 5
+    seconds: float = 0.3
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    write_docs: bool = False
+
+
+def main() -> int:
+    """Run the command line, or a contender's process; returns the exit status."""
+    if sys.argv[1:2] == ["--only"]:
+        return serve(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    options = tyro.cli(CommandLine, config=(tyro.conf.FlagCreatePairsOff,))
+    threads = options.threads or cores()
+    gpu = options.device == "gpu" or (options.device == "auto" and _has_gpu())
+    machine = Machine.here(threads, gpu)
+    measurements: list[Measurement] = []
+    left_out: list[LeftOut] = []
+    for workload in WORKLOADS.values():
+        if not options.workloads or workload.name in options.workloads:
+            _run(workload, options, threads, gpu, measurements, left_out)
+    results = report.Results(machine, measurements, left_out, gpu)
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "results.jsonl").write_text(results.json_lines())
+    picture = options.out / "throughput.png"
+    report.plot(picture, results)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)
+    for table in results.tables():
+        console.print(table.rich())
+    console.print(results.notes(), markup=False, highlight=False)
+    console.print(f"Written to {options.out}", markup=False)
+    if options.write_docs:
+        report.write_docs(results, picture)
+    return 0
+
+
+def _run(
+    workload: Workload,
+    options: CommandLine,
+    threads: int,
+    gpu: bool,
+    measurements: list[Measurement],
+    left_out: list[LeftOut],
+) -> None:
+    contenders = [
+        c
+        for c in CONTENDERS.values()
+        if workload.quantity in c.offers
+        and (c.name in options.peers if options.peers else c.quick or not options.quick)
+    ]
+    batches = options.batches or (QUICK_BATCHES if options.quick else BATCHES)
+    if workload.batches:
+        batches = tuple({min(b, max(batches)) for b in workload.batches})
+    elif workload.quantity == "environment":  # where some have one per thread
+        batches = (*batches, 1, threads)
+    batches = tuple(sorted(set(batches)))
+    repeats = 2 if options.quick else options.repeats
+    seconds = 0.02 if options.quick else options.seconds
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.print(f"{workload.title}: {len(contenders)} contenders, batches {batches}")
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        total = len(contenders) * len(batches) * (1 + repeats)
+        task = progress.add_task(workload.title, total=total)
+        Run(
+            workload, contenders, batches, threads, gpu, repeats, seconds,
+            lambda: progress.advance(task), measurements, left_out,
+        ).run()  # fmt: skip
+
+
+def _has_gpu() -> bool:
+    code = "import jax; print(jax.default_backend())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return done.stdout.strip() == "gpu"

@@ -1,0 +1,153 @@
+"""Who takes part, and what each needs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from .workloads import Workload
+
+
+class UnavailableError(Exception):
+    """A contender cannot take part here; the message says why."""
+
+
+@dataclass
+class Case:
+    """Something that a worker can measure.
+
+    Attributes:
+        call: compute once, and wait for the result.
+        result: (batch, numbers), of the last call, in fraxenv's conventions; None if there is
+            nothing to compare.
+        evaluations: per call.
+        compiles: whether something is compiled, before or in the first call.
+        compile_seconds: what was compiled before the first call.
+        operations: floating-point operations per evaluation, if somebody counts them.
+        note: what the reader should know.
+    """
+
+    call: Callable[[], Any]
+    result: Callable[[], NDArray[Any]] | None
+    evaluations: int
+    compiles: bool = True
+    compile_seconds: float = 0.0
+    operations: Callable[[], float | None] = lambda: None
+    note: str = ""
+
+
+Prepare = Callable[[Workload, int, int], Case]
+"""A case of a workload, a batch size and a number of threads."""
+
+FORWARD = ("forward_dynamics",)
+DYNAMICS = ("forward_dynamics", "rnea", "crba", "osc", "control_step")
+ENVIRONMENTS = ("environment", "gymnasium")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A program that computes workloads, in a process of its own.
+
+    Attributes:
+        name: for the command line.
+        title: for people.
+        maker: `module:function` of this package, called with `options` for a `Prepare`.
+        options: see `maker`.
+        offers: quantities that it can compute.
+        dtype: what it computes in.
+        environment: variables set before anything is imported.
+        device: where it runs; "any" if JAX may choose.
+        one_each: whether it computes one environment per thread and no batches.
+        quick: whether it is part of a quick run.
+    """
+
+    name: str
+    title: str
+    maker: str
+    options: tuple[Any, ...] = ()
+    offers: tuple[str, ...] = DYNAMICS
+    dtype: str = "float32"
+    environment: dict[str, str] = field(default_factory=dict)
+    device: Literal["any", "cpu", "gpu"] = "cpu"
+    one_each: bool = False
+    quick: bool = False
+
+    def prepare(self) -> Prepare:
+        """Import what it needs."""
+        module, function = self.maker.split(":")
+        make = getattr(importlib.import_module(f"benchmark.{module}"), function)
+        return make(*self.options)  # type: ignore[no-any-return]
+
+
+_X64 = {"JAX_ENABLE_X64": "1"}
+# What frax 0.1.0 advises when it is imported, other than an older JAX.
+_FRAX_FLAGS = {
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false "
+    "--xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+_ALL = [
+    Contender(
+        "native", "fraxenv, native", "ours:executor", ("native",),
+        (*DYNAMICS, *ENVIRONMENTS, "memory"), quick=True,
+    ),
+    Contender(
+        "pallas", "fraxenv, pallas", "ours:executor", ("pallas",),
+        (*DYNAMICS, "environment", "memory"), device="gpu",
+    ),
+    Contender(
+        "xla", "fraxenv, xla", "ours:executor", ("xla",), (*DYNAMICS, *ENVIRONMENTS),
+        device="any", quick=True,
+    ),
+    Contender(
+        "vmap", "fraxenv, vmap", "ours:executor", ("vmap",), (*DYNAMICS, *ENVIRONMENTS),
+        device="any", quick=True,
+    ),
+    Contender("c", "C (the limit)", "ours:c", quick=True),
+    Contender("frax", "frax", "jax_peers:frax", device="any", quick=True),
+    Contender("frax-flags", "frax, its flags", "jax_peers:frax", environment=_FRAX_FLAGS),
+    Contender(
+        "frax-flags-x64", "frax, its flags and precision", "jax_peers:frax",
+        dtype="float64", environment=_FRAX_FLAGS | _X64,
+    ),
+    Contender("mjx", "MJX", "jax_peers:mjx", offers=FORWARD, device="any"),
+    Contender("brax", "Brax, generalized", "jax_peers:brax", offers=FORWARD, device="any"),
+    Contender(
+        "pinocchio", "Pinocchio", "native_peers:pinocchio", (False,),
+        ("forward_dynamics", "rnea", "crba"), "float64",
+    ),
+    Contender(
+        "pinocchio-parallel", "Pinocchio, InParallel", "native_peers:pinocchio", (True,),
+        ("forward_dynamics", "rnea"), "float64", quick=True,
+    ),
+    Contender(
+        "mujoco", "MuJoCo C, mj_forward", "native_peers:mujoco", (False,), FORWARD, "float64"
+    ),
+    Contender(
+        "mujoco-rollout", "MuJoCo C, rollout", "native_peers:mujoco", (True,), FORWARD, "float64",
+        quick=True,
+    ),
+    Contender(
+        "panda-gym", "panda-gym PandaReach", "env_peers:peer", ("panda_gym",), ENVIRONMENTS,
+        "float64", one_each=True,
+    ),
+    Contender(
+        "fetch", "Gymnasium-Robotics FetchReach", "env_peers:peer", ("fetch",), ENVIRONMENTS,
+        "float64", one_each=True,
+    ),
+    Contender(
+        "robosuite", "robosuite Lift, OSC_POSE", "env_peers:peer", ("robosuite",), ENVIRONMENTS,
+        "float64", one_each=True,
+    ),
+    # `jax.vmap` of fraxenv's functions in float64, which the others' dynamics are compared with.
+    Contender(
+        "reference", "fraxenv, vmap in float64", "ours:executor", ("vmap",), (), "float64", _X64
+    ),
+]  # fmt: skip
+
+CONTENDERS = {c.name: c for c in _ALL}

@@ -1,0 +1,110 @@
+"""Peers' environments with end-effector actions, each as fast as it is: one per process."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from .contenders import Case, Prepare
+from .workloads import Workload
+
+_STEPS = 20
+"""Steps of each environment in one call."""
+
+
+def _panda_gym() -> tuple[Any, str]:
+    import gymnasium
+    import panda_gym  # noqa: F401
+
+    env = gymnasium.make("PandaReach-v3")
+    return env, "20 physics steps of 2 ms per step; joint position control from Bullet's IK"
+
+
+def _fetch() -> tuple[Any, str]:
+    import gymnasium
+    import gymnasium_robotics
+
+    gymnasium.register_envs(gymnasium_robotics)
+    env = gymnasium.make("FetchReach-v4")
+    return env, "20 physics steps of 2 ms per step; a mocap body pulls the hand"
+
+
+class _Robosuite:
+    """robosuite's environment as one of Gymnasium's."""
+
+    def __init__(self) -> None:
+        import robosuite
+        from robosuite import load_controller_config
+
+        self.env = robosuite.make(
+            "Lift",
+            robots="Panda",
+            controller_configs=load_controller_config(default_controller="OSC_POSE"),
+            has_renderer=False,
+            has_offscreen_renderer=False,
+            use_camera_obs=False,
+            control_freq=20,
+        )
+        self.low, self.high = self.env.action_spec
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin an episode."""
+        self.env.reset()
+
+    def step(self, action: np.ndarray) -> tuple[Any, ...]:
+        """One step, as Gymnasium returns it."""
+        obs, reward, done, info = self.env.step(action)
+        return obs, reward, False, done, info
+
+
+def _robosuite() -> tuple[Any, str]:
+    return _Robosuite(), "25 physics and control steps of 2 ms per step"
+
+
+_MAKERS: dict[str, Callable[[], tuple[Any, str]]] = {
+    "panda_gym": _panda_gym,
+    "fetch": _fetch,
+    "robosuite": _robosuite,
+}
+
+
+def peer(name: str) -> Prepare:
+    """An environment by the name of its maker."""
+    _, note = _MAKERS[name]()
+
+    def prepare(workload: Workload, batch: int, threads: int) -> Case:
+        pipes = []
+        for _ in range(batch):
+            ours, theirs = multiprocessing.Pipe()
+            multiprocessing.Process(target=_serve, args=(theirs, name), daemon=True).start()
+            pipes.append(ours)
+
+        def call() -> None:
+            for pipe in pipes:
+                pipe.send(_STEPS)
+            for pipe in pipes:
+                pipe.recv()
+
+        return Case(call, None, batch * _STEPS, compiles=False, note=note)
+
+    return prepare
+
+
+def _serve(pipe: Connection, name: str) -> None:
+    env, _ = _MAKERS[name]()
+    env.reset(seed=0)
+    low, high = (env.low, env.high) if name == "robosuite" else (-1.0, 1.0)
+    size = len(env.low) if name == "robosuite" else env.action_space.shape[0]
+    actions = np.random.default_rng(0).uniform(low, high, (64, size)).astype(np.float32)
+    count = 0
+    while True:
+        for _ in range(pipe.recv()):
+            _, _, terminated, truncated, _ = env.step(actions[count % len(actions)])
+            count += 1
+            if terminated or truncated:
+                env.reset()
+        pipe.send(count)

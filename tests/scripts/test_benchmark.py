@@ -1,0 +1,94 @@
+"""`scripts/benchmark.py`, run as users run it; and the C that it emits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from fraxenv import fuse
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+def benchmark(tmp_path: Path, *options: str, broken: str = "") -> list[dict[str, Any]]:
+    """Results of a quick run, in which a package may be broken."""
+    path = tmp_path / "broken"
+    path.mkdir()
+    if broken:
+        (path / f"{broken}.py").write_text("raise ImportError('broken on purpose')\n")
+    out = tmp_path / "out"
+    command = [sys.executable, SCRIPTS / "benchmark.py", "--quick", "--out", out, *options]
+    environment = os.environ | {"PYTHONPATH": str(path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+
+
+def of(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row["type"] == kind]
+
+
+def test_a_quick_run_measures_compares_and_draws(tmp_path: Path) -> None:
+    contenders = ["native", "vmap", "pinocchio-parallel", "mujoco-rollout"]
+    contenders += ["c"] if shutil.which("gcc") else []
+    rows = benchmark(
+        tmp_path, "--workloads", "panda-forward-dynamics", "--peers", *contenders, "frax",
+        broken="frax",
+    )  # fmt: skip
+    measured = {(m["contender"], m["batch"]): m for m in of(rows, "measurement")}
+    assert set(measured) == {(c, batch) for c in contenders for batch in (1, 64)}
+    for m in measured.values():
+        assert m["error"] < (1e-4 if m["dtype"] == "float32" else 1e-10), m
+        assert 0 < m["low"] <= m["per_second"] <= m["high"]
+    native = measured["native", 1]
+    assert 1000 < native["operations"] < 5000
+    assert native["operations_per_second"] == native["operations"] * native["per_second"]
+    assert 0 < native["compile_seconds"] < 60
+    assert native["peak_bytes"] > 0
+
+    [missing] = of(rows, "left_out")
+    assert missing["contender"] == "frax"
+    assert "broken on purpose" in missing["reason"]
+    [machine] = of(rows, "machine")
+    assert machine["versions"]["numpy"] == np.__version__
+    assert {line["verdict"] for line in of(rows, "line")} == {"not measured"}
+    with Image.open(tmp_path / "out" / "throughput.png") as image:
+        assert len(set(image.convert("RGB").resize((400, 300)).getdata())) > 50
+
+
+def test_targets_are_judged(tmp_path: Path) -> None:
+    rows = benchmark(tmp_path, "--workloads", "gymnasium", "--peers", "native")
+    judged = {x["what"]: x for x in of(rows, "line") if x["value"] is not None}
+    [(what, line)] = judged.items()
+    assert what == "Gymnasium step() of one environment"
+    assert line["verdict"] == ("reached" if line["value"] <= line["target"] else "missed")
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc")
+def test_c_computes_what_the_kernel_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from benchmark.c_limit import CProgram
+
+    def fn(x: Any, y: Any) -> Any:
+        s = jnp.where(x > y, jnp.sin(x) / (1 + y * y), jnp.abs(x - 2) * jnp.cos(y))
+        return jnp.minimum(s, 0.5), jnp.sqrt(1 + x * x).sum(), jnp.maximum(s, x) - jnp.round(y)
+
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=(37, 5)).astype(np.float32) for _ in range(2))
+    program = CProgram.best(fn, [x[0], y[0]])
+    packed, out = program.pack([x, y]), program.output(len(x))
+    program(packed, out, 2)
+    expected = [np.asarray(a).reshape(len(x), -1) for a in fuse(fn, "vmap")(x, y)]
+    np.testing.assert_allclose(
+        program.unpack(out)[: len(x)], np.concatenate(expected, axis=1), rtol=1e-5, atol=1e-6
+    )
