@@ -1,0 +1,67 @@
+"""Errors of the native kernels' elementary functions; docs/kernels.md has the measured table."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fraxenv.kernels import fuse
+
+
+def _script() -> Any:
+    path = Path(__file__).parents[2] / "scripts" / "kernel_accuracy.py"
+    spec = importlib.util.spec_from_file_location("kernel_accuracy", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+accuracy = _script()
+
+
+@pytest.mark.parametrize("name", accuracy.FUNCTIONS)
+def test_float32(name: str) -> None:
+    """Two million numbers over the whole range, and all near every change of formula."""
+    worst, _ = accuracy.measure(name, step=1999)
+    bound = accuracy.FUNCTIONS[name].bound
+    assert worst <= bound
+    assert worst >= 0.5 * bound - 0.05, "the bound is not close: tighten it"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", accuracy.FUNCTIONS)
+def test_float32_densely(name: str) -> None:
+    assert accuracy.measure(name, step=65)[0] <= accuracy.FUNCTIONS[name].bound
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="nothing better to compare with")
+def test_float64(x64: None) -> None:
+    """The C library's, which are right to two units of the last place."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=20_000), rng.uniform(-700, 700, 20_000)])
+    u = rng.uniform(-1, 1, x.size)
+    functions = {
+        "sin": (jnp.sin, np.sin, x), "cos": (jnp.cos, np.cos, x), "tan": (jnp.tan, np.tan, x),
+        "asin": (jnp.arcsin, np.arcsin, u), "acos": (jnp.arccos, np.arccos, u),
+        "atan": (jnp.arctan, np.arctan, x), "exp": (jnp.exp, np.exp, x),
+        "log": (jnp.log, np.log, abs(x)), "log1p": (jnp.log1p, np.log1p, u),
+        "expm1": (jnp.expm1, np.expm1, u), "tanh": (jnp.tanh, np.tanh, x),
+        "sqrt": (jnp.sqrt, np.sqrt, abs(x)),
+    }  # fmt: skip
+    for name, (fn, reference, values) in functions.items():
+        actual = np.asarray(fuse(fn, "native")(values))
+        right = reference(values.astype(np.longdouble))
+        error = np.abs(actual - right) / np.spacing(np.abs(right).astype(float))
+        assert error.max() <= 2.0, name
+    both = np.asarray(fuse(jnp.arctan2, "native")(u, x))
+    right = np.arctan2(u.astype(np.longdouble), x)
+    assert (np.abs(both - right) / np.spacing(np.abs(right).astype(float))).max() <= 1.0
