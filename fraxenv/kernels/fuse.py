@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.custom_batching import custom_vmap
-from jax.extend import core
 
 from .errors import BuildError, KernelError, KernelWarning
 from .evaluator import Buffer, Evaluation, Fallback, evaluate, is_key
@@ -46,12 +45,12 @@ def fuse(fn: Callable[..., Any], backend: str = "auto", in_axes: Any = 0) -> Cal
     jitted, unfused = jax.jit(batch), jax.jit(batch, compiler_options=UNFUSED)
 
     @functools.wraps(fn)
-    def call(*args: Any) -> Any:
-        inner = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(args))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        inner = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((args, kwargs)))
         # Only a program of its own can be compiled with options.
         if inner or resolve(backend) != "xla" or jax.default_backend() != "cpu":
-            return jitted(*args)
-        return unfused(*args)
+            return jitted(*args, **kwargs)
+        return unfused(*args, **kwargs)
 
     return call
 
@@ -75,6 +74,8 @@ def fusible(fn: F, backend: str = "auto") -> F:
         if resolve(backend) == "vmap":
             return fn(*args, **kwargs)
         traced, operands = trace(fn, args, kwargs)
+        if traced.collective:
+            return fn(*args, **kwargs)
         return traced.unflatten(_call(traced, resolve(backend))(*operands))
 
     return call  # type: ignore[return-value]
@@ -254,13 +255,14 @@ def _sharded(
 
 def _bind(equation: Any, size: int, operands: Sequence[Array]) -> list[Array]:
     """An equation's primitive on a batch."""
-    variables = [x for x in equation.invars if not isinstance(x, core.Literal)]
-    jaxpr = core.Jaxpr((), variables, equation.outvars, [equation], equation.effects)
+    primitive = equation.primitive
+    made = primitive.get_bind_params(equation.params)
+    functions, params = made if isinstance(made, tuple) else ((), made)  # a pair in older JAX
 
-    def one(*xs: Array) -> list[Array]:
-        known = zip(xs, equation.invars, strict=True)
-        rest = [x for x, v in known if not isinstance(v, core.Literal)]
-        return jax.core.eval_jaxpr(jaxpr, (), *rest)  # type: ignore[no-any-return]
+    def one(*xs: Array) -> Any:
+        with equation.ctx.manager:
+            result = primitive.bind(*functions, *xs, **params)
+        return result if primitive.multiple_results else [result]
 
     return list(jax.vmap(one, axis_size=size)(*operands))
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import BuildError
 from .evaluator import Buffer
 from .program import BOOL, Id, IdArray, Program, live_values
 
@@ -23,10 +24,13 @@ _TYPES = {
     "?": "i1", "b": "i8", "B": "i8", "h": "i16", "H": "i16", "i": "i32", "I": "i32",
     "l": "i64", "L": "i64", "q": "i64", "Q": "i64", "f": "float", "d": "double",
 }  # fmt: skip
+_PACKED = frozenset({"int2", "uint2", "int4", "uint4", "float4_e2m1fn"})
 
 
 def _llvm_type(dtype: np.dtype[Any]) -> str:
     """The element type; numbers that no rule computes with are carried as bits."""
+    if dtype.name in _PACKED:
+        raise BuildError(f"{dtype} is kept several to a byte")
     return _TYPES.get(dtype.char) or f"i{8 * dtype.itemsize}"
 
 
@@ -117,6 +121,8 @@ class _Writer:
         dtype = number.dtype
         if dtype == BOOL:
             return "true" if number else "false"
+        if dtype.char not in _TYPES:
+            return str(int.from_bytes(number.tobytes(), "little"))
         if dtype.kind == "f":
             return _hex(number)
         return str(int(number))

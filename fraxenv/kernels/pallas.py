@@ -65,6 +65,8 @@ def build(
         return np.dtype(np.int32) if dtype == BOOL else dtype
 
     def run(size: int, *arrays: Array) -> list[Array]:
+        if size == 0 or not full:
+            return [jnp.zeros((size, *r.shape), r.dtype) for r in results]
         padded = -(-size // BLOCK) * BLOCK
         operands, specs = [], []
         for k in read:

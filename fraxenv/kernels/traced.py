@@ -16,6 +16,7 @@ class Traced:
         name: of the function.
         jaxpr: its equations for one environment.
         operands: abstract values of what it takes: outer values it closes over, then arguments.
+        collective: whether it computes across a named axis, environments for example.
         kernels: made of it so far.
     """
 
@@ -27,6 +28,8 @@ class Traced:
         self._tree = out_tree
         variables = [v for v, o in zip(self.jaxpr.constvars, self._outer, strict=True) if o]
         self.operands = [v.aval for v in (*variables, *self.jaxpr.invars)]
+        effects = {type(e).__name__ for e in self.jaxpr.effects}
+        self.collective = "NamedAxisEffect" in effects
         self.kernels: dict[Any, Any] = {}
 
     def unflatten(self, results: Sequence[Array]) -> Any:
