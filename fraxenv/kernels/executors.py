@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from . import mathlib, native, pallas, xla
-from .errors import KernelWarning
+from .errors import KernelError, KernelWarning
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ def _native_works() -> bool:
     if reason is None:
         try:
             reason = _self_test()
+        except KernelError:
+            raise
         except Exception as error:
             reason = f"its self-test failed: {error}"
     if reason is not None:

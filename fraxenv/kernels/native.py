@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 
 from . import cache, handler
-from .errors import BuildError
+from .errors import BuildError, KernelError
 from .evaluator import Buffer
 from .llvm import listing
 from .program import IdArray, Program
@@ -41,12 +41,22 @@ def available() -> str | None:
 
 
 def set_threads(n: int) -> None:
-    """Set how many threads a kernel's batch is split over, this process' kernels all alike."""
+    """Set how many threads a kernel's batch is split over, this process' kernels all alike.
+
+    Raises:
+        KernelError: `n` is not positive.
+    """
+    if n < 1:
+        raise KernelError(f"set_threads({n}), expected at least one thread.")
     _threads.value = n
 
 
 def get_threads() -> int:
-    """The number of threads a kernel's batch is split over."""
+    """The number of threads a kernel's batch is split over.
+
+    Raises:
+        KernelError: `FRAXENV_THREADS` is not a positive number.
+    """
     if _threads.value == 0:
         _threads.value = _default_threads()
     return _threads.value
@@ -55,7 +65,9 @@ def get_threads() -> int:
 def _default_threads() -> int:
     given = os.environ.get("FRAXENV_THREADS")
     if given:
-        return max(1, int(given))
+        if not given.isdecimal() or int(given) < 1:
+            raise KernelError(f"FRAXENV_THREADS={given!r}, expected a whole number from 1.")
+        return int(given)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -124,7 +136,7 @@ def build(
     try:
         made = listing(program, buffers, outputs, [r.dtype for r in results], vector_bytes())
         name, cached = _compile(made.text)
-    except BuildError:
+    except (BuildError, KernelError):
         raise
     except Exception as error:
         raise BuildError(f"LLVM could not compile the kernel: {error}") from error
