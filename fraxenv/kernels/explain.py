@@ -91,20 +91,25 @@ def explain(
 
     def of(*args: Any) -> Explanation:
         chosen = resolve(backend)
-        axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
-        flags = [
-            axis is not None for a, axis in zip(args, axes, strict=True) for _ in jax.tree.leaves(a)
-        ]
+        leaves, tree = jax.tree.flatten(args)
+        prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+        axes: list[int | None] = []
 
-        def one(x: Any) -> Any:
+        def spread(axis: int | None, part: Any) -> None:
+            axes.extend([axis] * len(jax.tree.leaves(part)))
+
+        jax.tree.map(spread, prefix, args, is_leaf=lambda x: x is None)
+
+        def one(x: Any, axis: int | None) -> Any:
             x = jax.numpy.asarray(x)
-            return jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+            shape = list(x.shape)
+            if axis is not None:
+                del shape[axis]
+            return jax.ShapeDtypeStruct(tuple(shape), x.dtype)
 
-        single = [
-            a if axis is None else jax.tree.map(one, a) for a, axis in zip(args, axes, strict=True)
-        ]
-        traced, _ = trace(fn, tuple(single), {})
-        kernel = kernel_of(traced, tuple(flags), chosen)
+        single = jax.tree.unflatten(tree, map(one, leaves, axes))
+        traced, _ = trace(fn, single, {})
+        kernel = kernel_of(traced, tuple(a is not None for a in axes), chosen)
         made = kernel.evaluation
         if made is None:
             return Explanation(traced.name, kernel.backend)
