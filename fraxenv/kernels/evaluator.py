@@ -144,7 +144,8 @@ class Evaluator:
     def array(self, value: Any) -> IdArray:
         """A known array."""
         if is_key(getattr(value, "dtype", np.dtype(float))):
-            value = jax.random.key_data(value)
+            with jax.ensure_compile_time_eval():
+                value = jax.random.key_data(value)
         return self.program.constants(np.asarray(value))
 
     def closed(self, closed: Any, args: Sequence[IdArray]) -> list[IdArray]:
