@@ -32,7 +32,7 @@ def distance(actual: np.ndarray, expected: np.ndarray, entrywise: bool) -> float
         return 0.0
     info = np.finfo(expected.dtype)
     scale = np.abs(e)
-    if not entrywise:
+    if not entrywise and e.ndim:
         scale = scale.reshape(len(e), -1).max(axis=1).reshape(-1, *(1,) * (e.ndim - 1))
     place = np.spacing(np.maximum(scale, info.tiny).astype(expected.dtype)).astype(np.longdouble)
     return float(np.max(np.abs(a - e) / place))
