@@ -452,8 +452,9 @@ def _div(p: Program, a: Id, b: Id) -> Id | None:
     if not _is_float(p, a):
         return None
     if p.ops[b] == "constant":
-        mantissa, _ = np.frexp(p.attributes[b])
-        if abs(mantissa) == 0.5:  # a power of two: the product is exact
+        mantissa, exponent = np.frexp(p.attributes[b])
+        # A power of two, and not so large that its reciprocal is subnormal: the product is exact.
+        if abs(mantissa) == 0.5 and abs(exponent) < np.finfo(p.dtypes[a]).maxexp - 1:
             return p.apply("mul", a, p.constant(1 / p.attributes[b], p.dtypes[a]))
     if p.ops[a] == "neg":
         return p.apply("neg", p.apply("div", p.args[a][0], b))
@@ -510,7 +511,11 @@ def _not(p: Program, a: Id) -> Id | None:
     return p.args[a][0] if p.ops[a] == "not" else None
 
 
-def _same(p: Program, a: Id, b: Id) -> Id | None:
+def _extreme(p: Program, a: Id, b: Id) -> Id | None:
+    for x in (a, b):
+        number = p.number(x)
+        if number is not None and number != number:
+            return x
     return a if a == b else None
 
 
@@ -528,8 +533,8 @@ _SIMPLIFY: dict[str, Callable[..., Id | None]] = {
     "and": _and,
     "or": _or,
     "not": _not,
-    "max": _same,
-    "min": _same,
+    "max": _extreme,
+    "min": _extreme,
     "shift_left": _no_shift,
     "shift_right_logical": _no_shift,
 }
