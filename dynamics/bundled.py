@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from .errors import unknown_name
@@ -35,7 +36,8 @@ def load_robot(name: str, *, floating_base: bool | None = None) -> Robot:
     Raises:
         UnknownNameError: there is no such robot; names the closest ones.
     """
-    return _load(name, floating_base)
+    # One for each mode: JAX (0.10) remembers by its identity what a NumPy array becomes without x64.
+    return _load(name, floating_base, bool(jax.config.jax_enable_x64))
 
 
 def bundled_urdf(name: str) -> Path:
@@ -51,7 +53,7 @@ def bundled_urdf(name: str) -> Path:
 
 
 @cache
-def _load(name: str, floating_base: bool | None) -> Robot:
+def _load(name: str, floating_base: bool | None, x64: bool) -> Robot:
     path = bundled_urdf(name)
     options: dict[str, Any] = tomllib.loads(path.with_suffix(".toml").read_text("utf-8"))
     own = options.pop("floating_base", False)

@@ -47,7 +47,6 @@ def forward_dynamics(
     return acceleration(robot, q, v, tau, external_forces, kin, no_resistance, M, bias)
 
 
-@jax.custom_jvp
 def acceleration(
     robot: Robot,
     q: ArrayLike,
@@ -77,11 +76,31 @@ def acceleration(
         mass_matrix: (nv, nv), at `q`; its tangent is not used.
         bias: (nv,), with the external forces in it; its tangent is not used.
     """
+    # In the precision of the state: JAX (0.10) remembers what a NumPy array of float64 became when
+    # it met it, and gives the same again when x64 has been switched since.
+    robot = jax.tree.map(lambda x: jnp.asarray(x, v.dtype), robot)
+    return _acceleration(
+        robot, q, v, tau, external_forces, kin, resistance, mass_matrix, bias
+    )  # type: ignore[no-any-return]
+
+
+@jax.custom_jvp
+def _acceleration(
+    robot: Robot,
+    q: ArrayLike,
+    v: Array,
+    tau: Array,
+    external_forces: ArrayLike | None,
+    kin: Kinematics,
+    resistance: tuple[Array, Array],
+    mass_matrix: Array,
+    bias: Array,
+) -> Array:
     force, slope = resistance
     return spd_solve(mass_matrix + jnp.diag(slope), tau - bias - force)
 
 
-@acceleration.defjvp
+@_acceleration.defjvp
 def _acceleration_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:  # type: ignore[type-arg]
     robot, q, v, tau, external_forces, kin, (force, slope), mass_matrix, bias = primals
     d_robot, _, d_v, d_tau, d_external, d_kin, (d_force, d_slope), _, _ = tangents

@@ -542,6 +542,7 @@ def _single(fn: Callable[..., Any], env: Environment) -> Callable[..., Any]:
         return jax.jit(fn)
     batch = jax.vmap(fusible(fn, env.backend))
 
+    @functools.wraps(fn)
     def single(*args: Any) -> Any:
         results = batch(*jax.tree.map(lambda x: x[None], args))
         return jax.tree.map(lambda x: x[0], results)
