@@ -24,13 +24,13 @@ def directory() -> Path | None:
     given = os.environ.get("FRAXENV_CACHE_DIR")
     if given:
         return Path(given)
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home()))
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return base / "fraxenv" / "kernels"
+    variable = {"win32": "LOCALAPPDATA", "darwin": ""}.get(sys.platform, "XDG_CACHE_HOME")
+    within = {"win32": "", "darwin": "Library/Caches"}.get(sys.platform, ".cache")
+    base = os.environ.get(variable)
+    try:
+        return (Path(base) if base else Path.home() / within) / "fraxenv" / "kernels"
+    except RuntimeError:  # there is no home
+        return None
 
 
 def load(digest: str) -> bytes | None:
