@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +12,11 @@ import numpy as np
 import pytest
 
 from fraxenv.kernels import get_threads, set_threads
+
+# Kernels of the tests stay out of the user's own cache.
+if "FRAXENV_CACHE_DIR" not in os.environ:
+    _cache = tempfile.TemporaryDirectory(prefix="fraxenv-kernels-", ignore_cleanup_errors=True)
+    os.environ["FRAXENV_CACHE_DIR"] = _cache.name
 
 
 def numbers(x: Any) -> np.ndarray:
