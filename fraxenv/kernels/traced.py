@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax import Array
+from jax import Array, lax
 
 
 class Traced:
@@ -60,4 +60,11 @@ def trace(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Traced, list[
     name = getattr(fn, "__name__", type(fn).__name__)
     traced = Traced(name, closed, jax.tree.structure(shape))
     outer = [c for c in closed.consts if isinstance(c, jax.core.Tracer)]
-    return traced, [*outer, *flat]
+    return traced, [_made_by_jax(x) for x in (*outer, *flat)]
+
+
+def _made_by_jax(x: Any) -> Any:
+    """The same, of an operation: JAX's `custom_jvp` under `vmap` and `jit` refuses NumPy's arrays."""
+    if not isinstance(x, jax.core.Tracer):
+        return x
+    return lax.squeeze(lax.expand_dims(x, (0,)), (0,))
