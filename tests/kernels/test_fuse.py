@@ -99,6 +99,19 @@ def test_composition(name: str, equal: Equal) -> None:
     equal(compose(fusible(function, "native")), expected, ULPS)
 
 
+@pytest.mark.parametrize("name", ["vmap", "keywords", "nested, both", "grad of vmap", "in scan"])
+def test_numpy_arrays_within_jit(name: str, equal: Equal) -> None:
+    """JAX's own `custom_jvp` refuses them under `vmap`."""
+    compose = COMPOSITIONS[name]
+    expected = jax.jit(lambda: compose(function))()
+    equal(jax.jit(lambda: compose(fusible(function, "native")))(), expected, ULPS)
+
+    def closed(batch: Callable[..., Any]) -> Any:
+        return jax.jit(lambda: jax.vmap(lambda p: batch(lambda x: x * p)(X))(PARAMETERS))()
+
+    equal(closed(lambda f: jax.vmap(fusible(f, "native"))), closed(jax.vmap), 1)
+
+
 @pytest.mark.parametrize("backend", ["native", "xla", "pallas", "vmap", "auto"])
 def test_backends_compose(backend: str, equal: Equal) -> None:
     expected = jax.vmap(jax.vmap(function, (0, None)), (None, 0))(X, PARAMETERS)
