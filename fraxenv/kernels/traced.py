@@ -64,7 +64,7 @@ def trace(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Traced, list[
 
 
 def _made_by_jax(x: Any) -> Any:
-    """The same, of an operation: JAX's `custom_jvp` under `vmap` and `jit` refuses NumPy's arrays."""
+    """The same, of an operation: `custom_jvp` under `vmap` and `jit` refuses NumPy's arrays."""
     if not isinstance(x, jax.core.Tracer):
         return x
     return lax.squeeze(lax.expand_dims(x, (0,)), (0,))
