@@ -95,6 +95,8 @@ def load(name: str, bits: str, tree_path: Path, joints_path: Path) -> tuple[Robo
     armature = np.where(single, rotors, 0.0)
     robot = robot.replace(gravity=np.array(GRAVITY), armature=armature)
     if name == "joints":
+        # What rotors are to single axes, for a body that turns about three.
+        robot = robot.replace(inertia=robot.inertia + rotors * np.eye(3))
         return robot, PinocchioOracle.from_model(robot, spherical_model(robot))
     return robot, PinocchioOracle.from_urdf(robot, path)
 
