@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .errors import unknown_name
@@ -37,7 +37,7 @@ def load_robot(name: str, *, floating_base: bool | None = None) -> Robot:
         UnknownNameError: there is no such robot; names the closest ones.
     """
     # One for each mode: JAX (0.10) remembers by its identity what a NumPy array becomes without x64.
-    return _load(name, floating_base, bool(jax.config.jax_enable_x64))
+    return _load(name, floating_base, jnp.result_type(float) == np.float64)
 
 
 def bundled_urdf(name: str) -> Path:

@@ -79,9 +79,7 @@ def acceleration(
     # In the precision of the state: JAX (0.10) remembers what a NumPy array of float64 became when
     # it met it, and gives the same again when x64 has been switched since.
     robot = jax.tree.map(lambda x: jnp.asarray(x, v.dtype), robot)
-    return _acceleration(
-        robot, q, v, tau, external_forces, kin, resistance, mass_matrix, bias
-    )  # type: ignore[no-any-return]
+    return _acceleration(robot, q, v, tau, external_forces, kin, resistance, mass_matrix, bias)
 
 
 @jax.custom_jvp

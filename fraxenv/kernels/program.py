@@ -296,7 +296,7 @@ def _remainder(a: Any, b: Any) -> Any:
 
 
 def _within_width(a: Any, b: Any) -> bool:
-    return 0 <= int(b) < 8 * a.dtype.itemsize
+    return bool(0 <= int(b) < 8 * a.dtype.itemsize)
 
 
 def _left(a: Any, b: Any) -> Any:

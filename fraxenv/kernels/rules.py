@@ -789,7 +789,8 @@ def _call(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
 def _custom_vmap_call(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
     plain = getattr(equation.params["rule"], "plain", None)
     if plain is None:
-        return _call(ev, equation, *xs)
+        results: list[IdArray] = _call(ev, equation, *xs)
+        return results
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
     return ev.closed(jax.make_jaxpr(plain)(*shapes), xs)
 
