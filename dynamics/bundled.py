@@ -36,7 +36,7 @@ def load_robot(name: str, *, floating_base: bool | None = None) -> Robot:
     Raises:
         UnknownNameError: there is no such robot; names the closest ones.
     """
-    # One for each mode: JAX (0.10) remembers by its identity what a NumPy array becomes without x64.
+    # One for each mode: JAX (0.10) remembers what it made of a NumPy array, whatever x64 is now.
     return _load(name, floating_base, jnp.result_type(float) == np.float64)
 
 
