@@ -23,6 +23,8 @@ from .workloads import WORKLOADS, Workload
 BATCHES = (1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536)
 QUICK_BATCHES = (1, 64)
 
+PEERS = tuple(c.name for c in CONTENDERS.values() if c.offers)
+
 
 @dataclass(frozen=True)
 class CommandLine:
@@ -43,7 +45,7 @@ class CommandLine:
 
     quick: bool = False
     out: Path = Path("runs/benchmark")
-    peers: tuple[Literal[tuple(CONTENDERS)], ...] = ()  # type: ignore[valid-type]
+    peers: tuple[Literal[PEERS], ...] = ()  # type: ignore[valid-type]
     workloads: tuple[Literal[tuple(WORKLOADS)], ...] = ()  # type: ignore[valid-type]
     batches: tuple[int, ...] = ()
     threads: int | None = None
@@ -74,7 +76,7 @@ def main() -> int:
     report.plot(picture, results)
     console = Console()
     if not console.is_terminal:
-        console = Console(width=140)
+        console = Console(width=160)
     for table in results.tables():
         console.print(table.rich())
     console.print(results.notes(), markup=False, highlight=False)
@@ -112,7 +114,8 @@ def _run(
     )  # fmt: skip
     console = Console(stderr=True)
     if not console.is_terminal:
-        console.print(f"{workload.title}: {len(contenders)} contenders, batches {batches}")
+        text = f"{workload.title}: {len(contenders)} contenders, batches {batches}"
+        console.print(text, soft_wrap=True, highlight=False)
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as progress:

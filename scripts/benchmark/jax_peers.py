@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from .contenders import Case, Prepare, UnavailableError
+from .contenders import Case, Prepare
 from .workloads import Workload, inputs, robot
 
 WITHOUT_FUSION = {"xla_disable_hlo_passes": "fusion"}
@@ -61,11 +61,8 @@ def frax() -> Prepare:
     def load(name: str) -> Any:
         ours, path = robot(name), str(bundled_urdf(name))
         if ours.nq != ours.nv:
-            theirs = package.Robot(path, floating_base="quaternion")
-            order = list(theirs.joint_names)[-(ours.nv - 6) :]
-            if order != list(ours.joint_names)[1:]:
-                raise UnavailableError("its joints have another order")
-            return theirs
+            order = list(ours.joint_names)[1:]
+            return package.Robot(path, joint_ordering=order, floating_base="quaternion")
         plain = package.Manipulator(path)
         last = np.asarray(plain.joint_to_world_transforms(np.zeros(plain.nq))[-1], float)
         hand = np.eye(4)

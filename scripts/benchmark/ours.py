@@ -106,7 +106,20 @@ def _rollout(workload: Workload, backend: str, batch: int) -> Case:
 
     result = None if workload.quantity == "memory" else lambda: np.asarray(latest[1])
     note = f"{env.control_hz // env.policy_hz} control steps at {env.control_hz} Hz each"
-    return Case(call, result, batch * steps, note=note)
+    case = Case(call, result, batch * steps, note=note)
+    if backend == "native":  # XLA takes minutes, and this would compile once more
+        case.operations = _step_operations
+    return case
+
+
+@functools.cache
+def _step_operations() -> float:
+    """Of one environment step."""
+    env, params = fraxenv.make(ENVIRONMENT, backend="native")
+    keys = jax.random.split(jax.random.key(0), 1)
+    _, state = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
+    explain = kernels.explain(env.step, "native", in_axes=(0, 0, 0, None))
+    return explain(keys, state, jnp.zeros((1, env.num_actions)), params).operations_run
 
 
 def _gymnasium() -> Case:
@@ -141,7 +154,7 @@ def c() -> Prepare:
             batch,
             compile_seconds=program.compile_seconds,
             operations=lambda: program.operations,
-            note=f"gcc {program.flags}, arrays in blocks of {program.lanes}, {used} threads",
+            note=f"gcc {program.flags}, arrays in blocks of {program.lanes}",
         )
 
     return prepare

@@ -217,7 +217,7 @@ def _speed(m: Measurement | None, spread: bool) -> str:
     if m is None:
         return "-"
     half = 50 * (m.high - m.low) / m.per_second
-    return _value(m.per_second) + (f" ± {half:.0f} %" if spread else "")
+    return _value(m.per_second) + (f" ±{half:.0f}%" if spread else "")
 
 
 def _value(x: float | None) -> str:

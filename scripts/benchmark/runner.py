@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -68,6 +69,7 @@ class Worker:
             stderr=self._log,
             text=True,
             env=environment | contender.environment,
+            start_new_session=True,  # so that `stop` reaches its own processes
         )
         self._answers: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -90,6 +92,8 @@ class Worker:
             raise WorkerError(f"no answer within {PATIENCE:.0f} s") from None
         if not line:
             status = self._process.wait()
+            if status < 0:
+                raise WorkerError(f"killed by signal {-status}")
             self._log.seek(0)
             said = self._log.read().strip().splitlines()[-1:] or [""]
             raise WorkerError(f"ended with status {status}: {said[0][:200]}")
@@ -106,8 +110,12 @@ class Worker:
         return self.ready()
 
     def stop(self) -> None:
-        """End the process."""
-        self._process.kill()
+        """End the process, and those that it started."""
+        if hasattr(os, "killpg"):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        else:
+            self._process.kill()
         self._process.wait()
         self._log.close()
 
