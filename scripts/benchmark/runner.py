@@ -30,6 +30,9 @@ PATIENCE = 900.0
 TOO_SLOW = 10.0
 """s; batches are left out of which one call would take longer."""
 
+MEMORY_SHARE = 8
+"""Batches are left out for which a contender would take more than one of so many parts of all."""
+
 SLOW_COMPILER = 30.0
 """s; what compiles longer, for every batch size, does it for the smallest and `HEADLINE` only."""
 
@@ -50,7 +53,7 @@ class Worker:
 
     def __init__(self, contender: Contender, workload: Workload, threads: int, gpu: bool) -> None:
         self.contender = contender
-        self.latest: tuple[int, dict[str, Any]] | None = None
+        self.prepared: list[tuple[int, dict[str, Any]]] = []
         environment = {
             k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_ENABLE_X64")
         }
@@ -194,13 +197,13 @@ class Run:
         for name, worker in list(workers.items()):
             if worker.contender.one_each and batch not in (1, self.threads):
                 continue
-            reason = _too_slow(worker, batch)
+            reason = _too_much(worker, batch)
             if reason:
                 self._leave_out(worker.contender, batch, reason)
                 continue
             try:
                 taking_part[name] = worker.ask(do="prepare", batch=batch)
-                worker.latest = batch, taking_part[name]
+                worker.prepared.append((batch, taking_part[name]))
             except WorkerError as error:
                 self._drop(workers, name, batch, error)
             self.advance()
@@ -262,18 +265,29 @@ class Run:
         self._leave_out(worker.contender, batch, str(error))
 
 
-def _too_slow(worker: Worker, batch: int) -> str:
-    """Why a batch is not worth the time, by the last smaller one; empty if it is."""
-    if worker.latest is None:
+def _too_much(worker: Worker, batch: int) -> str:
+    """Why a batch is not worth its time or memory, by smaller ones; empty if it is."""
+    if not worker.prepared:
         return ""
-    before, answer = worker.latest
-    expected = answer["seconds"] * batch / before
-    if expected > TOO_SLOW and answer["seconds"] > 0.01 * TOO_SLOW:
-        return f"one call would take {expected:.0f} s"
+    before, answer = worker.prepared[-1]
+    seconds = answer["seconds"] * batch / before
+    if seconds > TOO_SLOW and answer["seconds"] > 0.01 * TOO_SLOW:
+        return f"one call would take {seconds:.0f} s"
     compiling = answer["compile_seconds"] or 0.0
     if compiling > SLOW_COMPILER and batch != HEADLINE:
         return f"{compiling:.0f} s of compiling for each batch size"
+    if len(worker.prepared) > 1 and answer["peak_bytes"] is not None:
+        # The compiler takes most of it, but for what grows with the batch.
+        earlier, other = worker.prepared[-2]
+        per_row = (answer["peak_bytes"] - other["peak_bytes"]) / (before - earlier)
+        if per_row * batch > _memory() / MEMORY_SHARE:
+            return f"it would take {per_row * batch / 2**30:.0f} GiB"
     return ""
+
+
+def _memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _difference(rows: list[list[float]], reference: np.ndarray) -> float:
