@@ -388,6 +388,13 @@ def test_packed_dtypes(equal: Equal) -> None:
     np.testing.assert_array_equal(np.asarray(actual, int), np.asarray(x, int)[:, ::-1])
 
 
+def test_programs_that_are_too_large(monkeypatch: pytest.MonkeyPatch, equal: Equal) -> None:
+    monkeypatch.setattr("fraxenv.kernels.program.LARGEST", 30)
+    fn = lambda x: jnp.cumsum(jnp.outer(x, x))  # noqa: E731
+    with pytest.warns(KernelWarning, match="more than 30 scalar operations"):
+        equal(fuse(fn, "native")(X), jax.vmap(fn)(X))
+
+
 def test_collectives_are_not_fused(equal: Equal) -> None:
     def fn(x: Any) -> Any:
         return x - lax.pmean(x, "envs")

@@ -161,15 +161,15 @@ def run(steps: tuple[Step, ...], floats: list[Any], ints: list[Any]) -> tuple[li
     return floats, ints
 
 
-def _steps(names: list[str], inner: Any, most: int) -> Any:
+def _steps(names: list[str], inner: Any, least: int, most: int) -> Any:
     index = st.integers(0, 11)
     step = st.tuples(st.sampled_from(names), index, index, index, inner)
-    return st.lists(step, min_size=1, max_size=most).map(tuple)
+    return st.lists(step, min_size=least, max_size=most).map(tuple)
 
 
-_simple = _steps([*FLOATS, *INTEGERS], st.just(()), 3)
-_nested = _steps([*FLOATS, *INTEGERS, *LOOPS], _simple, 3)
-programs = _steps([*FLOATS, *INTEGERS, *LOOPS], _nested, 12)
+_simple = _steps([*FLOATS, *INTEGERS], st.just(()), 1, 3)
+_nested = _steps([*FLOATS, *INTEGERS, *LOOPS], _simple, 1, 3)
+programs = _steps([*FLOATS, *INTEGERS, *LOOPS], _nested, 8, 16)
 shapes = st.lists(st.integers(1, 4), max_size=2).map(tuple)
 arguments = st.lists(st.tuples(shapes, st.booleans()), min_size=1, max_size=3)
 
@@ -185,8 +185,11 @@ def _check(
             return np.asarray(rng.integers(-20, 20, full), np.int32)
         return np.asarray(rng.uniform(-2, 2, full), dtype)
 
-    # One argument at least is batched.
-    floats = [(shape, batched or k == 0) for k, (shape, batched) in enumerate(floats)]
+    # One argument of either kind is batched.
+    floats, ints = (
+        [(shape, batched or k == 0) for k, (shape, batched) in enumerate(pool)]
+        for pool in (floats, ints)
+    )
     args = ([make(b, s, False) for s, b in floats], [make(b, s, True) for s, b in ints])
     axes = tuple([0 if b else None for _, b in pool] for pool in (floats, ints))
 
@@ -214,13 +217,13 @@ CHOICES: dict[str, Any] = {
 
 
 @given(**CHOICES)
-@settings(max_examples=25)
+@settings(max_examples=40)
 def test_random_programs(**choices: Any) -> None:
     _check(**choices, dtype=np.float32)
 
 
 @given(**CHOICES)
-@settings(max_examples=25)
+@settings(max_examples=40)
 def test_random_programs_in_double_precision(x64: None, **choices: Any) -> None:
     _check(**choices, dtype=np.float64)
 
