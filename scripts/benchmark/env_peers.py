@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
@@ -100,8 +101,11 @@ def _serve(pipe: Connection, name: str) -> None:
     low, high = (env.low, env.high) if name == "robosuite" else (-1.0, 1.0)
     size = len(env.low) if name == "robosuite" else env.action_space.shape[0]
     actions = np.random.default_rng(0).uniform(low, high, (64, size)).astype(np.float32)
-    count = 0
+    count, parent = 0, os.getppid()
     while True:
+        while not pipe.poll(5):
+            if os.getppid() != parent:  # the pipe does not tell: others hold its other end, too
+                return
         for _ in range(pipe.recv()):
             _, _, terminated, truncated, _ = env.step(actions[count % len(actions)])
             count += 1

@@ -71,8 +71,13 @@ class Machine:
         threads = f"{self.threads} thread{'s' * (self.threads != 1)} each"
         parts = [self.cpu, cores, threads, self.gpu, self.system]
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        load = "" if self.load is None else f" Load before the run: {self.load:g}."
-        return f"{', '.join(p for p in parts if p)}. {versions}.{load}"
+        busy = ""
+        if self.load is not None and self.load > 0.5:
+            busy = (
+                f" Other programs were using the machine (a load of {self.load:g} before the run): "
+                "these figures are preliminary."
+            )
+        return f"{', '.join(p for p in parts if p)}. {versions}.{busy}"
 
 
 def cores() -> int:

@@ -256,7 +256,7 @@ def plot(path: Path, results: Results) -> None:
         return
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
-    figure = Figure(figsize=(6 * columns, 3.6 * rows + 1.4), dpi=120, layout="constrained")
+    figure = Figure(figsize=(6 * columns, 3.6 * rows + 1.4), dpi=100, layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     shown: dict[str, Any] = {}
     for panel, workload in zip(panels, names, strict=False):
@@ -308,5 +308,6 @@ def write_docs(results: Results, picture: Path) -> None:
     if picture.exists():
         shutil.copyfile(picture, image)
         tables += f"\n![Throughput over batch size]({image.name})\n"
-    text = f"{before}{BEGIN}\n\n{results.notes()}\n\n{tables}\n{END}{after}"
+    notes = results.notes().replace("\n", "\n\n")
+    text = f"{before}{BEGIN}\n\n{notes}\n\n{tables}\n{END}{after}"
     DOCS.write_text(text, "utf-8")

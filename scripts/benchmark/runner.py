@@ -114,12 +114,12 @@ class Worker:
 
     def stop(self) -> None:
         """End the process, and those that it started."""
-        if hasattr(os, "killpg"):
-            with contextlib.suppress(ProcessLookupError):
+        if self._process.returncode is None:
+            if hasattr(os, "killpg"):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        else:
-            self._process.kill()
-        self._process.wait()
+            else:
+                self._process.kill()
+            self._process.wait()
         self._log.close()
 
 
