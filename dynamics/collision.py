@@ -438,7 +438,8 @@ def _layout(topology: Topology) -> _Layout:
         chosen = [s for s, capsule in zip(shapes, is_capsule, strict=True) if capsule == kind]
         segments = [_enclosing(s) for s in chosen]
         return _Fixed(
-            np.array([s.body for s in chosen], int),
+            # int32, which means the same with and without x64; JAX may remember the other.
+            np.array([s.body for s in chosen], np.int32),
             np.array([start for start, _, _ in segments], float).reshape(-1, 3),
             np.array([end for _, end, _ in segments], float).reshape(-1, 3),
             np.array([radius for _, _, radius in segments], float),
@@ -473,12 +474,12 @@ def _rows(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
     """Indices into `collision_shapes` of the rows of `obstacle_distances`."""
     shapes = robot.topology.collision_shapes
     if names is None:
-        return np.array([i for i, s in enumerate(shapes) if s.body != WORLD], int)
+        return np.array([i for i, s in enumerate(shapes) if s.body != WORLD], np.int32)
     known = [s.name for s in shapes]
     for name in names:
         if name not in known:
             raise unknown_name(f"collision shape of robot {robot.name!r}", name, known)
-    return np.array([known.index(name) for name in names], int)
+    return np.array([known.index(name) for name in names], np.int32)
 
 
 def _kinds(obstacles: Obstacles, dtype: Any) -> list[tuple[str, Any, int]]:

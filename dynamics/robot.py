@@ -275,11 +275,11 @@ class Topology:
                 offset.append(shift)
                 dof[len(carrier) - 1, self.v_index[master] + k] = scale
         return Axes(
-            body=np.array(body, int),
-            carrier=np.array(carrier, int),
+            body=np.array(body, np.int32),
+            carrier=np.array(carrier, np.int32),
             rotates=np.array([r for j in self.joints for r in j.rotates], bool),
             direction=np.array(direction, float).reshape(-1, 3),
-            coordinate=np.array(coordinate, int),
+            coordinate=np.array(coordinate, np.int32),
             multiplier=np.array(multiplier, float),
             offset=np.array(offset, float),
             moves=supports[:, body],

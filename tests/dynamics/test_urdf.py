@@ -849,7 +849,7 @@ def test_list_robots() -> None:
 def test_bundled_robots_load_without_warnings(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        robot = bundled._load.__wrapped__(name, None)
+        robot = bundled._load.__wrapped__(name, None, False)
     assert robot.name == name
     assert robot.end_effectors
 
