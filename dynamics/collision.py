@@ -45,7 +45,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import einsum, matmul
+from .algebra import cross, einsum, matmul
 from .errors import ArrayError, unknown_name
 from .kinematics import Kinematics, Poses, configuration, forward_kinematics
 from .robot import WORLD, Robot, Topology
@@ -151,6 +151,7 @@ class Obstacles:
         half_spaces: m4 half-spaces.
         active: (m1 + m2 + m3 + m4,) bool, in that order; None if all are. An obstacle that is not
             active is at the distance `FAR` from everything. Its numbers still have to be finite.
+        velocity: (m1 + m2 + m3 + m4, 3), m/s, world axes, in that order; None if all are at rest.
     """
 
     spheres: Sphere | None = None
@@ -158,6 +159,7 @@ class Obstacles:
     boxes: Box | None = None
     half_spaces: HalfSpace | None = None
     active: ArrayLike | None = None
+    velocity: ArrayLike | None = None
 
 
 class RobotGeometry(NamedTuple):
@@ -304,7 +306,41 @@ def robot_geometry(
     )
 
 
-def self_distances(robot: Robot, q: ArrayLike, *, kin: Kinematics | Poses | None = None) -> Array:
+def robot_geometry_rate(robot: Robot, geometry: RobotGeometry, kin: Kinematics, V: Array) -> RobotGeometry:
+    """Time derivative of `robot_geometry` when the bodies move.
+
+    Args:
+        robot: the model.
+        geometry: at this configuration.
+        kin: likewise.
+        V: (nb, 6), spatial velocities of the bodies, about `kin.origin`.
+    """
+    layout = _layout(robot.topology)
+    # One more velocity, the world's: it is the last, so that the index `WORLD` finds it.
+    V = jnp.concatenate([V, jnp.zeros_like(V[:1])])
+
+    def rate(fixed: _Fixed, point: ArrayLike) -> Array:
+        moving = V[fixed.body]
+        return moving[:, :3] + cross(moving[:, 3:], jnp.asarray(point) - kin.origin)
+
+    spheres, capsules = geometry
+    return RobotGeometry(
+        Sphere(rate(layout.spheres, spheres.position), jnp.zeros_like(spheres.radius)),
+        Capsule(
+            rate(layout.capsules, capsules.start),
+            rate(layout.capsules, capsules.end),
+            jnp.zeros_like(capsules.radius),
+        ),
+    )
+
+
+def self_distances(
+    robot: Robot,
+    q: ArrayLike,
+    *,
+    kin: Kinematics | Poses | None = None,
+    geometry: RobotGeometry | None = None,
+) -> Array:
     """Signed distances (k,), m, of `robot.topology.self_collision_pairs`, in that order.
 
     The shapes are those of `robot_geometry`; `self_distance_names` names the pairs.
@@ -313,13 +349,14 @@ def self_distances(robot: Robot, q: ArrayLike, *, kin: Kinematics | Poses | None
         robot: the model.
         q: (nq,).
         kin: kinematics at `q`, or the bodies' poses, if already computed.
+        geometry: `robot_geometry(robot, q)`, if already computed.
 
     Raises:
         ArrayError: `q` is not of shape (nq,).
     """
     q = configuration(robot, q)
     layout = _layout(robot.topology)
-    geometry = robot_geometry(robot, q, kin=kin)
+    geometry = robot_geometry(robot, q, kin=kin) if geometry is None else geometry
     pairs = np.asarray(robot.topology.self_collision_pairs, int).reshape(-1, 2)
     is_capsule = layout.is_capsule[pairs]
     # The sphere comes first, as `sphere_capsule` wants it.
@@ -352,6 +389,7 @@ def obstacle_distances(
     *,
     shapes: Sequence[str] | None = None,
     kin: Kinematics | Poses | None = None,
+    geometry: RobotGeometry | None = None,
 ) -> Array:
     """Signed distances (r, m), m, of the robot's collision shapes (rows) and the obstacles.
 
@@ -365,6 +403,7 @@ def obstacle_distances(
         shapes: names of the r collision shapes to use. Default: all that move, since the others
             may well stand in the table that they are screwed to, and no motion helps it.
         kin: kinematics at `q`, or the bodies' poses, if already computed.
+        geometry: `robot_geometry(robot, q)`, if already computed.
 
     Raises:
         ArrayError: `q` is not of shape (nq,), or arrays of obstacles do not fit together.
@@ -376,7 +415,7 @@ def obstacle_distances(
     kinds = _kinds(obstacles, q.dtype)
     count = sum(count for *_, count in kinds)
     active = _active(obstacles, count)
-    geometry = robot_geometry(robot, q, kin=kin)
+    geometry = robot_geometry(robot, q, kin=kin) if geometry is None else geometry
 
     members, blocks = [], [jnp.zeros((0, count), q.dtype)]
     for capsule, mine in enumerate(geometry):
@@ -390,6 +429,134 @@ def obstacle_distances(
         return jnp.zeros((len(rows), count), q.dtype)
     distances = _reorder(jnp.concatenate(blocks), members)
     return distances if active is None else jnp.where(active, distances, FAR)
+
+
+def nearest_obstacle_distances(
+    robot: Robot,
+    q: ArrayLike,
+    obstacles: Obstacles,
+    urgency: ArrayLike,
+    nearest: int,
+    *,
+    shapes: Sequence[str] | None = None,
+    kin: Kinematics | Poses | None = None,
+    geometry: RobotGeometry | None = None,
+) -> Array:
+    """Signed distances (r, c), m, of each collision shape and some obstacles of each kind.
+
+    Far cheaper to differentiate than all `obstacle_distances` where there are many obstacles.
+
+    Args:
+        robot: the model.
+        q: (nq,).
+        obstacles: what is in the world.
+        urgency: (r, m), as `obstacle_distances`: of each kind, those with the smallest are taken.
+        nearest: how many of each kind; all if there are no more.
+        shapes: as for `obstacle_distances`.
+        kin: kinematics at `q`, or the bodies' poses, if already computed.
+        geometry: `robot_geometry(robot, q)`, if already computed.
+
+    Raises:
+        ArrayError: `q` is not of shape (nq,), or arrays do not fit together.
+        UnknownNameError: there is no collision shape of that name.
+    """
+    q = configuration(robot, q)
+    layout = _layout(robot.topology)
+    rows = _rows(robot, shapes)
+    kinds = _kinds(obstacles, q.dtype)
+    count = sum(count for *_, count in kinds)
+    active = _active(obstacles, count)
+    active = jnp.ones(count, bool) if active is None else active
+    urgency = jnp.asarray(urgency)
+    if urgency.shape != (len(rows), count):
+        raise ArrayError(f"urgency has shape {urgency.shape}, expected {(len(rows), count)}.")
+    geometry = robot_geometry(robot, q, kin=kin) if geometry is None else geometry
+
+    members, blocks = [], []
+    for capsule, mine in enumerate(geometry):
+        member = np.flatnonzero(layout.is_capsule[rows] == capsule)
+        if not len(member):
+            continue
+        chosen = _take(mine, layout.place[rows[member]])
+        columns, start = [], 0
+        for _, others, number in kinds:
+            part = slice(start, start + number)
+            start += number
+            distance = _DISTANCE[type(mine), type(others)]
+            if number <= nearest:
+                block = _table(distance, chosen, others)
+                columns.append(jnp.where(active[part], block, FAR))
+                continue
+            for place in _smallest(urgency[member, part], nearest):
+                block = jax.vmap(distance)(chosen, _take(others, place))
+                columns.append(jnp.where(active[part][place], block, FAR)[:, None])
+        blocks.append(jnp.concatenate(columns, axis=1))
+        members.append(member)
+    if not members or not kinds:
+        return jnp.zeros((len(rows), 0), q.dtype)
+    return _reorder(jnp.concatenate(blocks), members)
+
+
+def _smallest(x: Array, count: int) -> list[Array]:
+    """Indices (r,) of the smallest entry of each row of `x` (r, m), the next, and so on."""
+    found: list[Array] = []
+    for _ in range(count):
+        found.append(jnp.argmin(x, axis=1).astype(jnp.int32))
+        x = jnp.where(jnp.arange(x.shape[1]) == found[-1][:, None], jnp.inf, x)
+    return found
+
+
+def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
+    """Time derivatives of the obstacles' positions, ends and offsets, as `velocity` says.
+
+    Its `active` and `velocity` are None: together with obstacles of which the same is true, it is a
+    tangent for `jax.jvp`.
+
+    Args:
+        obstacles: what is in the world.
+        dtype: of the result; that of floats by default.
+
+    Raises:
+        ArrayError: arrays of obstacles do not fit together.
+    """
+    dtype = jnp.result_type(float) if dtype is None else dtype
+    kinds = _kinds(obstacles, dtype)
+    velocity = _velocity(obstacles, sum(count for *_, count in kinds), dtype)
+    rates, start = {}, 0
+    for name, shapes, count in kinds:
+        v = velocity[start : start + count]
+        start += count
+        moving = {
+            "position": lambda _, v=v: v,
+            "start": lambda _, v=v: v,
+            "end": lambda _, v=v: v,
+            "offset": lambda shapes, v=v: jnp.sum(shapes.normal * v, axis=-1),
+        }
+        rates[name] = type(shapes)(
+            *(
+                moving.get(f.name, lambda _, f=f: jnp.zeros_like(getattr(shapes, f.name)))(shapes)
+                for f in dataclasses.fields(shapes)
+            )
+        )
+    return Obstacles(**rates)
+
+
+def move_obstacles(obstacles: Obstacles, dt: ArrayLike) -> Obstacles:
+    """The obstacles a time `dt`, s, later, at constant `velocity`.
+
+    Raises:
+        ArrayError: arrays of obstacles do not fit together.
+    """
+    if obstacles.velocity is None:
+        return obstacles
+    still = dataclasses.replace(obstacles, active=None, velocity=None)
+    dtype = jnp.result_type(*jax.tree.leaves(still), float)
+    moved = jax.tree.map(
+        lambda x, rate: jnp.asarray(x, dtype) + jnp.asarray(dt, dtype) * rate,
+        still,
+        obstacle_rates(obstacles, dtype),
+    )
+    return dataclasses.replace(moved, active=obstacles.active, velocity=obstacles.velocity)
 
 
 def obstacle_distance_names(
@@ -507,6 +674,19 @@ def _active(obstacles: Obstacles, count: int) -> Array | None:
     return active
 
 
+def _velocity(obstacles: Obstacles, count: int, dtype: Any) -> Array:
+    """The velocities of the obstacles, checked; zero if there are none."""
+    if obstacles.velocity is None:
+        return jnp.zeros((count, 3), dtype)
+    velocity = jnp.asarray(obstacles.velocity, dtype)
+    if velocity.shape != (count, 3):
+        raise ArrayError(
+            f"velocity of Obstacles has shape {velocity.shape}, expected ({count}, 3): one per "
+            "sphere, capsule, box and half-space, in that order."
+        )
+    return velocity
+
+
 def _one(shape: _Shape) -> tuple[Array, ...]:
     """The fields of a shape, checked to be those of one shape."""
     return _fields(shape, type(shape).__name__, many=False)
@@ -548,20 +728,63 @@ def _reorder(x: Array, members: list[np.ndarray]) -> Array:
     return x[np.argsort(np.concatenate([np.zeros(0, int), *members]))]
 
 
-def _norm(x: Array) -> Array:
-    """Euclidean norm of (3,), zero with all derivatives where `x` is all but zero."""
-    return _outside_or(x, jnp.zeros((), x.dtype))
-
-
 def _outside_or(x: Array, inside: Array) -> Array:
-    """Euclidean norm of `x` (3,), or `inside` where it is all but zero: 1e-9 m, 1e-6 in float32.
+    """Euclidean norm of `x` (3,), or `inside` where it is all but zero."""
+    return jnp.where(_long(x), _norm(x), inside)
+
+
+def _long(x: Array) -> Array:
+    """Whether `x` (3,) is longer than 1e-9 m, 1e-6 in float32.
 
     The direction of a shorter difference of points is rounding; the square of a still shorter one
     has no reciprocal.
     """
+    return jnp.sum(x * x) > _tiny(x)
+
+
+def _tiny(x: Array) -> Array:
+    return jnp.asarray(max(1e-9, 10 * float(np.finfo(x.dtype).eps)) ** 2, x.dtype)
+
+
+# The norm, its gradient and the gradient's factor, each with the others in its derivative: that
+# takes a dot product per direction, where the chain rule would take a guarded division as well.
+
+
+@jax.custom_jvp
+def _norm(x: Array) -> Array:
+    """Euclidean norm of (3,), zero with all derivatives where `x` is all but zero."""
     square = jnp.sum(x * x)
-    outside = square > max(1e-9, 10 * float(np.finfo(x.dtype).eps)) ** 2
-    return jnp.where(outside, jnp.sqrt(jnp.where(outside, square, 1.0)), inside)
+    return square * _inverse_norm(x)
+
+
+@jax.custom_jvp
+def _inverse_norm(x: Array) -> Array:
+    return jnp.where(_long(x), jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x), _tiny(x))), 0.0)
+
+
+@jax.custom_jvp
+def _direction(x: Array) -> Array:
+    return x * _inverse_norm(x)
+
+
+@_norm.defjvp
+def _norm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (x,), (dx,) = primals, tangents
+    return _norm(x), jnp.sum(_direction(x) * dx)
+
+
+@_inverse_norm.defjvp
+def _inverse_norm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (x,), (dx,) = primals, tangents
+    inverse = _inverse_norm(x)
+    return inverse, -(inverse * inverse) * jnp.sum(_direction(x) * dx)
+
+
+@_direction.defjvp
+def _direction_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (x,), (dx,) = primals, tangents
+    n = _direction(x)
+    return n, _inverse_norm(x) * (dx - n * jnp.sum(n * dx))
 
 
 def _nearest(point: Array, start: Array, axis: Array) -> Array:

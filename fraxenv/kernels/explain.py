@@ -120,7 +120,7 @@ def explain(
             for x in o.ravel()
         ]
         alive = live_values(made.program, wanted)
-        silent = {"constant", "input", "carry", "counter", "final", "round", "loop"}
+        silent = {"constant", "input", "carry", "counter", "final", "round", "loop", "within"}
         kinds = Counter(
             made.program.ops[i]
             for i in np.flatnonzero(alive).tolist()

@@ -18,7 +18,8 @@ import numpy as np
 
 from .errors import BuildError
 from .evaluator import Buffer
-from .program import BOOL, Id, IdArray, Program, live_values
+from .program import BOOL, Id, IdArray, Loop, Program, live_values
+from .schedule import schedule
 
 _TYPES = {
     "?": "i1", "b": "i8", "B": "i8", "h": "i16", "H": "i16", "i": "i32", "I": "i32",
@@ -91,6 +92,7 @@ class _Writer:
         self.buffers, self.outputs, self.out_dtypes = buffers, outputs, dtypes
         read = [i for i in np.flatnonzero(alive).tolist() if program.ops[i] == "input"]
         floats = [program.dtypes[i].itemsize for i in read if program.dtypes[i].kind == "f"]
+        self.vector_bytes = vector_bytes
         self.width = vector_bytes // max([4, *floats])
         self.lines: list[str] = []
         self.names: dict[Id, str] = {}
@@ -104,6 +106,16 @@ class _Writer:
         self.by_scope: dict[int, list[Id]] = {}
         for i in np.flatnonzero(alive).tolist():
             self.by_scope.setdefault(program.scopes[i], []).append(i)
+        self.by_scope = {s: self.ordered(s, ids) for s, ids in self.by_scope.items()}
+
+    def ordered(self, scope: int, members: list[Id]) -> list[Id]:
+        wanted = [int(x) for o in self.outputs for x in o.ravel()]
+        if scope:
+            loop = next(loop for loop in self.p.loops if loop.scope == scope)
+            # The stacked values come after the carried ones.
+            wanted = [x for x in loop.following if self.alive[x]]
+            wanted += [] if loop.condition is None else [loop.condition]
+        return schedule(self.p, members, wanted)
 
     # --- small things ---
 
@@ -364,20 +376,23 @@ class _Writer:
 
     def scope(self, scope: int) -> None:
         before = self.counted
-        for i in self.by_scope.get(scope, ()):
+        self.compute(self.by_scope.get(scope, ()))
+        if scope == 0:
+            return
+        rounds = next(loop.count for loop in self.p.loops if loop.scope == scope) or 1
+        self.counted = before + rounds * (self.counted - before)
+
+    def compute(self, ids: Sequence[Id]) -> None:
+        for i in ids:
             op = self.p.ops[i]
             if op in ("constant", "input", "carry"):
                 continue
             if op == "loop":
                 self.loop(self.p.attributes[i])
             else:
-                if op not in ("counter", "final", "round"):
+                if op not in ("counter", "final", "round", "within"):
                     self.counted += 1
                 getattr(self, f"op_{op}", self.basic)(i)
-        if scope == 0:
-            return
-        rounds = next(loop.count for loop in self.p.loops if loop.scope == scope) or 1
-        self.counted = before + rounds * (self.counted - before)
 
     def label(self, stem: str) -> str:
         self.fresh += 1
@@ -407,21 +422,20 @@ class _Writer:
         counter, following = self.new("i"), self.new("i")
         vector = self.spread(counter, np.dtype(np.int32))
         self.set(loop.counter, vector)
+        if loop.condition is not None:
+            self.leave(loop, end)
         self.scope(loop.scope)
         for j, memory in rounds.items():
             x = loop.stacked[j]
             at = self.value(f"getelementptr {self.type(p.dtypes[x])}, ptr {memory}, i32 {counter}")
             self.emit(f"store {self.type(p.dtypes[x])} {self.name(x)}, ptr {at}")
         self.emit(f"{following} = add i32 {counter}, 1")
+        latch = self.block
         if loop.condition is None:
             again = self.value(f"icmp ult i32 {following}, {loop.count}")
+            self.emit(f"br i1 {again}, label %{start}, label %{end}")
         else:
-            bits = self.value(
-                f"bitcast {self.type(BOOL)} {self.name(loop.condition)} to i{self.width}"
-            )
-            again = self.value(f"icmp ne i{self.width} {bits}, 0")
-        latch = self.block
-        self.emit(f"br i1 {again}, label %{start}, label %{end}")
+            self.emit(f"br label %{start}")
         phis = [f"  {counter} = phi i32 [ 0, %{before} ], [ {following}, %{latch} ]"]
         for k in carried:
             c = loop.carries[k]
@@ -432,6 +446,26 @@ class _Writer:
         self.lines[header + 1 : header + 1] = phis
         self.begin(end)
         self.rounds[index] = rounds
+
+    def leave(self, loop: Loop, end: str) -> None:
+        """Out of a while loop, before the round, when no lane goes on: for most, before the first."""
+        assert loop.condition is not None
+        needed, pending = set(), [loop.condition]
+        while pending:
+            x = pending.pop()
+            if self.p.scopes[x] == loop.scope and x not in needed:
+                needed.add(x)
+                pending.extend(self.p.args[x])
+        ids = self.by_scope.get(loop.scope, [])
+        if any(self.p.ops[i] in ("loop", "final", "round") for i in needed):
+            needed = set(ids)  # a condition that loops itself: with the whole round
+        self.compute([i for i in ids if i in needed])
+        self.by_scope[loop.scope] = [i for i in ids if i not in needed]
+        bits = self.value(f"bitcast {self.type(BOOL)} {self.name(loop.condition)} to i{self.width}")
+        some = self.value(f"icmp ne i{self.width} {bits}, 0")
+        body = self.label("body")
+        self.emit(f"br i1 {some}, label %{body}, label %{end}")
+        self.begin(body)
 
     def alloca(self, count: int, dtype: np.dtype[Any]) -> str:
         name = self.new("m")
@@ -483,7 +517,12 @@ class _Writer:
 
     def op_final(self, i: Id) -> None:
         index, k = self.p.attributes[i]
-        self.names[i] = self.name(self.p.loops[index].following[k])
+        loop = self.p.loops[index]
+        # A while loop is left before a round, when every lane has been frozen.
+        self.names[i] = self.name((loop.following if loop.condition is None else loop.carries)[k])
+
+    def op_within(self, i: Id) -> None:
+        self.names[i] = self.name(self.p.args[i][0])
 
     def op_round(self, i: Id) -> None:
         index, j, t = self.p.attributes[i]
@@ -556,6 +595,29 @@ class _Writer:
         (x,) = self.p.args[i]
         source, target = self.type(self.p.dtypes[x]), self.type(self.p.dtypes[i])
         self.set(i, f"bitcast {source} {self.name(x)} to {target}")
+
+    def op_rsqrt(self, i: Id) -> None:
+        (x,) = self.p.args[i]
+        dtype, t = self.p.dtypes[i], self.type(self.p.dtypes[i])
+        name, one = self.name(x), self.splat(self.p.dtypes[i], _hex(1))
+        if self.vector_bytes < 64 or self.width not in (8, 16):
+            root = self.value(self.intrinsic("sqrt", dtype, name))
+            self.set(i, f"fdiv {t} {one}, {root}")
+            return
+        # AVX-512 has an estimate to 14 bits; a step of Newton's method doubles them, at a third of
+        # the cost of a root and a division. At zero and infinity the estimate is exact.
+        full = f"@llvm.x86.avx512.rsqrt14.ps.{32 * self.width}"
+        mask = "i16" if self.width == 16 else "i8"
+        self.declared[full] = f"declare {t} {full}({t}, {t}, {mask})"
+        y = self.value(f"call {t} {full}({t} {name}, {t} zeroinitializer, {mask} -1)")
+        half = self.value(f"fmul contract {t} {name}, {self.splat(dtype, _hex(-0.5))}")
+        square = self.value(f"fmul contract {t} {half}, {y}")
+        excess = self.value(f"fmul contract {t} {square}, {y}")
+        excess = self.value(f"fadd contract {t} {excess}, {self.splat(dtype, _hex(0.5))}")
+        change = self.value(f"fmul contract {t} {excess}, {y}")
+        refined = self.value(f"fadd contract {t} {y}, {change}")
+        usual = self.value(f"fcmp ord {t} {change}, {change}")
+        self.set(i, f"select {self.type(BOOL)} {usual}, {t} {refined}, {t} {y}")
 
     def op_is_finite(self, i: Id) -> None:
         (x,) = self.p.args[i]

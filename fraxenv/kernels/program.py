@@ -199,6 +199,12 @@ class Program:
         ]
         return finals[: len(following)], rounds
 
+    def within(self, scope: int, value: Id) -> Id:
+        """The value as one of a scope, so that what is computed from it stays there, too."""
+        if self.ops[value] == "constant":
+            return value
+        return self._unique("within", (value,), scope, self.dtypes[value], scope)
+
     # --- parts ---
 
     def _fold(self, op: str, args: tuple[Id, ...], dtype: np.dtype[Any] | None) -> Id | None:
@@ -276,6 +282,8 @@ def live_values(program: Program, outputs: Sequence[Id]) -> np.ndarray:
         elif op == "final":
             loop, k = program.loops[attribute[0]], attribute[1]
             need(loop.following[k])
+            if loop.condition is not None:  # it may end before its first round
+                need(loop.carries[k])
         elif op == "round":
             need(program.loops[attribute[0]].stacked[attribute[1]])
     return alive
@@ -338,6 +346,7 @@ FOLD: dict[str, Callable[..., Any]] = {
     "max": np.maximum,
     "min": np.minimum,
     "sqrt": np.sqrt,
+    "rsqrt": lambda a: a.dtype.type(1) / np.sqrt(a),
     "floor": np.floor,
     "ceil": np.ceil,
     "round_even": np.rint,

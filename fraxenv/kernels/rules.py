@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from .errors import UnsupportedError
-from .evaluator import Evaluator, key_shape
+from .evaluator import Evaluator, is_key, key_shape
 from .program import BOOL, Id, IdArray
 
 Rule = Callable[..., Any]
@@ -33,6 +33,9 @@ STRUCTURAL = frozenset({
 
 UNROLL_ROUNDS = 64
 UNROLL_OPERATIONS = 16_000
+
+LONG_BRANCH = 64
+"""Operations from which on a branch is passed over where no lane takes it."""
 """A loop of at most so many rounds, and so many operations in all, is unrolled."""
 
 
@@ -107,6 +110,8 @@ def _square(ev: Evaluator, _: Any, x: IdArray) -> IdArray:
 
 @rule("rsqrt")
 def _rsqrt(ev: Evaluator, _: Any, x: IdArray) -> IdArray:
+    if x.size and ev.dtype(int(x.flat[0])) == np.float32:
+        return ev.map("rsqrt", x)
     return ev.map("div", _number(ev, x, 1), ev.map("sqrt", x))
 
 
@@ -445,12 +450,14 @@ def _extreme(comparison: str) -> Rule:
         index_dtype = equation.params["index_dtype"]
         rows = np.moveaxis(x, axis, 0)
         best, index = rows[0], ev.full(rows.shape[1:], 0, index_dtype)
+        floating = x.size and ev.dtype(int(x.flat[0])).kind == "f"
         for k, row in enumerate(rows[1:], start=1):
-            # A NaN is found before any number, as in NumPy.
-            first_nan = ev.map("and", _is_nan(ev, row), ev.map("not", _is_nan(ev, best)))
-            better = ev.map("or", ev.map(comparison, row, best), first_nan)
-            if x.size and ev.dtype(int(x.flat[0])).kind == "f":
-                better = ev.map("and", better, ev.map("not", _is_nan(ev, best)))
+            better = ev.map(comparison, row, best)
+            if floating:
+                # A NaN is found before any number, as in NumPy: it is not on the other side.
+                opposite = {"gt": "le", "lt": "ge"}[comparison]
+                better = ev.map("not", ev.map(opposite, row, best))
+                better = ev.map("and", better, ev.map("eq", best, best))
             best = ev.map("select", better, row, best)
             index = ev.map("select", better, ev.full((), k, index_dtype), index)
         return index
@@ -828,15 +835,65 @@ def _cond(ev: Evaluator, equation: Any, index: IdArray, *xs: IdArray) -> list[Id
     number = ev.program.number(int(index))
     if number is not None:
         return ev.closed(branches[int(np.clip(int(number), 0, len(branches) - 1))], xs)
-    results = [ev.closed(branch, xs) for branch in branches]
     if ev.dtype(int(index)) == BOOL:
         index = ev.map("convert", index, dtype=np.dtype(np.int32))
-    chosen = results[0]
-    for k, result in enumerate(results[1:], start=1):
-        op = "ge" if k == len(results) - 1 else "eq"
-        here = ev.map(op, index, ev.full((), k, ev.dtype(int(index))))
-        chosen = [ev.map("select", here, a, b) for a, b in zip(result, chosen, strict=True)]
+    chosen: list[IdArray] | None = None
+    for k, branch in enumerate(branches):
+        last = k == len(branches) - 1
+        here = ev.map(
+            "ge" if last and k else "le" if k == 0 else "eq",
+            index,
+            ev.full((), k, ev.dtype(int(index))),
+        )
+        chosen = _branch(ev, branch, xs, here, chosen)
+    assert chosen is not None
     return chosen
+
+
+def _branch(
+    ev: Evaluator,
+    branch: Any,
+    xs: Sequence[IdArray],
+    here: IdArray,
+    otherwise: list[IdArray] | None,
+) -> list[IdArray]:
+    """A branch's results where it is taken, other ones elsewhere.
+
+    A long branch is computed only if some lane takes it: it is a loop that ends after one round.
+    """
+    program, outer = ev.program, ev.scope
+    if otherwise is None:
+        avals = [v.aval for v in branch.jaxpr.outvars]
+        if any(is_key(a.dtype) for a in avals):
+            return ev.closed(branch, xs)
+        initial = [ev.full(a.shape, 0, a.dtype) for a in avals]
+    else:
+        initial = otherwise
+    index, carried, _ = program.open_loop(None, [int(here), *_pack(initial)], outer)
+    ev.scope = program.loops[index].scope
+    began, long = len(program.ops), True
+    flag, now = np.array(carried[0]), _unpack(carried[1:], initial)
+    following, ended = list(carried), program.constant(False, BOOL)
+    inside = [
+        np.array([program.within(ev.scope, i) for i in x.ravel().tolist()], int).reshape(x.shape)
+        for x in xs
+    ]
+    try:
+        results = ev.closed(branch, inside)
+        long = len(program.ops) - began > LONG_BRANCH
+        chosen = [ev.map("select", flag, a, b) for a, b in zip(results, now, strict=True)]
+        following = [ended, *_pack(chosen)]
+    except UnsupportedError:
+        long = False
+    finally:
+        ev.scope = outer
+    finals, _ = program.close_loop(index, following, condition=int(flag))
+    if long:
+        return _unpack(finals[1:], initial)
+    results = ev.closed(branch, xs)
+    if otherwise is None:
+        return results
+    return [ev.map("select", here, a, b) for a, b in zip(results, otherwise, strict=True)]
 
 
 def _unpack(flat: Sequence[Id], like: Sequence[IdArray]) -> list[IdArray]:

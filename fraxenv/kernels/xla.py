@@ -15,6 +15,7 @@ from .program import Id, IdArray, Program, live_values
 _OPS: dict[str, Callable[..., Array]] = {
     "add": lax.add, "sub": lax.sub, "mul": lax.mul, "div": lax.div, "rem": lax.rem,
     "neg": lax.neg, "abs": lax.abs, "max": lax.max, "min": lax.min, "sqrt": lax.sqrt,
+    "rsqrt": lax.rsqrt,
     "floor": lax.floor, "ceil": lax.ceil, "and": lax.bitwise_and, "or": lax.bitwise_or,
     "xor": lax.bitwise_xor, "not": lax.bitwise_not, "shift_left": lax.shift_left,
     "shift_right_logical": lax.shift_right_logical,
@@ -112,6 +113,8 @@ def run_program(
                 values[i] = read(*attribute)
             elif op == "loop":
                 loop(attribute)
+            elif op == "within":
+                values[i] = value(args[0])
             elif op == "final":
                 values[i] = values[("final", *attribute)]  # type: ignore[index]
             elif op == "round":

@@ -52,6 +52,8 @@ typedef int32_t i32 __attribute__((vector_size(4 * W)));
 typedef double f64 __attribute__((vector_size(8 * W)));
 static inline i32 select_i32(i32 c, i32 a, i32 b) {{ return (c & a) | (~c & b); }}
 static inline f32 select_f32(i32 c, f32 a, f32 b) {{ return (f32)select_i32(c, (i32)a, (i32)b); }}
+static inline f32 rsqrt_f32(f32 x)
+{{ f32 r; for (int k = 0; k < W; k++) r[k] = 1 / sqrtf(x[k]); return r; }}
 static inline f32 sqrt_f32(f32 x)
 {{ f32 r; for (int k = 0; k < W; k++) r[k] = sqrtf(x[k]); return r; }}
 static inline f32 round_even_f32(f32 x)
@@ -95,7 +97,7 @@ def source(program: Program, sizes: Sequence[int], outputs: Sequence[int], lanes
             code = f"{x[0]} {_INFIX[op]} {x[1]}"
         elif op in ("max", "min"):
             code = f"select_{kind}({x[0]} {'>' if op == 'max' else '<'} {x[1]}, {x[0]}, {x[1]})"
-        elif op in ("select", "sqrt", "round_even", "abs"):
+        elif op in ("select", "sqrt", "rsqrt", "round_even", "abs"):
             code = f"{op}_{kind}({', '.join(x)})"
         elif op in ("neg", "not"):
             code = f"{'-' if op == 'neg' else '~'}{x[0]}"

@@ -1,0 +1,536 @@
+"""Barriers: functions of the robot's motion that a safety filter keeps from becoming negative.
+
+A barrier of relative degree two is a function `h` of the configuration (and of obstacles that may
+move); the accelerations that keep it safe satisfy
+
+    d2h/dt2 + 2 rate dh/dt + rate^2 (h - margin) >= 0,
+
+so that `h` approaches its margin no faster than a critically damped system does. A barrier of
+relative degree one depends on the velocity, and its accelerations satisfy
+
+    dh/dt + rate (h - margin) >= 0.
+
+The derivatives are found by `jax.jvp` along the robot's motion: a barrier is one function, and
+needs none of its own.
+
+Sources: Ames, Xu, Grizzle and Tabuada, "Control barrier function based quadratic programs for
+safety critical systems", IEEE TAC 62(8), 2017; Xiao and Belta, "High-order control barrier
+functions", IEEE TAC 67(7), 2022.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.dynamics import (
+    HalfSpace,
+    Kinematics,
+    Obstacles,
+    Robot,
+    RobotGeometry,
+    Terms,
+    compute_terms,
+    coordinate_rates,
+    frame_pose,
+    nearest_obstacle_distances,
+    obstacle_distance_names,
+    obstacle_distances,
+    obstacle_rates,
+    robot_geometry,
+    robot_geometry_rate,
+    self_distance_names,
+    self_distances,
+)
+from fraxenv.dynamics import manipulability as manipulability_of
+from fraxenv.dynamics.algebra import cross, matmul
+from fraxenv.dynamics.errors import ConfigError, check_choice
+from fraxenv.dynamics.kinematics import axes_rate, axis_rates, tree_mask
+from fraxenv.dynamics.manifold import scalar_coordinates
+from fraxenv.dynamics.spatial import force_cross, motion_cross
+
+NO_LIMIT = 1e3
+"""Value of a barrier where there is no limit."""
+
+NO_OBSTACLES = Obstacles()
+"""An empty world."""
+
+
+class Situation(NamedTuple):
+    """What a barrier may look at.
+
+    Attributes:
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s; only barriers of relative degree one may use it.
+        kin: kinematics at `q`; pass it on as `kin=`.
+        geometry: the robot's collision shapes at `q`; pass it on as `geometry=`.
+        obstacles: what is in the world.
+    """
+
+    q: Array
+    v: Array
+    kin: Kinematics
+    geometry: RobotGeometry
+    obstacles: Obstacles
+
+
+def situation(robot: Robot, terms: Terms, obstacles: Obstacles = NO_OBSTACLES) -> Situation:
+    """What barriers look at where the robot has these terms.
+
+    Args:
+        robot: the model.
+        terms: its terms at this state.
+        obstacles: what is in the world.
+    """
+    geometry = robot_geometry(robot, terms.q, kin=terms.kin)
+    return Situation(terms.q, terms.v, terms.kin, geometry, obstacles)
+
+
+BarrierFunction = Callable[[Robot, Situation, "Barrier"], Array]
+"""`h(robot, situation, barrier)` -> (rows,), each safe where it is not negative."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Barrier:
+    """A function that is to stay non-negative, and how fast it may approach zero.
+
+    Attributes:
+        function: `h(robot, situation, barrier)`, (rows,), of `barrier.parameters`; a function of
+            a module, since the program that is compiled is looked up by it.
+        relative_degree: 2 for a function of the configuration, 1 for one of the velocity.
+        name: what its rows are called.
+        row_names: `(robot, obstacles)` -> the names of its values; numbered if None.
+        values: what is reported of it, a function like `function`, which may leave out rows that
+            cannot matter now; `function` itself if None.
+        parameters: whatever `function` takes; its leaves may be batched and differentiated.
+        rate: 1/s, of the approach.
+        margin: value of `h` at which the approach ends, in its unit: what the time between two
+            control steps can cost.
+    """
+
+    function: BarrierFunction = field(metadata={"static": True})
+    relative_degree: Literal[1, 2] = field(default=2, metadata={"static": True})
+    name: str = field(default="barrier", metadata={"static": True})
+    row_names: Callable[[Robot, Obstacles], Sequence[str]] | None = field(
+        default=None, metadata={"static": True}
+    )
+    values: BarrierFunction | None = field(default=None, metadata={"static": True})
+    parameters: Any = ()
+    rate: ArrayLike = 10.0
+    margin: ArrayLike = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice("relative_degree of a barrier", self.relative_degree, (1, 2))
+        if isinstance(self.rate, int | float) and not 0 < self.rate < np.inf:
+            raise ConfigError(
+                f"rate={self.rate!r} of barrier {self.name!r}, expected a positive number, 1/s."
+            )
+
+
+class BarrierRows(NamedTuple):
+    """What a filter needs to know of barriers at one state.
+
+    Attributes:
+        values: (k,), of the barriers.
+        rows: (m, nv), and
+        bounds: (m,): an acceleration `a` is safe if `rows @ a >= bounds`.
+    """
+
+    values: Array
+    rows: Array
+    bounds: Array
+
+
+def joint_position(rate: ArrayLike = 20.0, margin: ArrayLike = 0.0) -> Barrier:
+    """Every joint within its position limits; rows in rad and m."""
+    return Barrier(_joint_position, 2, "joint position", _of_limits, None, (), rate, margin)
+
+
+def joint_velocity(rate: ArrayLike = 50.0, margin: ArrayLike = 0.0) -> Barrier:
+    """Every joint within its velocity limits; rows in rad/s and m/s."""
+    return Barrier(_joint_velocity, 1, "joint velocity", _of_limits, None, (), rate, margin)
+
+
+def end_effector_box(
+    frame: str, lower: ArrayLike, upper: ArrayLike, rate: ArrayLike = 10.0, margin: ArrayLike = 0.0
+) -> Barrier:
+    """A frame's origin within a box of the world; six rows, m.
+
+    Args:
+        frame: name of the frame.
+        lower: (3,), m; infinite where there is no bound.
+        upper: (3,), m, likewise.
+        rate: see `Barrier`.
+        margin: m.
+    """
+    bounds = (lower, upper)
+    return Barrier(_InBox(frame), 2, f"{frame} box", _of_box, None, bounds, rate, margin)
+
+
+def whole_body_box(
+    lower: ArrayLike, upper: ArrayLike, rate: ArrayLike = 10.0, margin: ArrayLike = 0.0
+) -> Barrier:
+    """All collision shapes that move within a box of the world; m, the least of them per side.
+
+    Args:
+        lower: (3,), m; infinite where there is no bound.
+        upper: (3,), m, likewise.
+        rate: see `Barrier`.
+        margin: m.
+    """
+    return Barrier(_body_in_box, 2, "body box", None, None, (lower, upper), rate, margin)
+
+
+def half_space(
+    normal: ArrayLike, offset: ArrayLike, rate: ArrayLike = 10.0, margin: ArrayLike = 0.0
+) -> Barrier:
+    """All collision shapes that move where `normal . x >= offset`; a row each, m.
+
+    Args:
+        normal: (3,), unit, into the permitted side.
+        offset: (), m, of the plane along the normal.
+        rate: see `Barrier`.
+        margin: m.
+    """
+    return Barrier(_above_plane, 2, "half-space", None, None, (normal, offset), rate, margin)
+
+
+def obstacles(
+    shapes: Sequence[str] | None = None,
+    rate: ArrayLike = 10.0,
+    margin: ArrayLike = 0.0,
+    nearest: int = 1,
+) -> Barrier:
+    """The robot's collision shapes off the obstacles of the situation; values in m.
+
+    There is a value for every pair, and a row for every shape and the obstacles of each kind that
+    matter most to it: that will be nearest after `1 / rate` of the present motion. Others become
+    rows before they are near.
+
+    Args:
+        shapes: names of the collision shapes. Default: all that move.
+        rate: see `Barrier`.
+        margin: m.
+        nearest: obstacles of each kind (spheres, capsules, boxes, half-spaces) per shape.
+    """
+    kind = _OffObstacles(None if shapes is None else tuple(shapes), nearest)
+    return Barrier(
+        kind, 2, "obstacles", kind.names, kind.values, (), rate, margin
+    )
+
+
+def self_collision(rate: ArrayLike = 10.0, margin: ArrayLike = 0.0) -> Barrier:
+    """The pairs of `robot.topology.self_collision_pairs` apart; a row each, m."""
+    return Barrier(_self_collision, 2, "self-collision", _of_pairs, None, (), rate, margin)
+
+
+def manipulability(
+    frame: str,
+    minimum: ArrayLike,
+    rows: Literal["pose", "position", "orientation"] = "pose",
+    rate: ArrayLike = 10.0,
+) -> Barrier:
+    """A frame's manipulability `sqrt(det(J J^T))` not below a minimum; one row.
+
+    Args:
+        frame: name of the frame.
+        minimum: (), in the unit of the measure.
+        rows: part of the Jacobian.
+        rate: see `Barrier`.
+    """
+    return Barrier(
+        _Manipulability(frame, rows), 2, f"{frame} manipulability", None, None, minimum, rate
+    )
+
+
+def evaluate_barriers(
+    robot: Robot, barriers: Sequence[Barrier], situation: Situation
+) -> BarrierRows:
+    """Values of barriers, and the accelerations that are safe.
+
+    With the motion `x(t)` of the situation, `h''` is linear in the acceleration: its rate along the
+    motion without any acceleration, and a row of rates by a unit of velocity of each joint.
+
+    Args:
+        robot: the model.
+        barriers: at least one.
+        situation: where the robot is, how it moves, and among what.
+    """
+    parts = [_evaluate(robot, barrier, situation) for barrier in barriers]
+    return BarrierRows(*map(jnp.concatenate, zip(*parts, strict=True)))
+
+
+def evaluate_velocity_barriers(
+    robot: Robot, barriers: Sequence[Barrier], situation: Situation
+) -> BarrierRows:
+    """Values of barriers of relative degree two, and the velocities `v` that are safe.
+
+    As if they were of degree one: `dh/dt + rate (h - margin) >= 0`.
+    """
+    parts = [_evaluate_velocity(robot, barrier, situation) for barrier in barriers]
+    return BarrierRows(*map(jnp.concatenate, zip(*parts, strict=True)))
+
+
+def barrier_names(
+    robot: Robot, barriers: Sequence[Barrier], obstacles: Obstacles = NO_OBSTACLES
+) -> tuple[str, ...]:
+    """Names of all rows, in the order of `evaluate_barriers`: "self-collision: hand_1 - link0_1"."""
+    names: list[str] = []
+    for barrier in barriers:
+        if barrier.row_names is not None:
+            rows = barrier.row_names(robot, obstacles)
+        else:
+            rows = [str(i) for i in range(_count(robot, barrier, obstacles))]
+        names += [f"{barrier.name}: {row}" for row in rows]
+    return tuple(names)
+
+
+def _count(robot: Robot, barrier: Barrier, obstacles: Obstacles) -> int:
+    def values(q: Array) -> Array:
+        terms = compute_terms(robot, q, jnp.zeros(robot.nv))
+        here = situation(robot, terms, obstacles)
+        return (barrier.values or barrier.function)(robot, here, barrier)
+
+    return int(jax.eval_shape(values, jnp.asarray(robot.q_default, float)).shape[0])
+
+
+def _evaluate(robot: Robot, barrier: Barrier, situation: Situation) -> tuple[Array, Array, Array]:
+    v = situation.v
+    h, place, moving, rest = _along_motion(robot, barrier, situation)
+    rate, margin = jnp.asarray(barrier.rate, v.dtype), jnp.asarray(barrier.margin, v.dtype)
+    units = jnp.eye(robot.nv, dtype=v.dtype)
+    motion = _rate(robot, place, v, moving)
+    if barrier.relative_degree == 1:
+        value, drift = jax.jvp(lambda place: h(place, v), (place,), (motion,))
+        rows = jax.vmap(lambda e: jax.jvp(lambda v: h(place, v), (v,), (e,))[1])(units).T
+        bounds = -drift - rate * (value - margin)
+    else:
+        (value, value_rate), (_, drift) = jax.jvp(
+            lambda place: jax.jvp(
+                lambda place: h(place, v), (place,), (_rate(robot, place, v, moving),)
+            ),
+            (place,),
+            (motion,),
+        )
+        rows = _rows(robot, h, place, v, units, rest)
+        bounds = -drift - 2 * rate * value_rate - rate**2 * (value - margin)
+    return _values(robot, barrier, situation, value), rows, bounds
+
+
+def _evaluate_velocity(
+    robot: Robot, barrier: Barrier, situation: Situation
+) -> tuple[Array, Array, Array]:
+    v = situation.v
+    h, place, moving, rest = _along_motion(robot, barrier, situation)
+    rate, margin = jnp.asarray(barrier.rate, v.dtype), jnp.asarray(barrier.margin, v.dtype)
+    still = _rate(robot, place, jnp.zeros_like(v), moving)
+    value, drift = jax.jvp(lambda place: h(place, v), (place,), (still,))
+    rows = _rows(robot, h, place, v, jnp.eye(robot.nv, dtype=v.dtype), rest)
+    return _values(robot, barrier, situation, value), rows, -drift - rate * (value - margin)
+
+
+def _values(robot: Robot, barrier: Barrier, situation: Situation, rows: Array) -> Array:
+    if barrier.values is None:
+        return rows
+    return barrier.values(robot, situation, barrier).astype(rows.dtype)
+
+
+def _rows(
+    robot: Robot,
+    h: Callable[[_Place, Array], Array],
+    place: _Place,
+    v: Array,
+    units: Array,
+    rest: Obstacles,
+) -> Array:
+    """Rates (rows, nv) of a barrier of the configuration by a unit of velocity of each joint."""
+
+    def along(unit: Array) -> Array:
+        motion = _rate(robot, place, unit, rest)
+        rate: Array = jax.jvp(lambda place: h(place, v), (place,), (motion,))[1]
+        return rate
+
+    return jax.vmap(along)(units).T
+
+
+def _along_motion(
+    robot: Robot, barrier: Barrier, situation: Situation
+) -> tuple[Callable[[_Place, Array], Array], _Place, Obstacles, Obstacles]:
+    """The barrier as a function of place and velocity, the place, and the obstacles' motion.
+
+    A mask has no derivative, so that the obstacles' is not part of the place; nor are their
+    velocities, which are constant.
+    """
+    dtype = situation.v.dtype
+    world = situation.obstacles
+    still = dataclasses.replace(world, active=None, velocity=None)
+    parts = (situation.q, situation.kin, situation.geometry)
+    place = _Place(*parts, jax.tree.map(lambda x: jnp.asarray(x, dtype), still))
+    moving = obstacle_rates(world, dtype)
+
+    def h(place: _Place, v: Array) -> Array:
+        around = dataclasses.replace(
+            place.obstacles, active=world.active, velocity=world.velocity
+        )
+        seen = Situation(place.q, v, place.kin, place.geometry, around)
+        return barrier.function(robot, seen, barrier).astype(dtype)
+
+    return h, place, moving, jax.tree.map(jnp.zeros_like, moving)
+
+
+class _Place(NamedTuple):
+    """The part of a situation that moves."""
+
+    q: Array
+    kin: Kinematics
+    geometry: RobotGeometry
+    obstacles: Obstacles
+
+
+def _rate(robot: Robot, place: _Place, v: Array, world: Obstacles) -> _Place:
+    """Time derivative of a place when the robot moves with `v` and the world as it does.
+
+    Known from mechanics, it costs far less than differentiating the forward kinematics would.
+    """
+    kin = place.kin
+    V = matmul(tree_mask(robot, v.dtype), kin.S * axis_rates(robot, v)[:, None])
+    turning = V[:, 3:]
+    position = V[:, :3] + cross(turning, kin.position - kin.origin)
+    reference = robot.topology.reference_body
+    origin = jnp.zeros_like(kin.origin) if reference < 0 else position[reference]
+    # As seen from the origin, which may travel.
+    relative = jnp.concatenate([V[:, :3] - origin, turning], axis=-1)
+    columns = cross(turning[:, None, :], kin.rotation.swapaxes(-1, -2))
+    moved = force_cross(relative[:, None, :], kin.inertia.swapaxes(-1, -2)).swapaxes(-1, -2)
+    carried = motion_cross(relative[:, None, :], jnp.eye(6, dtype=v.dtype)).swapaxes(-1, -2)
+    rate = Kinematics(
+        position=position,
+        rotation=columns.swapaxes(-1, -2),
+        origin=origin,
+        S=axes_rate(robot, kin, relative),
+        inertia=moved - matmul(kin.inertia, carried),
+    )
+    shapes = robot_geometry_rate(robot, place.geometry, kin, V)
+    return _Place(matmul(coordinate_rates(robot, place.q), v), rate, shapes, world)
+
+
+def _joint_position(robot: Robot, x: Situation, _: Barrier) -> Array:
+    lower, upper = jnp.asarray(robot.position_limits, x.q.dtype).T
+    place = scalar_coordinates(robot, x.q)
+    return jnp.concatenate([_within(place, lower), _within(-place, -upper)])
+
+
+def _joint_velocity(robot: Robot, x: Situation, _: Barrier) -> Array:
+    limit = jnp.asarray(robot.velocity_limits, x.v.dtype)
+    return jnp.concatenate([_within(x.v, -limit), _within(-x.v, -limit)])
+
+
+def _within(x: Array, lower: Array) -> Array:
+    """`x - lower`, and `NO_LIMIT` where there is none."""
+    limited = jnp.isfinite(lower)
+    return jnp.where(limited, x - jnp.where(limited, lower, 0), NO_LIMIT)
+
+
+def _of_limits(robot: Robot, _: Obstacles) -> list[str]:
+    return [f"{joint} {side}" for side in ("lower", "upper") for joint in robot.topology.dof_names]
+
+
+def _of_box(robot: Robot, _: Obstacles) -> list[str]:
+    return [f"{axis} {side}" for side in ("lower", "upper") for axis in "xyz"]
+
+
+def _of_pairs(robot: Robot, _: Obstacles) -> tuple[str, ...]:
+    return self_distance_names(robot)
+
+
+@dataclass(frozen=True)
+class _InBox:
+    frame: str
+
+    def __call__(self, robot: Robot, x: Situation, barrier: Barrier) -> Array:
+        position, _ = frame_pose(robot, x.q, self.frame, kin=x.kin)
+        lower, upper = (jnp.asarray(b, position.dtype) for b in barrier.parameters)
+        return jnp.concatenate([_within(position, lower), _within(-position, -upper)])
+
+
+def _body_in_box(robot: Robot, x: Situation, barrier: Barrier) -> Array:
+    lower, upper = (jnp.asarray(b, x.q.dtype) for b in barrier.parameters)
+    sides = [
+        _distances_above(robot, x, sign * axis, sign * bound[i])
+        for sign, bound in ((1.0, lower), (-1.0, upper))
+        for i, axis in enumerate(np.eye(3))
+    ]
+    return jnp.concatenate(sides)
+
+
+def _above_plane(robot: Robot, x: Situation, barrier: Barrier) -> Array:
+    normal, offset = (jnp.asarray(p, x.q.dtype) for p in barrier.parameters)
+    return _distances_above(robot, x, normal, offset)
+
+
+def _distances_above(robot: Robot, x: Situation, normal: ArrayLike, offset: Array) -> Array:
+    """Distances (r,) of the collision shapes that move from a plane; `NO_LIMIT` at infinity."""
+    there = jnp.isfinite(offset)
+    normal = jnp.asarray(normal, x.q.dtype)[None]
+    plane = HalfSpace(normal, jnp.where(there, offset, 0)[None])
+    distances = obstacle_distances(
+        robot, x.q, Obstacles(half_spaces=plane), geometry=x.geometry
+    )[:, 0]
+    return jnp.where(there, distances, NO_LIMIT)
+
+
+@dataclass(frozen=True)
+class _OffObstacles:
+    shapes: tuple[str, ...] | None
+    nearest: int
+
+    def __call__(self, robot: Robot, x: Situation, barrier: Barrier) -> Array:
+        still = jax.lax.stop_gradient(
+            _Place(
+                x.q, x.kin, x.geometry, dataclasses.replace(x.obstacles, active=None, velocity=None)
+            )
+        )
+        motion = _rate(robot, still, x.v, obstacle_rates(x.obstacles, x.q.dtype))
+
+        def table(place: _Place) -> Array:
+            around = dataclasses.replace(place.obstacles, active=x.obstacles.active)
+            return obstacle_distances(
+                robot, place.q, around, shapes=self.shapes, geometry=place.geometry
+            )
+
+        distance, rate = jax.jvp(table, (still,), (motion,))
+        urgency = jax.lax.stop_gradient(distance + rate * (1 / jnp.asarray(barrier.rate, x.q.dtype)))
+        return nearest_obstacle_distances(
+            robot, x.q, x.obstacles, urgency, self.nearest, shapes=self.shapes, geometry=x.geometry
+        ).ravel()
+
+    def values(self, robot: Robot, x: Situation, _: Barrier) -> Array:
+        return obstacle_distances(
+            robot, x.q, x.obstacles, shapes=self.shapes, geometry=x.geometry
+        ).ravel()
+
+    def names(self, robot: Robot, obstacles: Obstacles) -> tuple[str, ...]:
+        return obstacle_distance_names(robot, obstacles, shapes=self.shapes)
+
+
+def _self_collision(robot: Robot, x: Situation, _: Barrier) -> Array:
+    return self_distances(robot, x.q, geometry=x.geometry)
+
+
+@dataclass(frozen=True)
+class _Manipulability:
+    frame: str
+    rows: Literal["pose", "position", "orientation"]
+
+    def __call__(self, robot: Robot, x: Situation, barrier: Barrier) -> Array:
+        measure = manipulability_of(robot, x.q, self.frame, rows=self.rows, kin=x.kin)
+        return (measure - jnp.asarray(barrier.parameters, measure.dtype))[None]

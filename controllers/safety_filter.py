@@ -1,0 +1,225 @@
+"""The safety filter: the torque nearest to a controller's that keeps every barrier.
+
+    minimise    |a - a_nominal|^2, weighed apart in the task and in its nullspace
+    subject to  rows a >= bounds, one row per barrier, softly,
+                the effort limits on M a + bias, hard
+
+over the accelerations `a`. The norm is that of the kinetic energy, `a^T M a`, which splits into the
+task's part `(J a)^T Lambda (J a)` and the nullspace's; so without a task the filter gives way as
+constraints do in Gauss's principle.
+
+Source: Morton and Pavone, "Safe, task-consistent manipulation with operational space control
+barrier functions", IROS 2025.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.dynamics import (
+    Obstacles,
+    Robot,
+    Terms,
+    frame_jacobian,
+)
+from fraxenv.dynamics.algebra import matmul, norm
+from fraxenv.dynamics.cholesky import cholesky, cholesky_solve, solve_upper
+from fraxenv.dynamics.integration import implicit_resistance
+
+from .barriers import (
+    NO_OBSTACLES,
+    Barrier,
+    BarrierRows,
+    barrier_names,
+    evaluate_barriers,
+    evaluate_velocity_barriers,
+    joint_position,
+    joint_velocity,
+    obstacles,
+    self_collision,
+    situation,
+)
+from .qp import QPSolution, solve_qp
+
+SafetyReport = dict[str, Array]
+"""What a filter reports; see `SafetyFilter`."""
+
+INTERVENTION = 1e-5
+"""Deviation from the nominal torque, relative to its size, that counts as an intervention."""
+
+SINGULAR = 1e-4
+"""Damping of `J M^-1 J^T`, relative to its mean diagonal, that keeps its inverse defined."""
+
+
+def default_barriers(margin: float = 0.002) -> tuple[Barrier, ...]:
+    """Joint limits, obstacles and self-collision, with the margin, m, that the step of 1 ms takes."""
+    return (
+        joint_position(),
+        joint_velocity(),
+        obstacles(margin=margin),
+        self_collision(margin=margin),
+    )
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SafetyFilter:
+    """Changes a controller's torques (or velocities) as little as barriers demand.
+
+    Attributes:
+        barriers: what is kept; any of `fraxenv.controllers.barriers`, or one's own.
+        end_effectors: names of the frames whose motion is the task; none for a filter in joint
+            space.
+        task_weight: weight of a change of the task's motion, against one for its nullspace.
+        max_active: rows that may be active at a time; see `solve_qp`.
+        max_iterations: see `solve_qp`.
+
+    The report of a filter is a dict of scalars: `min_barrier`, the smallest barrier value, in its
+    unit, and `min_barrier_row`, its index in `barrier_names` (-1 for none); `slack`, by how much
+    the worst row's acceleration falls short, and `feasible`, whether none does; `deviation`, the
+    norm of the change of torque, N m; `intervened`; `residual`, of the quadratic program.
+    """
+
+    barriers: tuple[Barrier, ...] = field(default_factory=default_barriers)
+    end_effectors: tuple[str, ...] = field(default=(), metadata={"static": True})
+    task_weight: ArrayLike = 10.0
+    max_active: int | None = field(default=None, metadata={"static": True})
+    max_iterations: int | None = field(default=None, metadata={"static": True})
+
+    def __call__(
+        self,
+        robot: Robot,
+        terms: Terms,
+        tau: Array,
+        dt: ArrayLike,
+        obstacles: Obstacles = NO_OBSTACLES,
+        bounds: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, SafetyReport]:
+        """Safe torques (nv,), N m and N, and the report.
+
+        Args:
+            robot: the model.
+            terms: its terms at this state.
+            tau: (nv,), N m and N, of the controller. Where it is not finite the robot is held
+                against gravity.
+            dt: s, the physics' time step, over which damping and friction are implicit.
+            obstacles: what is in the world.
+            bounds: smallest and largest torque (nv,). Default: the effort limits.
+        """
+        dtype = terms.v.dtype
+        limit = jnp.asarray(robot.effort_limits, dtype)
+        lower, upper = (-limit, limit) if bounds is None else bounds
+        nominal = jnp.where(jnp.all(jnp.isfinite(tau)), tau, terms.bias).astype(dtype)
+        nominal = jnp.clip(nominal, lower, upper)
+        if not self.barriers:
+            return nominal, no_safety_report(dtype)
+
+        force, slope = implicit_resistance(robot, terms.q, terms.v, jnp.asarray(dt, dtype))
+        M = terms.mass_matrix + jnp.diag(slope)
+        factor = cholesky(M)
+        free = cholesky_solve(factor, nominal - terms.bias - force)
+        safe = evaluate_barriers(robot, self.barriers, situation(robot, terms, obstacles))
+        solution = solve_qp(
+            self._metric(robot, terms),
+            safe.rows,
+            safe.bounds - matmul(safe.rows, free),
+            M,
+            lower - nominal,
+            upper - nominal,
+            max_active=self.max_active,
+            max_iterations=self.max_iterations,
+        )
+        filtered = jnp.clip(nominal + matmul(M, solution.x), lower, upper)
+        return filtered, _report(safe, solution, filtered - nominal, nominal)
+
+    def filter_velocity(
+        self, robot: Robot, terms: Terms, v: Array, obstacles: Obstacles = NO_OBSTACLES
+    ) -> tuple[Array, SafetyReport]:
+        """Safe joint velocities (nv,), rad/s and m/s, and the report.
+
+        For robots that are commanded in velocities: the barriers of relative degree two are kept
+        as if of degree one, the velocity limits hold hard, and barriers of the velocity do not
+        apply. In the report `slack` is one of barrier rates and `deviation` one of velocities.
+
+        Args:
+            robot: the model.
+            terms: its terms at this configuration.
+            v: (nv,), commanded; zero where it is not finite.
+            obstacles: what is in the world.
+        """
+        dtype = terms.v.dtype
+        limit = jnp.asarray(robot.velocity_limits, dtype)
+        nominal = jnp.clip(jnp.where(jnp.isfinite(v), v, 0).astype(dtype), -limit, limit)
+        barriers = [b for b in self.barriers if b.relative_degree == 2]
+        if not barriers:
+            return nominal, no_safety_report(dtype)
+        still = dataclasses.replace(terms, v=jnp.zeros_like(terms.v))
+        safe = evaluate_velocity_barriers(robot, barriers, situation(robot, still, obstacles))
+        solution = solve_qp(
+            self._metric(robot, terms),
+            safe.rows,
+            safe.bounds - matmul(safe.rows, nominal),
+            jnp.eye(robot.nv, dtype=dtype),
+            -limit - nominal,
+            limit - nominal,
+            max_active=self.max_active,
+            max_iterations=self.max_iterations,
+        )
+        filtered = jnp.clip(nominal + solution.x, -limit, limit)
+        return filtered, _report(safe, solution, filtered - nominal, nominal)
+
+    def row_names(self, robot: Robot, obstacles: Obstacles = NO_OBSTACLES) -> tuple[str, ...]:
+        """Names of the rows that `min_barrier_row` counts."""
+        return barrier_names(robot, self.barriers, obstacles)
+
+    def _metric(self, robot: Robot, terms: Terms) -> Array:
+        """`M + (task_weight - 1) J^T Lambda J` (nv, nv)."""
+        M = terms.mass_matrix
+        if not self.end_effectors:
+            return M
+        J = jnp.concatenate(
+            [frame_jacobian(robot, terms.q, e, kin=terms.kin) for e in self.end_effectors]
+        )
+        X = solve_upper(cholesky(M), J.T)
+        inverse_inertia = matmul(X.T, X)
+        # Position and orientation have different units, so each is damped by its own mean.
+        mean = jnp.mean(jnp.diagonal(inverse_inertia).reshape(-1, 3), axis=-1)
+        damped = inverse_inertia + SINGULAR * jnp.diag(jnp.repeat(mean, 3))
+        half = solve_upper(cholesky(damped), J)
+        return M + (jnp.asarray(self.task_weight, M.dtype) - 1) * matmul(half.T, half)
+
+
+def no_safety_report(dtype: jnp.dtype) -> SafetyReport:
+    """The report of a step without a filter: no barrier (it is infinite), and nothing changed."""
+    zero = jnp.zeros((), dtype)
+    return {
+        "min_barrier": jnp.full((), jnp.inf, dtype),
+        "min_barrier_row": jnp.full((), -1, jnp.int32),
+        "slack": zero,
+        "deviation": zero,
+        "intervened": jnp.zeros((), bool),
+        "residual": zero,
+        "feasible": jnp.ones((), bool),
+    }
+
+
+def _report(
+    safe: BarrierRows, solution: QPSolution, change: Array, nominal: Array
+) -> SafetyReport:
+    row = jnp.argmin(safe.values).astype(jnp.int32)
+    deviation = norm(change)
+    return {
+        "min_barrier": jnp.min(safe.values),
+        "min_barrier_row": row,
+        "slack": solution.slack,
+        "deviation": deviation,
+        "intervened": deviation > INTERVENTION * (1 + norm(nominal)),
+        "residual": solution.residual,
+        "feasible": solution.feasible,
+    }

@@ -1,0 +1,122 @@
+"""The order in which a program's operations are computed, chosen to keep few values at hand.
+
+A vectorised source computes all the differences, then all their squares, then all the roots: taken
+in that order, thousands of values wait for each other in memory. This order goes depth first, and
+takes whatever frees a register before anything that needs one.
+
+Source: Sethi and Ullman, "The generation of optimal code for arithmetic expressions", J. ACM 17(4),
+1970, for trees; on graphs, with common subexpressions, it is a heuristic.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+
+from .program import Id, Program
+
+
+def schedule(program: Program, members: Sequence[Id], wanted: Sequence[Id]) -> list[Id]:
+    """The live operations of one scope, each after what it needs.
+
+    Args:
+        program: the program.
+        members: ids of the scope's live operations, in any order that respects dependencies.
+        wanted: ids that are needed after all of them, in the order in which they are.
+    """
+    here = {x: k for k, x in enumerate(members)}
+    captured = _captured(program)
+    needs = [
+        list(dict.fromkeys(here[a] for a in _operands(program, x, captured) if a in here))
+        for x in members
+    ]
+    users: list[list[int]] = [[] for _ in members]
+    for k, operands in enumerate(needs):
+        for a in operands:
+            users[a].append(k)
+    left = [len(u) for u in users]
+    for x in wanted:
+        if x in here:
+            left[here[x]] += 1
+    rank = _depth_first(needs, [here[x] for x in wanted if x in here])
+    return [members[k] for k in _greedy(needs, users, left, rank)]
+
+
+def _operands(program: Program, x: Id, captured: Mapping[int, Sequence[Id]]) -> Sequence[Id]:
+    op = program.ops[x]
+    if op == "loop":
+        loop = program.loops[program.attributes[x]]
+        return [*loop.initial, *captured[loop.scope], *program.args[x]]
+    return program.args[x]
+
+
+def _captured(program: Program) -> dict[int, list[Id]]:
+    """What each loop's body uses from outside, by its scope."""
+    found: dict[int, list[Id]] = {loop.scope: [] for loop in program.loops}
+    outer = {loop.scope: loop.outer for loop in program.loops}
+    for x, scope in enumerate(program.scopes):
+        if scope not in found:
+            continue
+        operands = [*program.args[x]]
+        if program.ops[x] == "loop":
+            operands += program.loops[program.attributes[x]].initial
+        for a in operands:
+            at = scope
+            while at in found and program.scopes[a] != at:
+                found[at].append(a)
+                at = outer[at]
+    return found
+
+
+def _depth_first(needs: Sequence[Sequence[int]], roots: Sequence[int]) -> list[int]:
+    """The place of each operation when operands are computed right before their first use."""
+    rank = [-1] * len(needs)
+    count = 0
+    # What nothing wanted needs (the loops of a scope, say) comes in its own order.
+    for root in [*roots, *range(len(needs))]:
+        pending = [(root, False)]
+        while pending:
+            k, ready = pending.pop()
+            if rank[k] >= 0:
+                continue
+            if ready:
+                rank[k] = count
+                count += 1
+                continue
+            pending.append((k, True))
+            pending.extend((a, False) for a in reversed(needs[k]) if rank[a] < 0)
+    return rank
+
+
+def _greedy(
+    needs: Sequence[Sequence[int]],
+    users: Sequence[Sequence[int]],
+    left: list[int],
+    rank: Sequence[int],
+) -> list[int]:
+    waiting = [len(n) for n in needs]
+    last_of = [sum(left[a] == 1 for a in n) for n in needs]
+    done = [False] * len(needs)
+    # Frees at least as much as it takes first; then depth first.
+    heap = [(-(last_of[k] > 0), rank[k], k) for k in range(len(needs)) if waiting[k] == 0]
+    heapq.heapify(heap)
+    order: list[int] = []
+    while heap:
+        _, _, k = heapq.heappop(heap)
+        if done[k]:
+            continue
+        done[k] = True
+        order.append(k)
+        for a in needs[k]:
+            left[a] -= 1
+            if left[a] == 1:
+                for u in users[a]:
+                    if not done[u]:
+                        last_of[u] += 1
+                        if waiting[u] == 0:
+                            heapq.heappush(heap, (-1, rank[u], u))
+        for u in users[k]:
+            waiting[u] -= 1
+            if waiting[u] == 0:
+                heapq.heappush(heap, (-(last_of[u] > 0), rank[u], u))
+    return order
