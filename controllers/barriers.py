@@ -136,18 +136,22 @@ class Barrier:
             )
 
 
-class BarrierRows(NamedTuple):
-    """What a filter needs to know of barriers at one state.
+class Conditions(NamedTuple):
+    """What barriers demand at one state.
 
     Attributes:
         values: (k,), of the barriers.
-        rows: (m, nv), and
-        bounds: (m,): an acceleration `a` is safe if `rows @ a >= bounds`.
+        along: `along(a)` (m,), linear in an acceleration `a` (nv,), which is safe if
+        bounds: (m,) are not greater: `along(a) >= bounds`.
     """
 
     values: Array
-    rows: Array
+    along: Callable[[Array], Array]
     bounds: Array
+
+    def rows(self, nv: int) -> Array:
+        """`along` as a matrix (m, nv)."""
+        return jax.vmap(self.along)(jnp.eye(nv, dtype=self.bounds.dtype)).T
 
 
 def joint_position(rate: ArrayLike = 20.0, margin: ArrayLike = 0.0) -> Barrier:
@@ -252,32 +256,30 @@ def manipulability(
     )
 
 
-def evaluate_barriers(
+def barrier_conditions(
     robot: Robot, barriers: Sequence[Barrier], situation: Situation
-) -> BarrierRows:
+) -> Conditions:
     """Values of barriers, and the accelerations that are safe.
 
-    With the motion `x(t)` of the situation, `h''` is linear in the acceleration: its rate along the
-    motion without any acceleration, and a row of rates by a unit of velocity of each joint.
+    With the motion `x(t)` of the situation, `h''` is linear in the acceleration: a part that the
+    acceleration does not change, and the rate of `h` along it as if it were a velocity.
 
     Args:
         robot: the model.
         barriers: at least one.
         situation: where the robot is, how it moves, and among what.
     """
-    parts = [_evaluate(robot, barrier, situation) for barrier in barriers]
-    return BarrierRows(*map(jnp.concatenate, zip(*parts, strict=True)))
+    return _joined([_acceleration_conditions(robot, b, situation) for b in barriers])
 
 
-def evaluate_velocity_barriers(
+def velocity_conditions(
     robot: Robot, barriers: Sequence[Barrier], situation: Situation
-) -> BarrierRows:
-    """Values of barriers of relative degree two, and the velocities `v` that are safe.
+) -> Conditions:
+    """Values of barriers of relative degree two, and the velocities that are safe.
 
     As if they were of degree one: `dh/dt + rate (h - margin) >= 0`.
     """
-    parts = [_evaluate_velocity(robot, barrier, situation) for barrier in barriers]
-    return BarrierRows(*map(jnp.concatenate, zip(*parts, strict=True)))
+    return _joined([_velocity_conditions(robot, b, situation) for b in barriers])
 
 
 def barrier_names(
@@ -303,63 +305,59 @@ def _count(robot: Robot, barrier: Barrier, obstacles: Obstacles) -> int:
     return int(jax.eval_shape(values, jnp.asarray(robot.q_default, float)).shape[0])
 
 
-def _evaluate(robot: Robot, barrier: Barrier, situation: Situation) -> tuple[Array, Array, Array]:
+def _joined(parts: Sequence[Conditions]) -> Conditions:
+    return Conditions(
+        jnp.concatenate([p.values for p in parts]),
+        lambda a: jnp.concatenate([p.along(a) for p in parts]),
+        jnp.concatenate([p.bounds for p in parts]),
+    )
+
+
+def _acceleration_conditions(robot: Robot, barrier: Barrier, situation: Situation) -> Conditions:
     v = situation.v
     h, place, moving, rest = _along_motion(robot, barrier, situation)
     rate, margin = jnp.asarray(barrier.rate, v.dtype), jnp.asarray(barrier.margin, v.dtype)
-    units = jnp.eye(robot.nv, dtype=v.dtype)
     motion = _rate(robot, place, v, moving)
     if barrier.relative_degree == 1:
-        value, drift = jax.jvp(lambda place: h(place, v), (place,), (motion,))
-        rows = jax.vmap(lambda e: jax.jvp(lambda v: h(place, v), (v,), (e,))[1])(units).T
+        value, along = jax.linearize(lambda v: h(place, v), v)
+        _, drift = jax.jvp(lambda place: h(place, v), (place,), (motion,))
         bounds = -drift - rate * (value - margin)
-    else:
-        (value, value_rate), (_, drift) = jax.jvp(
-            lambda place: jax.jvp(
-                lambda place: h(place, v), (place,), (_rate(robot, place, v, moving),)
-            ),
-            (place,),
-            (motion,),
-        )
-        rows = _rows(robot, h, place, v, units, rest)
-        bounds = -drift - 2 * rate * value_rate - rate**2 * (value - margin)
-    return _values(robot, barrier, situation, value), rows, bounds
+        return Conditions(_values(robot, barrier, situation, value), along, bounds)
+
+    value, rate_along = jax.linearize(lambda place: h(place, v), place)
+    value_rate = rate_along(motion)
+    _, drift = jax.jvp(
+        lambda place: jax.jvp(
+            lambda place: h(place, v), (place,), (_rate(robot, place, v, moving),)
+        )[1],
+        (place,),
+        (motion,),
+    )
+    bounds = -drift - 2 * rate * value_rate - rate**2 * (value - margin)
+    return Conditions(
+        _values(robot, barrier, situation, value),
+        lambda a: rate_along(_rate(robot, place, a, rest)),
+        bounds,
+    )
 
 
-def _evaluate_velocity(
-    robot: Robot, barrier: Barrier, situation: Situation
-) -> tuple[Array, Array, Array]:
+def _velocity_conditions(robot: Robot, barrier: Barrier, situation: Situation) -> Conditions:
     v = situation.v
     h, place, moving, rest = _along_motion(robot, barrier, situation)
     rate, margin = jnp.asarray(barrier.rate, v.dtype), jnp.asarray(barrier.margin, v.dtype)
-    still = _rate(robot, place, jnp.zeros_like(v), moving)
-    value, drift = jax.jvp(lambda place: h(place, v), (place,), (still,))
-    rows = _rows(robot, h, place, v, jnp.eye(robot.nv, dtype=v.dtype), rest)
-    return _values(robot, barrier, situation, value), rows, -drift - rate * (value - margin)
+    value, rate_along = jax.linearize(lambda place: h(place, v), place)
+    drift = rate_along(_rate(robot, place, jnp.zeros_like(v), moving))
+    return Conditions(
+        _values(robot, barrier, situation, value),
+        lambda u: rate_along(_rate(robot, place, u, rest)),
+        -drift - rate * (value - margin),
+    )
 
 
 def _values(robot: Robot, barrier: Barrier, situation: Situation, rows: Array) -> Array:
     if barrier.values is None:
         return rows
     return barrier.values(robot, situation, barrier).astype(rows.dtype)
-
-
-def _rows(
-    robot: Robot,
-    h: Callable[[_Place, Array], Array],
-    place: _Place,
-    v: Array,
-    units: Array,
-    rest: Obstacles,
-) -> Array:
-    """Rates (rows, nv) of a barrier of the configuration by a unit of velocity of each joint."""
-
-    def along(unit: Array) -> Array:
-        motion = _rate(robot, place, unit, rest)
-        rate: Array = jax.jvp(lambda place: h(place, v), (place,), (motion,))[1]
-        return rate
-
-    return jax.vmap(along)(units).T
 
 
 def _along_motion(

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fraxenv.dynamics.algebra import matmul
+from fraxenv.dynamics.algebra import matmul, smallest
 from fraxenv.dynamics.cholesky import (
     cholesky,
     cholesky_solve,
@@ -156,8 +156,8 @@ def _solve(
 
     def look(state: _State, violation: Array) -> _State:
         """The row that is violated most, if any is and there is room for it."""
-        worst = jnp.argmax(violation).astype(jnp.int32)
-        largest = jnp.max(violation)
+        best, worst = smallest(-violation)
+        largest = -best
         enters = (largest > 0) & jnp.any(state.rows < 0)
         return state._replace(
             entering=jnp.where(enters, worst, NONE), excess=jnp.maximum(largest, 0)

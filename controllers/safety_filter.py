@@ -28,24 +28,24 @@ from fraxenv.dynamics import (
     Terms,
     frame_jacobian,
 )
-from fraxenv.dynamics.algebra import matmul, norm
+from fraxenv.dynamics.algebra import matmul, norm, smallest
 from fraxenv.dynamics.cholesky import cholesky, cholesky_solve, solve_upper
 from fraxenv.dynamics.integration import implicit_resistance
 
 from .barriers import (
     NO_OBSTACLES,
     Barrier,
-    BarrierRows,
+    Conditions,
+    barrier_conditions,
     barrier_names,
-    evaluate_barriers,
-    evaluate_velocity_barriers,
     joint_position,
     joint_velocity,
     obstacles,
     self_collision,
     situation,
+    velocity_conditions,
 )
-from .qp import QPSolution, solve_qp
+from .qp import solve_qp
 
 SafetyReport = dict[str, Array]
 """What a filter reports; see `SafetyFilter`."""
@@ -124,19 +124,13 @@ class SafetyFilter:
         M = terms.mass_matrix + jnp.diag(slope)
         factor = cholesky(M)
         free = cholesky_solve(factor, nominal - terms.bias - force)
-        safe = evaluate_barriers(robot, self.barriers, situation(robot, terms, obstacles))
-        solution = solve_qp(
-            self._metric(robot, terms),
-            safe.rows,
-            safe.bounds - matmul(safe.rows, free),
-            M,
-            lower - nominal,
-            upper - nominal,
-            max_active=self.max_active,
-            max_iterations=self.max_iterations,
+        safe = barrier_conditions(robot, self.barriers, situation(robot, terms, obstacles))
+        lacking = safe.bounds - safe.along(free)
+        change, report = self._solve(
+            robot, terms, safe, lacking, M, (lower - nominal, upper - nominal)
         )
-        filtered = jnp.clip(nominal + matmul(M, solution.x), lower, upper)
-        return filtered, _report(safe, solution, filtered - nominal, nominal)
+        filtered = jnp.clip(nominal + matmul(M, change), lower, upper)
+        return filtered, _completed(report, safe, filtered - nominal, nominal)
 
     def filter_velocity(
         self, robot: Robot, terms: Terms, v: Array, obstacles: Obstacles = NO_OBSTACLES
@@ -160,23 +154,49 @@ class SafetyFilter:
         if not barriers:
             return nominal, no_safety_report(dtype)
         still = dataclasses.replace(terms, v=jnp.zeros_like(terms.v))
-        safe = evaluate_velocity_barriers(robot, barriers, situation(robot, still, obstacles))
-        solution = solve_qp(
-            self._metric(robot, terms),
-            safe.rows,
-            safe.bounds - matmul(safe.rows, nominal),
-            jnp.eye(robot.nv, dtype=dtype),
-            -limit - nominal,
-            limit - nominal,
-            max_active=self.max_active,
-            max_iterations=self.max_iterations,
+        safe = velocity_conditions(robot, barriers, situation(robot, still, obstacles))
+        lacking = safe.bounds - safe.along(nominal)
+        eye = jnp.eye(robot.nv, dtype=dtype)
+        change, report = self._solve(
+            robot, terms, safe, lacking, eye, (-limit - nominal, limit - nominal)
         )
-        filtered = jnp.clip(nominal + solution.x, -limit, limit)
-        return filtered, _report(safe, solution, filtered - nominal, nominal)
+        filtered = jnp.clip(nominal + change, -limit, limit)
+        return filtered, _completed(report, safe, filtered - nominal, nominal)
 
     def row_names(self, robot: Robot, obstacles: Obstacles = NO_OBSTACLES) -> tuple[str, ...]:
         """Names of the rows that `min_barrier_row` counts."""
         return barrier_names(robot, self.barriers, obstacles)
+
+    def _solve(
+        self,
+        robot: Robot,
+        terms: Terms,
+        safe: Conditions,
+        lacking: Array,
+        C: Array,
+        bounds: tuple[Array, Array],
+    ) -> tuple[Array, SafetyReport]:
+        """The smallest change of acceleration that makes up for what is lacking; zero for most."""
+
+        def solve() -> tuple[Array, Array, Array, Array]:
+            solution = solve_qp(
+                self._metric(robot, terms),
+                safe.rows(robot.nv),
+                lacking,
+                C,
+                *bounds,
+                max_active=self.max_active,
+                max_iterations=self.max_iterations,
+            )
+            return solution.x, solution.slack, solution.feasible, solution.residual
+
+        def keep() -> tuple[Array, Array, Array, Array]:
+            zero = jnp.zeros((), lacking.dtype)
+            return jnp.zeros(robot.nv, lacking.dtype), zero, jnp.ones((), bool), zero
+
+        # The bounds hold without a change, so only barriers can ask for one.
+        change, slack, feasible, residual = jax.lax.cond(jnp.any(lacking > 0), solve, keep)
+        return change, {"slack": slack, "feasible": feasible, "residual": residual}
 
     def _metric(self, robot: Robot, terms: Terms) -> Array:
         """`M + (task_weight - 1) J^T Lambda J` (nv, nv)."""
@@ -209,17 +229,15 @@ def no_safety_report(dtype: jnp.dtype) -> SafetyReport:
     }
 
 
-def _report(
-    safe: BarrierRows, solution: QPSolution, change: Array, nominal: Array
+def _completed(
+    report: SafetyReport, safe: Conditions, change: Array, nominal: Array
 ) -> SafetyReport:
-    row = jnp.argmin(safe.values).astype(jnp.int32)
     deviation = norm(change)
+    value, row = smallest(safe.values)
     return {
-        "min_barrier": jnp.min(safe.values),
+        **report,
+        "min_barrier": value,
         "min_barrier_row": row,
-        "slack": solution.slack,
         "deviation": deviation,
         "intervened": deviation > INTERVENTION * (1 + norm(nominal)),
-        "residual": solution.residual,
-        "feasible": solution.feasible,
     }

@@ -45,7 +45,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import cross, einsum, matmul
+from .algebra import cross, einsum, matmul, smallest
 from .errors import ArrayError, unknown_name
 from .kinematics import Kinematics, Poses, configuration, forward_kinematics
 from .robot import WORLD, Robot, Topology
@@ -501,7 +501,7 @@ def _smallest(x: Array, count: int) -> list[Array]:
     """Indices (r,) of the smallest entry of each row of `x` (r, m), the next, and so on."""
     found: list[Array] = []
     for _ in range(count):
-        found.append(jnp.argmin(x, axis=1).astype(jnp.int32))
+        found.append(smallest(x)[1])
         x = jnp.where(jnp.arange(x.shape[1]) == found[-1][:, None], jnp.inf, x)
     return found
 
