@@ -9,64 +9,50 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import (
-    Robot,
-    Terms,
-    frame_jacobian,
-    frame_jacobian_dot,
-    frame_pose,
-    gravity_forces,
-    orientation_error,
-    spd_solve,
-)
-from fraxenv.dynamics.algebra import matmul, norm
+from fraxenv.dynamics import Robot, Terms, frame_bias_acceleration, spd_solve
+from fraxenv.dynamics.algebra import matmul
 from fraxenv.dynamics.cholesky import cholesky, solve_upper
 from fraxenv.dynamics.errors import check_choice
 
-from .base import Telemetry, limit_effort
+from .base import ControllerState, Telemetry, check_not_negative, configuration, finite_or, spread
+from .impedance import compensation, damping, gains
+from .limits import TorqueLimits, first_torque, limit_torque, speed_scales
+from .pose import (
+    EndEffectors,
+    Errors,
+    PoseTarget,
+    check_end_effector,
+    check_frames,
+    error_lengths,
+    first_ramp,
+    interpolated,
+    jacobians,
+    measured_poses,
+    names_of,
+    per_end_effector,
+    pose_errors,
+    stacked,
+    stay,
+)
+from .posture import POSTURES, Posture, posture_error
+from .singularity import PRIORITIES, Priority, damp
 
 Decoupling = Literal["full", "partial", "none"]
-Posture = Literal["default", "center", "zero", "none"]
-
-FAR_POSITION = 0.05
-"""Error, m, at which damping near a singularity is half of its greatest; see `OSC`."""
-
-FAR_ORIENTATION = 0.25
-"""Likewise, rad."""
 
 
-@jax.tree_util.register_dataclass
+@configuration
 @dataclass(frozen=True)
-class PoseTarget:
-    """Where the hand should be.
-
-    Attributes:
-        position: (3,), m, world.
-        rotation: (3, 3), hand to world.
-        velocity: (6,), `[linear; angular]`, m/s and rad/s, world axes; zero if None.
-        acceleration: (6,), m/s^2 and rad/s^2, world axes; zero if None.
-    """
-
-    position: Array
-    rotation: Array
-    velocity: Array | None = None
-    acceleration: Array | None = None
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class OSC:
+class OSC(TorqueLimits):
     """Operational space controller.
 
     With `e` the pose error, `u = posture_kp (q_n - q) - posture_kd v` and the task-space inertia
     `Lambda = (J M^-1 J^T + damping)^-1`:
 
-        tau = J^T Lambda (a_ref + kp e + kd (v_ref - J v) - Jdot v) + bias + N^T M u
+        tau = J^T (Lambda (a_ref + kp e + kd (v_ref - J v) - Jdot v) + wrench) + bias + N^T M u
 
     where `N^T M u = M u - J^T Lambda J u` moves the posture without moving the hand.
 
@@ -74,18 +60,23 @@ class OSC:
     `max_linear_velocity` and `max_angular_velocity`, so that a far target is approached at constant
     speed along a straight line instead of at full torque (Khatib 1987, section VI-D).
 
+    Several end effectors are steered at once: `J`, `e`, ... are then those of all, stacked.
+
     Attributes:
-        end_effector: name of the frame to steer.
+        end_effector: name of the frame to steer, or several in a tuple; then every array of the
+            target has a leading axis, as have the errors and the conditioning in the telemetry.
         task: "pose" steers position and orientation, "position" leaves the orientation free.
         decoupling: "full" uses the whole task-space inertia, "partial" that of position and of
             orientation apart, "none" applies the spring's force as it is: then `kp` is in N/m and
             N m/rad.
         posture: configuration that the nullspace is pulled to: the robot's default, the centre of
             its position limits (the default where there is none), zero, or "none" for damping only.
+        priority: of several end effectors that get into each other's way, "equal" lets all give
+            way, "ordered" the later ones: they move in the nullspace of those before them.
         gravity_compensation: add gravity's torques.
         coriolis_compensation: add Coriolis and centrifugal torques, of the task too (`Jdot v`).
-        kp: stiffness, scalar or (6,) `[linear; angular]`, 1/s^2.
-        damping_ratio: scalar or (6,); `kd = 2 damping_ratio sqrt(kp)`.
+        kp: stiffness, scalar or (6,) `[linear; angular]`, 1/s^2; or one row per end effector.
+        damping_ratio: scalar or (6,) or one row per end effector; `kd = 2 damping_ratio sqrt(kp)`.
         posture_kp: stiffness in the nullspace, scalar or (nv,), 1/s^2.
         posture_damping_ratio: scalar or (nv,); as `damping_ratio`.
         max_linear_velocity: m/s; infinite for a pure spring.
@@ -96,12 +87,20 @@ class OSC:
         singularity_threshold: conditioning below which the damping sets in. It is the determinant
             of `J M^-1 J^T`, scaled to a unit diagonal on average: 1 where all directions are
             equally easy, 0 at a singularity, and 0.003 at the Panda's ready pose.
+        interpolation_time: s; a new target is reached by the set-point in this time, on a straight
+            line from where the set-point is; None to jump.
+        torque_limit: see `TorqueLimits`.
+        torque_rate_limit: see `TorqueLimits`.
+
+    Raises:
+        ConfigError: an option has a value that it cannot have.
     """
 
-    end_effector: str = field(metadata={"static": True})
+    end_effector: EndEffectors = field(metadata={"static": True})
     task: Literal["pose", "position"] = field(default="pose", metadata={"static": True})
     decoupling: Decoupling = field(default="full", metadata={"static": True})
     posture: Posture = field(default="default", metadata={"static": True})
+    priority: Priority = field(default="equal", metadata={"static": True})
     gravity_compensation: bool = field(default=True, metadata={"static": True})
     coriolis_compensation: bool = field(default=True, metadata={"static": True})
     kp: ArrayLike = 150.0
@@ -112,89 +111,136 @@ class OSC:
     max_angular_velocity: ArrayLike = 2.5
     singularity_damping: ArrayLike = 0.3
     singularity_threshold: ArrayLike = 1e-3
+    interpolation_time: ArrayLike | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        check_end_effector(self.end_effector)
         check_choice("task", self.task, ("pose", "position"))
         check_choice("decoupling", self.decoupling, ("full", "partial", "none"))
-        check_choice("posture", self.posture, ("default", "center", "zero", "none"))
+        check_choice("posture", self.posture, POSTURES)
+        check_choice("priority", self.priority, PRIORITIES)
+        check_not_negative(self, "kp", "damping_ratio", "posture_kp", "posture_damping_ratio")
+        check_not_negative(self, "max_linear_velocity", "max_angular_velocity")
+        check_not_negative(self, "singularity_damping", "singularity_threshold")
+        check_not_negative(self, "interpolation_time")
 
-    def init(self, robot: Robot, terms: Terms) -> tuple[()]:
-        """No state."""
-        return ()
+    def init(self, robot: Robot, terms: Terms) -> ControllerState:
+        """At rest where the end effectors are.
+
+        Raises:
+            UnknownNameError: the robot has no such end effector.
+        """
+        check_frames(robot, self.end_effector)
+        interpolates = self.interpolation_time is not None
+        ramp = first_ramp(robot, terms, self.end_effector) if interpolates else None
+        return ControllerState(ramp, first_torque(self, robot, terms))
 
     def __call__(
-        self, robot: Robot, terms: Terms, target: PoseTarget, state: tuple[()]
-    ) -> tuple[Array, tuple[()], Telemetry]:
-        """Torques (nv,), N m, within the effort limits; the unchanged state; telemetry.
+        self,
+        robot: Robot,
+        terms: Terms,
+        target: PoseTarget,
+        state: ControllerState,
+        dt: ArrayLike,
+    ) -> tuple[Array, ControllerState, Telemetry]:
+        """Torques (nv,), N m, within the limits; the next state; telemetry.
 
-        Telemetry: `position_error` (m) and `orientation_error` (rad) of the hand, `conditioning`
-        (as in `singularity_threshold`), `saturation` (fraction of the joints at their limit).
+        Telemetry: `position_error` (m) and `orientation_error` (rad) of the hand from the
+        set-point, `conditioning` (as in `singularity_threshold`), `saturation` (fraction of the
+        joints at their limit), `target_finite` (bool; if not, the hand is braked where it is).
+
+        Raises:
+            UnknownNameError: the robot has no such end effector.
+            ConfigError: the target is no `PoseTarget`.
+            ArrayError: an array of the target, or a gain, has the wrong shape.
         """
-        tau, telemetry = osc_torque(self, robot, terms, target)
-        tau, limited = limit_effort(robot, tau)
-        return tau, state, telemetry | limited
+        check_frames(robot, self.end_effector)
+        dt = jnp.asarray(dt, terms.v.dtype)
+        goal = stacked(self, self.end_effector, target, terms.v.dtype)
+        here = measured_poses(robot, terms, self.end_effector)
+        rest = stay(goal, *here, kp=self.kp, damping_ratio=self.damping_ratio)
+        goal, finite = finite_or(goal, rest)
+        goal, ramp = interpolated(goal, state.ramp, self.interpolation_time, dt)
+        tau, telemetry = _torque(self, robot, terms, goal)
+        tau, torque, limited = limit_torque(self, robot, tau, state.torque, dt)
+        reported = telemetry | limited | {"target_finite": finite}
+        return tau, ControllerState(ramp, torque), reported
 
 
 def osc_torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[Array, Telemetry]:
-    """Torques (nv,), N m, of the control law before any limit, and telemetry."""
-    q, v, kin, M = terms.q, terms.v, terms.kin, terms.mass_matrix
-    dtype = v.dtype
-    rows = slice(0, 6 if osc.task == "pose" else 3)
+    """Torques (nv,), N m, of the control law for a set-point, before any limit; and telemetry.
 
-    J = frame_jacobian(robot, q, osc.end_effector, kin=kin)[rows]
-    position, rotation = frame_pose(robot, q, osc.end_effector, kin=kin)
-    position_error = jnp.asarray(target.position, dtype) - position
-    rotation_error = orientation_error(jnp.asarray(target.rotation, dtype), rotation)
-    error = jnp.concatenate([position_error, rotation_error])[rows]
-    v_ref = jnp.zeros(6, dtype) if target.velocity is None else target.velocity
-    a_ref = jnp.zeros(6, dtype) if target.acceleration is None else target.acceleration
+    Raises:
+        UnknownNameError: the robot has no such end effector.
+        ConfigError: the target is no `PoseTarget`.
+        ArrayError: an array of the target, or a gain, has the wrong shape.
+    """
+    return _torque(osc, robot, terms, stacked(osc, osc.end_effector, target, terms.v.dtype))
 
-    kp = jnp.broadcast_to(jnp.asarray(osc.kp, dtype), (6,))[rows]
-    kd = _damping(kp, jnp.broadcast_to(jnp.asarray(osc.damping_ratio, dtype), (6,))[rows])
-    pull = _limit_approach(osc, kp * error, kd)
-    acceleration = a_ref[rows] + pull + kd * (v_ref[rows] - matmul(J, v))
 
-    u = _posture_acceleration(osc, robot, q, v)
-    posture_motion = matmul(J, u)
+def _torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[Array, Telemetry]:
+    """`osc_torque` for a stacked target."""
+    M = terms.mass_matrix
+    n = 6 if osc.task == "pose" else 3
+    J = jacobians(robot, terms, osc.end_effector, n)
+    errors = pose_errors(robot, terms, osc.end_effector, target)
+    acceleration = _task_acceleration(osc, robot, terms, target, errors, J, n)
+    u = _posture_acceleration(osc, robot, terms)
+
     inverse_inertia = _inverse_task_inertia(J, M)
-    damped, conditioning = _damp_singularity(osc, inverse_inertia, error)
-
-    if osc.coriolis_compensation:
-        J_dot = frame_jacobian_dot(robot, q, v, osc.end_effector, kin=kin)[rows]
-        acceleration = acceleration - matmul(J_dot, v)
-    if osc.decoupling == "full":
-        # One solve for both: the task's force, and what keeps the posture from moving the hand.
-        force = spd_solve(damped, acceleration - posture_motion)
-    elif osc.decoupling == "partial":
-        n = len(error)
-        blocks = jnp.kron(jnp.eye(n // 3, dtype=dtype), jnp.ones((3, 3), dtype))
-        force = spd_solve(damped * blocks, acceleration) - spd_solve(damped, posture_motion)
-    else:
-        force = acceleration - spd_solve(damped, posture_motion)
-
-    tau = matmul(J.T, force) + matmul(M, u) + _compensation(osc, robot, terms)
-    return tau, {
-        "position_error": norm(position_error),
-        "orientation_error": norm(rotation_error),
-        "conditioning": conditioning,
-    }
+    damped, conditioning = damp(
+        inverse_inertia,
+        jnp.concatenate(errors, axis=-1)[:, :n],
+        osc.priority,
+        osc.singularity_damping,
+        osc.singularity_threshold,
+    )
+    force = _task_force(osc, inverse_inertia, damped, acceleration, matmul(J, u), n)
+    if target.wrench is not None:
+        force = force + target.wrench[:, :n].ravel()
+    carried = compensation(
+        robot, terms, gravity=osc.gravity_compensation, coriolis=osc.coriolis_compensation
+    )
+    tau = matmul(J.T, force) + matmul(M, u) + carried
+    conditions = per_end_effector(osc.end_effector, {"conditioning": conditioning})
+    return tau, error_lengths(osc.end_effector, errors) | conditions
 
 
-def _damping(kp: Array, ratio: Array) -> Array:
-    """`kd` that gives a unit mass on a spring `kp` the damping ratio `ratio`."""
-    return 2.0 * ratio * jnp.sqrt(kp)
+def _task_acceleration(
+    osc: OSC,
+    robot: Robot,
+    terms: Terms,
+    target: PoseTarget,
+    errors: Errors,
+    J: Array,
+    n: int,
+) -> Array:
+    """What springs, dampers and feed-forward ask of the end effectors, (k n,), less `Jdot v`."""
+    v, dtype = terms.v, terms.v.dtype
+    shape = (len(errors.position), 6)
+    ratio = gains("damping_ratio", osc.damping_ratio, target.damping_ratio, shape, dtype)[:, :n]
+    kp = gains("kp", osc.kp, target.kp, shape, dtype)[:, :n]
+    kd = damping(kp, ratio)
+    error = jnp.concatenate(errors, axis=-1)[:, :n]
 
-
-def _limit_approach(osc: OSC, pull: Array, kd: Array) -> Array:
-    """Scale the spring's pull so that the speed at which damping balances it is within limits."""
+    # The velocity at which damping balances the spring's pull; without damping there is none.
+    is_damped = ratio > 0
+    balance = jnp.where(is_damped, error * jnp.sqrt(kp) / jnp.where(is_damped, 2 * ratio, 1), 0)
     limits = (osc.max_linear_velocity, osc.max_angular_velocity)
-    parts = []
-    for part, damping, limit in zip(pull.reshape(-1, 3), kd.reshape(-1, 3), limits, strict=False):
-        speed = norm(part / damping)
-        limit = jnp.asarray(limit, pull.dtype)
-        # Where the limit is infinite or the speed zero, nothing is scaled.
-        parts.append(part * jnp.where(speed > limit, limit / jnp.where(speed > limit, speed, 1), 1))
-    return jnp.concatenate(parts)
+    acceleration = kp * error * speed_scales(balance, limits)
+    velocity_error = -matmul(J, v).reshape(acceleration.shape)
+    if target.velocity is not None:
+        velocity_error = target.velocity[:, :n] + velocity_error
+    acceleration = acceleration + kd * velocity_error
+    if target.acceleration is not None:
+        acceleration = acceleration + target.acceleration[:, :n]
+    acceleration = acceleration.ravel()
+    if not osc.coriolis_compensation:
+        return acceleration
+    names = names_of(osc.end_effector)
+    drift = [frame_bias_acceleration(robot, terms.q, v, f, kin=terms.kin)[:n] for f in names]
+    return acceleration - jnp.concatenate(drift)
 
 
 def _inverse_task_inertia(J: Array, M: Array) -> Array:
@@ -203,55 +249,35 @@ def _inverse_task_inertia(J: Array, M: Array) -> Array:
     return matmul(X.T, X)
 
 
-def _damp_singularity(osc: OSC, inverse_inertia: Array, error: Array) -> tuple[Array, Array]:
-    """Add damping to `J M^-1 J^T` (k, k) near singularities, far from the target; and conditioning.
+def _task_force(
+    osc: OSC, inverse_inertia: Array, damped: Array, acceleration: Array, drift: Array, n: int
+) -> Array:
+    """Forces (k n,) at the end effectors that cause the acceleration.
 
-    In the singularity's direction the hand has infinite inertia: undamped, the force that a target
-    out of reach asks for saturates every joint, and the arm thrashes. Nearness to the singularity
-    is measured as in Nakamura and Hanafusa, "Inverse kinematic solutions with singularity
-    robustness for robot manipulator control", ASME J. DSMC 108, 1986, eq. 24; the damping grows
-    with the squared error as in Sugihara, "Solvability-unconcerned inverse kinematics by the
-    Levenberg-Marquardt method", IEEE T-RO 27(5), 2011.
+    `drift` (k n,) is what the posture's torques would add to it, and what is taken away.
     """
-    dtype = inverse_inertia.dtype
-    k = inverse_inertia.shape[0]
-    # Position and orientation have different units, so each is measured by its own mean.
-    mean = jnp.mean(jnp.diagonal(inverse_inertia).reshape(-1, 3), axis=-1)
-    scale = jnp.repeat(mean, 3, total_repeat_length=k)
-    root = jnp.sqrt(scale)
-    scaled = inverse_inertia / (root[:, None] * root[None, :])
-    # A floor far below the threshold keeps the factorisation defined at the singularity itself.
-    floor = jnp.asarray(1e-5, dtype)
-    pivots = jnp.diagonal(cholesky(scaled + floor * jnp.eye(k, dtype=dtype)))
-    conditioning = jnp.prod(pivots) ** 2
-    closeness = jnp.clip(1.0 - conditioning / jnp.asarray(osc.singularity_threshold, dtype), 0.0)
-    far = jnp.asarray([FAR_POSITION] * 3 + [FAR_ORIENTATION] * 3, dtype)[:k]
-    distance = jnp.sum((error / far) ** 2)
-    damping = jnp.asarray(osc.singularity_damping, dtype) * closeness**2 * distance / (1 + distance)
-    return inverse_inertia + jnp.diag(damping * scale), conditioning
+    if osc.decoupling == "full":
+        return spd_solve(damped, acceleration - drift)
+    force = acceleration
+    if osc.decoupling == "partial":
+        blocks = jnp.kron(jnp.eye(len(force) // 3), jnp.ones((3, 3))).astype(force.dtype)
+        force = spd_solve(damped * blocks, force)
+    if osc.priority == "ordered":
+        force = _in_nullspaces(inverse_inertia, damped, force, n)
+    return force - spd_solve(damped, drift)
 
 
-def _posture_acceleration(osc: OSC, robot: Robot, q: Array, v: Array) -> Array:
-    kp = jnp.asarray(osc.posture_kp, v.dtype)
-    kd = _damping(kp, jnp.asarray(osc.posture_damping_ratio, v.dtype))
-    if osc.posture == "none":
-        return -kd * v
-    default = jnp.asarray(robot.q_default, v.dtype)
-    limits = jnp.asarray(robot.position_limits, v.dtype)
-    goal = {
-        "default": default,
-        "center": jnp.where(
-            jnp.all(jnp.isfinite(limits), axis=1), jnp.mean(limits, axis=1), default
-        ),
-        "zero": jnp.zeros_like(default),
-    }[osc.posture]
-    return kp * (goal - q) - kd * v
+def _in_nullspaces(inverse_inertia: Array, damped: Array, force: Array, n: int) -> Array:
+    """Forces (k n,), less what those of an end effector do to the ones before it."""
+    for start in range(n, len(force), n):
+        before, own = slice(0, start), slice(start, start + n)
+        push = matmul(inverse_inertia[before, own], force[own])
+        force = force.at[before].add(-spd_solve(damped[before, before], push))
+    return force
 
 
-def _compensation(osc: OSC, robot: Robot, terms: Terms) -> Array:
-    if osc.gravity_compensation and osc.coriolis_compensation:
-        return terms.bias
-    if not (osc.gravity_compensation or osc.coriolis_compensation):
-        return jnp.zeros_like(terms.bias)
-    gravity = gravity_forces(robot, terms.q, kin=terms.kin)
-    return gravity if osc.gravity_compensation else terms.bias - gravity
+def _posture_acceleration(osc: OSC, robot: Robot, terms: Terms) -> Array:
+    v = terms.v
+    kp = spread("posture_kp", osc.posture_kp, v.shape, v.dtype)
+    ratio = spread("posture_damping_ratio", osc.posture_damping_ratio, v.shape, v.dtype)
+    return kp * posture_error(osc.posture, robot, terms.q) - damping(kp, ratio) * v

@@ -50,6 +50,7 @@ from .forward_dynamics import forward_dynamics, spd_solve
 from .integration import step
 from .jacobian import (
     frame_acceleration,
+    frame_bias_acceleration,
     frame_jacobian,
     frame_jacobian_dot,
     frame_velocity,
@@ -144,6 +145,7 @@ __all__ = [
     "forward_dynamics_derivatives",
     "forward_kinematics",
     "frame_acceleration",
+    "frame_bias_acceleration",
     "frame_jacobian",
     "frame_jacobian_dot",
     "frame_pose",

@@ -75,11 +75,23 @@ def actuate(
     tau, v = tangent(robot, "tau", tau), tangent(robot, "v", v)
     history = jnp.concatenate([tau[None], state.commands])
     due = tau if len(history) == 1 else history[jnp.clip(delay, 0, len(history) - 1)]
-    change = jnp.asarray(robot.effort_rate_limits, tau.dtype) * jnp.asarray(dt, tau.dtype)
-    limited = jnp.clip(due, state.tau - change, state.tau + change)
+    limited = limit_rate(due, state.tau, jnp.asarray(robot.effort_rate_limits, tau.dtype), dt)
     lower, upper = effort_bounds(robot, v)
     applied = jnp.clip(limited, lower, upper)
     return applied, ActuatorState(applied, history[: len(state.commands)])
+
+
+def limit_rate(tau: Array, last: Array, rate: Array, dt: ArrayLike) -> Array:
+    """The torque (nv,) nearest to `tau` that `last` (nv,) can change to within `dt`, s.
+
+    Args:
+        tau: (nv,), N m and N, wanted.
+        last: (nv,), N m and N, before.
+        rate: (nv,), N m/s and N/s, greatest; infinite where there is none.
+        dt: s.
+    """
+    change = rate * jnp.asarray(dt, tau.dtype)
+    return jnp.clip(tau, last - change, last + change)
 
 
 def effort_bounds(robot: Robot, v: ArrayLike) -> tuple[Array, Array]:

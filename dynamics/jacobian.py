@@ -124,7 +124,39 @@ def frame_acceleration(
     v, a = tangent(robot, "v", v), tangent(robot, "a", a)
     kin = compute_kinematics(robot, q) if kin is None else kin
     J = frame_jacobian(robot, q, frame, kin=kin)
-    return matmul(J, a) + matmul(frame_jacobian_dot(robot, q, v, frame, kin=kin), v)
+    return matmul(J, a) + frame_bias_acceleration(robot, q, v, frame, kin=kin)
+
+
+def frame_bias_acceleration(
+    robot: Robot, q: ArrayLike, v: ArrayLike, frame: str, *, kin: Kinematics | None = None
+) -> Array:
+    """Acceleration (6,) of a frame while no joint accelerates, `[linear; angular]`: `J_dot v`.
+
+    Without `J_dot`: the spatial acceleration is summed over the joints first, and then taken to
+    the frame's origin. Classical, m/s^2 and rad/s^2, in world axes; gravity is no part of it.
+
+    Args:
+        robot: the model.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        frame: name of a link or of an end effector.
+        kin: kinematics at `q`, if already computed.
+
+    Raises:
+        UnknownNameError: the robot has no such frame.
+    """
+    v = tangent(robot, "v", v)
+    kin = compute_kinematics(robot, q) if kin is None else kin
+    position, _ = frame_pose(robot, q, frame, kin=kin)
+    rates = axis_rates(robot, v)
+    V = matmul(tree_mask(robot, v.dtype), kin.S * rates[:, None])
+    acceleration = matmul(rates, _frame_axes(robot, axes_rate(robot, kin, V), frame))
+    velocity = matmul(rates, _frame_axes(robot, kin.S, frame))
+    linear, angular = acceleration[:3], acceleration[3:]
+    arm = position - kin.origin
+    point_velocity = velocity[:3] + cross(velocity[3:], arm)
+    linear = linear + cross(angular, arm) + cross(velocity[3:], point_velocity)
+    return jnp.concatenate([linear, angular])
 
 
 def manipulability(

@@ -359,12 +359,13 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     ) -> tuple[Array, Array, Any, dict[str, Array]]:
         """The control steps of one policy step: `q`, `v`, controller state, telemetry."""
         dt = jnp.asarray(1.0 / self.physics_hz, state.q.dtype)
+        control_dt = jnp.asarray(1.0 / self.control_hz, state.q.dtype)
 
         def control_step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], Any]:
             q, v, controller_state = carry
             terms = compute_terms(robot, q, v)
             tau, controller_state, telemetry = params.controller(
-                robot, terms, target, controller_state
+                robot, terms, target, controller_state, control_dt
             )
             q, v = self._physics_step(robot, q, v, tau, dt, terms)
             for _substep in range(self.physics_hz // self.control_hz - 1):

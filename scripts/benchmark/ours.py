@@ -33,7 +33,8 @@ def function(workload: Workload) -> Callable[..., Any]:
     osc = controllers.OSC("hand")
 
     def osc_torque(terms: Any, position: Array, rotation: Array) -> Array:
-        tau, _, _ = osc(model, terms, controllers.PoseTarget(position, rotation), ())
+        target, state = controllers.PoseTarget(position, rotation), osc.init(model, terms)
+        tau, _, _ = osc(model, terms, target, state, TIMESTEP)
         return tau
 
     def osc_(q: Array, v: Array, position: Array, rotation: Array) -> Array:

@@ -12,7 +12,7 @@ import pytest
 from jax import Array
 
 from fraxenv import dynamics
-from fraxenv.controllers import OSC, PoseTarget, osc_torque
+from fraxenv.controllers import OSC, ControllerState, PoseTarget, osc_torque
 from fraxenv.dynamics import Robot
 from fraxenv.errors import ConfigError, UnknownNameError
 
@@ -32,7 +32,7 @@ def rollout(
     def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Any]:
         q, v = carry
         terms = dynamics.compute_terms(robot, q, v)
-        tau, _state, telemetry = osc(robot, terms, target, ())
+        tau, _state, telemetry = osc(robot, terms, target, ControllerState(), DT)
         q, v = dynamics.step(robot, q, v, tau, DT, terms=terms)
         position, _ = dynamics.frame_pose(robot, q, osc.end_effector)
         return (q, v), (position, telemetry["orientation_error"], tau)
@@ -241,7 +241,7 @@ def test_torque_is_limited(panda: Robot) -> None:
     weak = panda.replace(effort_limits=np.full(7, 5.0))
     terms = dynamics.compute_terms(weak, weak.q_default, np.zeros(7))
     target = PoseTarget(jnp.array([0.7, 0.3, 0.2]), jnp.eye(3))
-    tau, _, telemetry = OSC("hand")(weak, terms, target, ())
+    tau, _, telemetry = OSC("hand")(weak, terms, target, ControllerState(), DT)
     assert float(jnp.abs(tau).max()) == 5.0
     assert float(telemetry["saturation"]) > 0
 
@@ -293,4 +293,4 @@ def test_wrong_options_are_refused(panda: Robot) -> None:
         OSC("hand", task="orientation")  # type: ignore[arg-type]
     terms = dynamics.compute_terms(panda, panda.q_default, np.zeros(7))
     with pytest.raises(UnknownNameError, match=r"unknown frame of robot 'panda' 'hnad'.*'hand'"):
-        OSC("hnad")(panda, terms, PoseTarget(jnp.zeros(3), jnp.eye(3)), ())
+        OSC("hnad")(panda, terms, PoseTarget(jnp.zeros(3), jnp.eye(3)), ControllerState(), DT)

@@ -127,7 +127,8 @@ def test_operational_space_control(dtype: np.dtype, options: dict[str, Any]) -> 
         from fraxenv.controllers import PoseTarget
 
         position, rotation = dynamics.frame_pose(robot, values["q2"], "hand")
-        return controller(robot, terms, PoseTarget(position, rotation), ())
+        state = controller.init(robot, terms)
+        return controller(robot, terms, PoseTarget(position, rotation), state, 1e-3)
 
     values = states(robot, dtype)
     expected = jax.jit(jax.vmap(torque))(values)

@@ -1,0 +1,37 @@
+"""Springs and dampers, and the forces that they need not carry."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.dynamics import Robot, Terms, gravity_forces
+
+from .base import spread
+
+
+def gains(
+    what: str, own: ArrayLike, given: Array | None, shape: tuple[int, ...], dtype: jnp.dtype
+) -> Array:
+    """Gains of this shape: those that come with a target if there are any, else the controller's.
+
+    Raises:
+        ArrayError: the controller's have the wrong shape.
+    """
+    return spread(what, own, shape, dtype) if given is None else jnp.maximum(given, 0.0)
+
+
+def damping(kp: Array, ratio: Array) -> Array:
+    """`kd` that gives a unit mass on a spring `kp` the damping ratio `ratio`."""
+    return 2.0 * ratio * jnp.sqrt(kp)
+
+
+def compensation(robot: Robot, terms: Terms, *, gravity: bool, coriolis: bool) -> Array:
+    """Torques (nv,) that hold against gravity, or against Coriolis and centrifugal forces."""
+    if gravity and coriolis:
+        return terms.bias
+    if not (gravity or coriolis):
+        return jnp.zeros_like(terms.bias)
+    weight = gravity_forces(robot, terms.q, kin=terms.kin)
+    return weight if gravity else terms.bias - weight

@@ -1,0 +1,63 @@
+"""Targets that change now and then, as set-points that move all the time.
+
+Linear in position, and along the geodesic in orientation (Shoemake, "Animating rotation with
+quaternion curves", SIGGRAPH 1985).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.dynamics import orientation_error, rotation_exp
+from fraxenv.dynamics.algebra import einsum
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Ramp:
+    """Set-points of k end effectors on their way to their goals.
+
+    Attributes:
+        position: (k, 3), m, of the set-points, world.
+        rotation: (k, 3, 3), of the set-points, to world.
+        goal_position: (k, 3), m.
+        goal_rotation: (k, 3, 3).
+        time_left: (), s, until the goals are reached.
+    """
+
+    position: Array
+    rotation: Array
+    goal_position: Array
+    goal_rotation: Array
+    time_left: Array
+
+
+def ramp_at(position: Array, rotation: Array) -> Ramp:
+    """Set-points that have arrived at these poses, (k, 3) and (k, 3, 3)."""
+    return Ramp(position, rotation, position, rotation, jnp.zeros((), position.dtype))
+
+
+def advance(ramp: Ramp, position: Array, rotation: Array, duration: ArrayLike, dt: Array) -> Ramp:
+    """Move the set-points on by `dt` towards the goals, poses (k, 3) and (k, 3, 3).
+
+    Goals that have changed are reached after `duration`, s, from where the set-points are.
+    """
+    changed = jnp.any(position != ramp.goal_position) | jnp.any(rotation != ramp.goal_rotation)
+    time_left = jnp.where(changed, jnp.asarray(duration, dt.dtype), ramp.time_left)
+    # The tolerance is for what rounding leaves of the time after many steps.
+    arrives = time_left <= 1.001 * dt
+    fraction = dt / jnp.where(arrives, dt, time_left)
+    turn = fraction * jax.vmap(orientation_error)(rotation, ramp.rotation)
+    turned = einsum("kij,kjl->kil", jax.vmap(rotation_exp)(turn), ramp.rotation)
+    return Ramp(
+        jnp.where(arrives, position, ramp.position + fraction * (position - ramp.position)),
+        jnp.where(arrives, rotation, turned),
+        position,
+        rotation,
+        jnp.maximum(time_left - dt, 0.0),
+    )

@@ -1,0 +1,183 @@
+"""Joint impedance control: every joint on a spring and a damper, with gravity compensated.
+
+Albu-Schaeffer, Ott, Frese and Hirzinger, "Cartesian impedance control of redundant robots: recent
+results with the DLR-light-weight-arms", ICRA 2003, for the damping of springs by inertia.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.dynamics import Robot, Terms, difference
+from fraxenv.dynamics.algebra import matmul
+from fraxenv.dynamics.errors import check_choice
+
+from .base import (
+    ControllerState,
+    Telemetry,
+    check_not_negative,
+    check_target,
+    configuration,
+    finite_or,
+    numbers,
+    spread,
+)
+from .impedance import compensation, damping, gains
+from .limits import TorqueLimits, first_torque, limit_torque
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class JointTarget:
+    """Where the joints should be, and how.
+
+    Attributes:
+        position: (nq,), rad and m.
+        velocity: (nv,), rad/s and m/s; zero if None.
+        acceleration: (nv,), rad/s^2 and m/s^2; zero if None.
+        torque: (nv,), N m and N, in addition; zero if None.
+        kp: (nv,), stiffness in the place of the controller's, which holds if None; a negative one
+            counts as zero.
+        damping_ratio: (nv,), likewise.
+    """
+
+    position: Array
+    velocity: Array | None = None
+    acceleration: Array | None = None
+    torque: Array | None = None
+    kp: Array | None = None
+    damping_ratio: Array | None = None
+
+
+@configuration
+@dataclass(frozen=True)
+class JointImpedance(TorqueLimits):
+    """Joint impedance controller.
+
+    With full decoupling every joint is a unit mass on a spring,
+
+        tau = M (a_ref + kp (q_ref - q) + kd (v_ref - v)) + bias + tau_ref
+
+    with `kd = 2 damping_ratio sqrt(kp)`; without it `kp` is a stiffness that can be felt,
+
+        tau = M a_ref + kp (q_ref - q) + kd (v_ref - v) + bias + tau_ref
+
+    with `kd = 2 damping_ratio sqrt(kp diag(M))`.
+
+    Attributes:
+        decoupling: "full" or "none", see above.
+        gravity_compensation: add gravity's torques.
+        coriolis_compensation: add Coriolis and centrifugal torques.
+        kp: stiffness, scalar or (nv,), 1/s^2; without decoupling N m/rad and N/m.
+        damping_ratio: scalar or (nv,).
+        torque_limit: see `TorqueLimits`.
+        torque_rate_limit: see `TorqueLimits`.
+
+    Raises:
+        ConfigError: an option has a value that it cannot have.
+    """
+
+    decoupling: Literal["full", "none"] = field(default="full", metadata={"static": True})
+    gravity_compensation: bool = field(default=True, metadata={"static": True})
+    coriolis_compensation: bool = field(default=True, metadata={"static": True})
+    kp: ArrayLike = 150.0
+    damping_ratio: ArrayLike = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("decoupling", self.decoupling, ("full", "none"))
+        check_not_negative(self, "kp", "damping_ratio")
+
+    def init(self, robot: Robot, terms: Terms) -> ControllerState:
+        """At rest."""
+        return ControllerState(torque=first_torque(self, robot, terms))
+
+    def __call__(
+        self,
+        robot: Robot,
+        terms: Terms,
+        target: JointTarget,
+        state: ControllerState,
+        dt: ArrayLike,
+    ) -> tuple[Array, ControllerState, Telemetry]:
+        """Torques (nv,), N m and N, within the limits; the next state; telemetry.
+
+        Telemetry: `joint_error` ((nv,), rad and m), `saturation` (fraction of the joints at their
+        limit of torque), `target_finite` (bool; if not, the joints are braked where they are).
+
+        Raises:
+            ConfigError: the target is no `JointTarget`.
+            ArrayError: an array of the target, or a gain, has the wrong shape.
+        """
+        dt = jnp.asarray(dt, terms.v.dtype)
+        goal = self._checked(terms, target)
+        goal, finite = finite_or(goal, self._stay(terms, goal))
+        tau, telemetry = joint_impedance_torque(self, robot, terms, goal)
+        tau, torque, limited = limit_torque(self, robot, tau, state.torque, dt)
+        reported = telemetry | limited | {"target_finite": finite}
+        return tau, ControllerState(torque=torque), reported
+
+    def _checked(self, terms: Terms, target: JointTarget) -> JointTarget:
+        check_target(self, target, JointTarget)
+        q, v = terms.q, terms.v
+        arrays = {
+            name: numbers(
+                f"JointImpedance: target.{name}",
+                value,
+                q.shape if name == "position" else v.shape,
+                v.dtype,
+            )
+            for name, value in vars(target).items()
+            if value is not None
+        }
+        return JointTarget(**arrays)
+
+    def _stay(self, terms: Terms, target: JointTarget) -> JointTarget:
+        """A target with the same arrays, but to come to rest where the joints are."""
+        zero = jnp.zeros_like(terms.v)
+        instead = {
+            "position": terms.q,
+            "kp": spread("kp", self.kp, zero.shape, zero.dtype),
+            "damping_ratio": spread("damping_ratio", self.damping_ratio, zero.shape, zero.dtype),
+        }
+        arrays = {n: instead.get(n, zero) for n, x in vars(target).items() if x is not None}
+        return JointTarget(**arrays)
+
+
+def joint_impedance_torque(
+    controller: JointImpedance, robot: Robot, terms: Terms, target: JointTarget
+) -> tuple[Array, Telemetry]:
+    """Torques (nv,), N m and N, of the control law before any limit; and telemetry.
+
+    Raises:
+        ArrayError: a gain has the wrong shape.
+    """
+    q, v, M = terms.q, terms.v, terms.mass_matrix
+    own, given = controller, target
+    kp = gains("kp", own.kp, given.kp, v.shape, v.dtype)
+    ratio = gains("damping_ratio", own.damping_ratio, given.damping_ratio, v.shape, v.dtype)
+    kd = damping(kp if own.decoupling == "full" else kp * jnp.diagonal(M), ratio)
+
+    error = difference(robot, q, target.position)
+    v_ref = jnp.zeros_like(v) if target.velocity is None else target.velocity
+    pull = kp * error + kd * (v_ref - v)
+    if own.decoupling == "full":
+        a = pull if target.acceleration is None else target.acceleration + pull
+        tau = matmul(M, a)
+    else:
+        tau = pull if target.acceleration is None else matmul(M, target.acceleration) + pull
+    if target.torque is not None:
+        tau = tau + target.torque
+    tau = tau + compensation(
+        robot,
+        terms,
+        gravity=own.gravity_compensation,
+        coriolis=own.coriolis_compensation,
+    )
+    return tau, {"joint_error": error}

@@ -1,0 +1,34 @@
+"""Where the joints should be as far as the hands leave them free."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax.numpy as jnp
+from jax import Array
+
+from fraxenv.dynamics import Robot, difference, neutral
+
+Posture = Literal["default", "center", "zero", "none"]
+
+POSTURES: tuple[Posture, ...] = ("default", "center", "zero", "none")
+
+
+def posture_error(posture: Posture, robot: Robot, q: Array) -> Array:
+    """The way (nv,) from `q` to a posture, rad and m; zero for "none".
+
+    "default" is the robot's default configuration, "center" the centre of its position limits (the
+    default where there is none), "zero" that of zero displacements.
+    """
+    if posture == "none":
+        return jnp.zeros(robot.nv, q.dtype)
+    goal = jnp.asarray(neutral(robot) if posture == "zero" else robot.q_default, q.dtype)
+    if posture == "center":
+        coordinate = robot.topology.dof_coordinate
+        scalar = coordinate >= 0
+        limits = jnp.asarray(robot.position_limits, q.dtype)[scalar]
+        limited = jnp.all(jnp.isfinite(limits), axis=1)
+        middle = jnp.mean(jnp.where(limited[:, None], limits, 0.0), axis=1)
+        there = goal[coordinate[scalar]]
+        goal = goal.at[coordinate[scalar]].set(jnp.where(limited, middle, there))
+    return difference(robot, q, goal)

@@ -1,0 +1,83 @@
+"""Damping where the end effectors cannot move in every direction, and priorities among them.
+
+Away from singularities the damping vanishes. It also vanishes with the error, so that a target
+near a singularity is reached exactly. Nearness to the singularity is measured as in Nakamura and
+Hanafusa, "Inverse kinematic solutions with singularity robustness for robot manipulator control",
+ASME J. DSMC 108, 1986, eq. 24; the damping grows with the squared error as in Sugihara,
+"Solvability-unconcerned inverse kinematics by the Levenberg-Marquardt method", IEEE T-RO 27(5),
+2011.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.dynamics.cholesky import cholesky
+
+Priority = Literal["equal", "ordered"]
+
+PRIORITIES: tuple[Priority, ...] = ("equal", "ordered")
+
+FAR_POSITION = 0.05
+"""Error, m, at which the damping near a singularity is half of its greatest."""
+
+FAR_ORIENTATION = 0.25
+"""Likewise, rad."""
+
+FLOOR = 1e-5
+"""Keeps the factorisation defined at the singularity itself; far below any useful threshold."""
+
+
+def damp(
+    matrix: Array,
+    error: Array,
+    priority: Priority,
+    damping: ArrayLike,
+    threshold: ArrayLike,
+) -> tuple[Array, Array]:
+    """Add damping to `J M^-1 J^T`, or to `J J^T`, near singularities and far from the targets.
+
+    With several end effectors the matrix may also become singular because what they ask for does
+    not go together. `priority` says who gives way. "equal": all are damped, as the worst
+    conditioned of them. "ordered": each is damped by how much freedom those before it leave it.
+    As `A x = a` has the rows of an undamped end effector exact, whatever the others' damping, it
+    gets what it asks for, and those after it move in its nullspace: the prioritised tasks of
+    Sentis and Khatib, "Synthesis of whole-body behaviors through hierarchical control of
+    behavioral primitives", Int. J. Humanoid Robotics 2(4), 2005.
+
+    Args:
+        matrix: (k n, k n), of k end effectors of n rows each, 3 linear and perhaps 3 angular ones.
+        error: (k, n), m and rad.
+        priority: see above.
+        damping: at a singularity and far from the target, relative to the mean diagonal.
+        threshold: conditioning below which it sets in.
+
+    Returns:
+        The damped matrix, and the conditioning (k,): the determinant of an end effector's block,
+        scaled to a unit diagonal on average: 1 where all directions are equally easy, 0 at a
+        singularity. Of several, it is that of what those before it leave.
+    """
+    dtype = matrix.dtype
+    k, n = error.shape
+    # Position and orientation have different units, so each is measured by its own mean.
+    mean = jnp.mean(jnp.diagonal(matrix).reshape(-1, 3), axis=-1)
+    scale = jnp.repeat(mean, 3, total_repeat_length=k * n)
+    root = jnp.sqrt(scale)
+    scaled = matrix / (root[:, None] * root[None, :]) + FLOOR * jnp.eye(k * n, dtype=dtype)
+    if k > 1:  # the pivots of this factorisation are what the rows below leave of the diagonal
+        last_first = np.arange(k * n).reshape(k, n)[::-1].ravel()
+        scaled = scaled[last_first][:, last_first]
+    pivots = jnp.diagonal(cholesky(scaled)).reshape(k, n)[::-1]
+    conditioning = jnp.prod(pivots, axis=-1) ** 2
+
+    worst = conditioning if priority == "ordered" else jnp.min(conditioning)
+    closeness = jnp.maximum(1.0 - worst / jnp.asarray(threshold, dtype), 0.0)
+    far = jnp.asarray([FAR_POSITION] * 3 + [FAR_ORIENTATION] * 3, dtype)[:n]
+    distance = jnp.sum((error / far) ** 2, axis=-1)
+    amount = jnp.asarray(damping, dtype) * closeness**2 * distance / (1 + distance)
+    return matrix + jnp.diag(jnp.repeat(amount, n, total_repeat_length=k * n) * scale), conditioning
