@@ -1,15 +1,20 @@
 """Controllers: from where the hands or joints should go to joint torques."""
 
+from . import barriers
+from .barriers import Barrier, Situation
 from .base import Controller, ControllerState, Telemetry
 from .differential_ik import DifferentialIK, differential_ik
 from .joint_impedance import JointImpedance, JointTarget
 from .joint_velocity import JointVelocity
 from .osc import OSC, osc_torque
 from .pose import PoseTarget
+from .qp import QPSolution, solve_qp
+from .safety_filter import SafetyFilter, SafetyReport, default_barriers
 from .torque import Torque
 
 __all__ = [
     "OSC",
+    "Barrier",
     "Controller",
     "ControllerState",
     "DifferentialIK",
@@ -17,8 +22,15 @@ __all__ = [
     "JointTarget",
     "JointVelocity",
     "PoseTarget",
+    "QPSolution",
+    "SafetyFilter",
+    "SafetyReport",
+    "Situation",
     "Telemetry",
     "Torque",
+    "barriers",
+    "default_barriers",
     "differential_ik",
     "osc_torque",
+    "solve_qp",
 ]

@@ -77,6 +77,7 @@ class SafetyFilter:
         end_effectors: names of the frames whose motion is the task; none for a filter in joint
             space.
         task_weight: weight of a change of the task's motion, against one for its nullspace.
+        enabled: whether anything is changed; if not, barriers are only reported.
         max_active: rows that may be active at a time; see `solve_qp`.
         max_iterations: see `solve_qp`.
 
@@ -89,6 +90,7 @@ class SafetyFilter:
     barriers: tuple[Barrier, ...] = field(default_factory=default_barriers)
     end_effectors: tuple[str, ...] = field(default=(), metadata={"static": True})
     task_weight: ArrayLike = 10.0
+    enabled: bool = field(default=True, metadata={"static": True})
     max_active: int | None = field(default=None, metadata={"static": True})
     max_iterations: int | None = field(default=None, metadata={"static": True})
 
@@ -125,6 +127,8 @@ class SafetyFilter:
         factor = cholesky(M)
         free = cholesky_solve(factor, nominal - terms.bias - force)
         safe = barrier_conditions(robot, self.barriers, situation(robot, terms, obstacles))
+        if not self.enabled:
+            return nominal, _completed(_nothing(dtype), safe, jnp.zeros_like(nominal), nominal)
         lacking = safe.bounds - safe.along(free)
         change, report = self._solve(
             robot, terms, safe, lacking, M, (lower - nominal, upper - nominal)
@@ -155,6 +159,8 @@ class SafetyFilter:
             return nominal, no_safety_report(dtype)
         still = dataclasses.replace(terms, v=jnp.zeros_like(terms.v))
         safe = velocity_conditions(robot, barriers, situation(robot, still, obstacles))
+        if not self.enabled:
+            return nominal, _completed(_nothing(dtype), safe, jnp.zeros_like(nominal), nominal)
         lacking = safe.bounds - safe.along(nominal)
         eye = jnp.eye(robot.nv, dtype=dtype)
         change, report = self._solve(
@@ -178,7 +184,7 @@ class SafetyFilter:
     ) -> tuple[Array, SafetyReport]:
         """The smallest change of acceleration that makes up for what is lacking; zero for most."""
 
-        def solve() -> tuple[Array, Array, Array, Array]:
+        def solve() -> tuple[Array, SafetyReport]:
             solution = solve_qp(
                 self._metric(robot, terms),
                 safe.rows(robot.nv),
@@ -188,15 +194,15 @@ class SafetyFilter:
                 max_active=self.max_active,
                 max_iterations=self.max_iterations,
             )
-            return solution.x, solution.slack, solution.feasible, solution.residual
+            report = {name: getattr(solution, name) for name in _nothing(lacking.dtype)}
+            return solution.x, report
 
-        def keep() -> tuple[Array, Array, Array, Array]:
-            zero = jnp.zeros((), lacking.dtype)
-            return jnp.zeros(robot.nv, lacking.dtype), zero, jnp.ones((), bool), zero
+        def keep() -> tuple[Array, SafetyReport]:
+            return jnp.zeros(robot.nv, lacking.dtype), _nothing(lacking.dtype)
 
         # The bounds hold without a change, so only barriers can ask for one.
-        change, slack, feasible, residual = jax.lax.cond(jnp.any(lacking > 0), solve, keep)
-        return change, {"slack": slack, "feasible": feasible, "residual": residual}
+        change, report = jax.lax.cond(jnp.any(lacking > 0), solve, keep)
+        return change, report
 
     def _metric(self, robot: Robot, terms: Terms) -> Array:
         """`M + (task_weight - 1) J^T Lambda J` (nv, nv)."""
@@ -217,16 +223,33 @@ class SafetyFilter:
 
 def no_safety_report(dtype: jnp.dtype) -> SafetyReport:
     """The report of a step without a filter: no barrier (it is infinite), and nothing changed."""
-    zero = jnp.zeros((), dtype)
     return {
+        **_nothing(dtype),
         "min_barrier": jnp.full((), jnp.inf, dtype),
         "min_barrier_row": jnp.full((), -1, jnp.int32),
-        "slack": zero,
-        "deviation": zero,
+        "deviation": jnp.zeros((), dtype),
         "intervened": jnp.zeros((), bool),
-        "residual": zero,
-        "feasible": jnp.ones((), bool),
     }
+
+
+def worse_report(a: SafetyReport, b: SafetyReport) -> SafetyReport:
+    """The worst of two steps: the smaller barrier, the larger slack, deviation and residual."""
+    smaller = b["min_barrier"] < a["min_barrier"]
+    return {
+        "min_barrier": jnp.where(smaller, b["min_barrier"], a["min_barrier"]),
+        "min_barrier_row": jnp.where(smaller, b["min_barrier_row"], a["min_barrier_row"]),
+        "slack": jnp.maximum(a["slack"], b["slack"]),
+        "deviation": jnp.maximum(a["deviation"], b["deviation"]),
+        "intervened": a["intervened"] | b["intervened"],
+        "residual": jnp.maximum(a["residual"], b["residual"]),
+        "feasible": a["feasible"] & b["feasible"],
+    }
+
+
+def _nothing(dtype: jnp.dtype) -> SafetyReport:
+    """What the quadratic program would report of a step in which nothing is lacking."""
+    zero = jnp.zeros((), dtype)
+    return {"slack": zero, "residual": zero, "feasible": jnp.ones((), bool)}
 
 
 def _completed(

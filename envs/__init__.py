@@ -3,10 +3,12 @@
 from .actions import ACTION_SPACES, ActionAxis, ActionSpace, EEDelta, JointTorque
 from .environment import Environment, EnvParams, EnvState
 from .reach import POSE_WEIGHTS, POSITION_WEIGHTS, Reach, ReachState
+from .reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles, ReachObstaclesState
 from .task import Marker, Motion, Task
 
 __all__ = [
     "ACTION_SPACES",
+    "OBSTACLE_WEIGHTS",
     "POSE_WEIGHTS",
     "POSITION_WEIGHTS",
     "ActionAxis",
@@ -19,6 +21,8 @@ __all__ = [
     "Marker",
     "Motion",
     "Reach",
+    "ReachObstacles",
+    "ReachObstaclesState",
     "ReachState",
     "Task",
 ]

@@ -20,8 +20,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.controllers import Controller
-from fraxenv.controllers.safety import no_safety_report
-from fraxenv.dynamics import Robot, Terms, compute_terms, forward_kinematics
+from fraxenv.controllers.safety_filter import (
+    SafetyFilter,
+    SafetyReport,
+    no_safety_report,
+    worse_report,
+)
+from fraxenv.dynamics import Robot, Terms, compute_terms, forward_kinematics, move_obstacles
 from fraxenv.dynamics import step as dynamics_step
 from fraxenv.dynamics.errors import ActionError, ConfigError, unknown_name
 from fraxenv.dynamics.fingerprint import fingerprint
@@ -63,6 +68,7 @@ class EnvParams(_Replace):
         action: the action space; its scales are leaves.
         controller: the controller; its gains are leaves.
         task: the task; its goal distribution, tolerances and reward weights are leaves.
+        safety: the filter that the controller's torques go through; None for none.
         robot: the robot if its parameters are to be batched or changed; None for the
             environment's own, whose parameters are then constants of the compiled program.
     """
@@ -71,6 +77,7 @@ class EnvParams(_Replace):
     action: ActionSpace
     controller: Controller[Any]
     task: Task
+    safety: SafetyFilter | None = None
     robot: Robot | None = None
 
 
@@ -245,10 +252,11 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         key_step, key_reset = jax.random.split(key)
         obs, new, reward, terminated, info = self._step_env(key_step, state, action, params)
         truncated = self.is_truncated(new, params)
-        fresh = self._reset_env(key_reset, params)
-        done = terminated | truncated
-        next_obs, next_state = jax.tree.map(
-            lambda a, b: jax.lax.select(done, a, b), fresh, (obs, new)
+        # A kernel computes the reset only where some environment of a vector of them is done.
+        next_obs, next_state = jax.lax.cond(
+            terminated | truncated,
+            lambda: self._reset_env(key_reset, params),
+            lambda: (obs, new),
         )
         info = {
             **info,
@@ -283,14 +291,20 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         action = jnp.clip(jnp.where(jnp.isfinite(action), action, 0.0), -1.0, 1.0).astype(dtype)
 
         target, action_state = params.action.command(robot, state.q, action, state.action_state)
-        q, v, controller_state, control = self._control(robot, state, target, params)
+        q, v, controller_state, control, safety = self._control(robot, state, target, params)
 
         healthy = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.abs(v) < DIVERGED_SPEED)
         diverged = ~(healthy & finite_action)
-        new = EnvState(state.time, q, v, action, action_state, controller_state, state.task_state)
+        task_state = params.task.advance(
+            state.task_state, jnp.asarray(1.0 / self.policy_hz, dtype)
+        )
+        new = EnvState(state.time, q, v, action, action_state, controller_state, task_state)
         new = jax.tree.map(lambda a, b: jnp.where(diverged, a, b), state, new)
         new = new.replace(time=state.time + 1)
         control = jax.tree.map(lambda x: jnp.where(diverged, jnp.zeros_like(x), x), control)
+        safety = jax.tree.map(
+            lambda a, b: jnp.where(diverged, a, b), no_safety_report(dtype), safety
+        )
 
         motion = self._motion(new, state.action, params)
         terms = params.task.reward_terms(robot, motion, new.task_state)
@@ -303,7 +317,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             **params.task.measures(robot, motion, new.task_state),
             "diverged": diverged,
             "reward_terms": terms,
-            "safety": no_safety_report(dtype),
+            "safety": safety,
             "controller": control,
         }
         obs = self.observe(key, new, action, params)
@@ -356,26 +370,35 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
     def _control(
         self, robot: Robot, state: EnvState, target: Any, params: EnvParams
-    ) -> tuple[Array, Array, Any, dict[str, Array]]:
-        """The control steps of one policy step: `q`, `v`, controller state, telemetry."""
-        dt = jnp.asarray(1.0 / self.physics_hz, state.q.dtype)
-        control_dt = jnp.asarray(1.0 / self.control_hz, state.q.dtype)
+    ) -> tuple[Array, Array, Any, dict[str, Array], SafetyReport]:
+        """The control steps of one policy step: `q`, `v`, controller state, and what is reported.
 
-        def control_step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], Any]:
-            q, v, controller_state = carry
+        Telemetry is that of the last control step, the safety report the worst of all.
+        """
+        dtype = state.q.dtype
+        dt = jnp.asarray(1.0 / self.physics_hz, dtype)
+        control_dt = jnp.asarray(1.0 / self.control_hz, dtype)
+        obstacles = params.task.obstacles(state.task_state)
+
+        def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], Any]:
+            q, v, controller_state, worst = carry
             terms = compute_terms(robot, q, v)
             tau, controller_state, telemetry = params.controller(
                 robot, terms, target, controller_state, control_dt
             )
+            if params.safety is not None:
+                around = move_obstacles(obstacles, control_dt * k.astype(dtype))
+                tau, report = params.safety(robot, terms, tau, dt, around)
+                worst = worse_report(worst, report)
             q, v = self._physics_step(robot, q, v, tau, dt, terms)
             for _substep in range(self.physics_hz // self.control_hz - 1):
                 q, v = self._physics_step(robot, q, v, tau, dt, None)
-            return (q, v, controller_state), {"torque": tau, **telemetry}
+            return (q, v, controller_state, worst), {"torque": tau, **telemetry}
 
-        start = (state.q, state.v, state.controller_state)
-        substeps = self.control_hz // self.policy_hz
-        carry, telemetry = jax.lax.scan(control_step, start, None, length=substeps)
-        return *carry, jax.tree.map(lambda x: x[-1], telemetry)
+        start = (state.q, state.v, state.controller_state, no_safety_report(dtype))
+        substeps = jnp.arange(self.control_hz // self.policy_hz, dtype=jnp.int32)
+        (q, v, controller_state, safety), telemetry = jax.lax.scan(control_step, start, substeps)
+        return q, v, controller_state, jax.tree.map(lambda x: x[-1], telemetry), safety
 
     def _physics_step(
         self, robot: Robot, q: Array, v: Array, tau: Array, dt: Array, terms: Terms | None

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from fraxenv.dynamics import Robot, frame_pose, orientation_error, rotation_exp
+from fraxenv.dynamics import Obstacles, Robot, frame_pose, orientation_error, rotation_exp
 from fraxenv.dynamics.algebra import matmul, norm
 
 from .task import Marker, Motion
@@ -144,6 +144,14 @@ class Reach:
             "orientation_error": rotation_error,
             "success": success,
         }
+
+    def obstacles(self, state: ReachState) -> Obstacles:
+        """None."""
+        return Obstacles()
+
+    def advance(self, state: ReachState, dt: Array) -> ReachState:
+        """The goal stays where it is."""
+        return state
 
     def markers(self, state: ReachState) -> list[Marker]:
         """The goal, as large as its tolerance."""

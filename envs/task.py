@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import Poses, Robot
+from fraxenv.dynamics import Obstacles, Poses, Robot
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,12 @@ class Task(Protocol):
 
     def measures(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """What is reported in `info`, in physical units, `success` (bool) among it."""
+
+    def obstacles(self, state: Any) -> Obstacles:
+        """What is in the robot's way, with its velocities."""
+
+    def advance(self, state: Any, dt: Array) -> Any:
+        """The task's state `dt` later, s: obstacles that have moved, for example."""
 
     def markers(self, state: Any) -> list[Marker]:
         """What to draw of the task."""

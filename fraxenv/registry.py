@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from .dynamics.errors import check_choice
 from .errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
+    from .controllers import SafetyFilter
     from .dynamics import Robot
     from .envs import ActionSpace, Environment, EnvParams, Task
 
@@ -31,6 +33,7 @@ class EnvSpec:
         end_effector: name of the end effector that acts.
         action: name of the default action space.
         max_steps_in_episode: policy steps.
+        safety: whether torques go through the safety filter.
         stop_stiffness: N m/rad, of the soft stops at the position limits.
         stop_damping: N m s/rad, likewise.
     """
@@ -42,6 +45,7 @@ class EnvSpec:
     end_effector: str = "hand"
     action: str = "ee_delta_pose"
     max_steps_in_episode: int = 150
+    safety: Literal["cbf", "none"] = "none"
     stop_stiffness: float = 2000.0
     stop_damping: float = 50.0
 
@@ -58,12 +62,25 @@ def _reach_pose(**options: Any) -> Task:
     return Reach(**{"orientation": True, "reward_weights": dict(POSE_WEIGHTS), **options})
 
 
+def _reach_obstacles(**options: Any) -> Task:
+    from .envs import ReachObstacles
+
+    return ReachObstacles(**options)
+
+
 _SPECS = {
     spec.id: spec
     for spec in (
         EnvSpec("PandaReach-v0", "Panda: bring the hand to a random position", "panda", _reach),
         EnvSpec(
             "PandaReachPose-v0", "Panda: bring the hand to a random pose", "panda", _reach_pose
+        ),
+        EnvSpec(
+            "PandaReachObstacles-v0",
+            "Panda: bring the hand to a random position among spheres, with the safety filter on",
+            "panda",
+            _reach_obstacles,
+            safety="cbf",
         ),
     )
 }
@@ -75,6 +92,8 @@ _OVERRIDES = {
     "controller": "a Controller, in place of the action space's own",
     "controller_options": "options of the controller, a dict",
     "task_options": "options of the task, a dict",
+    "safety": "'cbf', 'none', or a SafetyFilter",
+    "safety_options": "options of the safety filter, a dict",
     "policy_hz": "actions per second",
     "control_hz": "controller updates per second",
     "physics_hz": "integration steps per second",
@@ -109,8 +128,9 @@ def make(id: str, **overrides: Any) -> tuple[Environment, EnvParams]:
         id: one of `list_envs()`.
         **overrides: any of
             `robot` (a `Robot`), `action` (name of an action space, or one), `action_options`,
-            `controller` (one), `controller_options`, `task_options` (dicts of the fields of the
-            classes concerned), `policy_hz`, `control_hz`, `physics_hz` (whole numbers),
+            `controller` (one), `safety` ("cbf", "none" or a `SafetyFilter`), `controller_options`,
+            `task_options`, `safety_options` (dicts of the fields of the classes concerned),
+            `policy_hz`, `control_hz`, `physics_hz` (whole numbers),
             `max_steps_in_episode`, `backend` (how batches are computed; see `fraxenv.fuse`).
 
     Returns:
@@ -132,7 +152,7 @@ def make(id: str, **overrides: Any) -> tuple[Environment, EnvParams]:
         if key not in _OVERRIDES:
             raise unknown_name(f"override of {spec.id}", key, _OVERRIDES)
 
-    for key in ("action_options", "controller_options", "task_options"):
+    for key in ("action_options", "controller_options", "task_options", "safety_options"):
         if not isinstance(overrides.get(key, {}), Mapping):
             raise ConfigError(f"{key}={overrides[key]!r}, expected a dict of option -> value.")
 
@@ -166,8 +186,29 @@ def make(id: str, **overrides: Any) -> tuple[Environment, EnvParams]:
     rates = {k: overrides[k] for k in options if k in overrides}
     if "control_hz" in rates:
         rates.setdefault("physics_hz", max(1000, rates["control_hz"]))
-    env = Environment(spec.id, robot, EnvParams(max_steps, action, controller, task), **rates)
+    safety = _safety(spec, overrides)
+    params = EnvParams(max_steps, action, controller, task, safety)
+    env = Environment(spec.id, robot, params, **rates)
     return env, env.default_params
+
+
+def _safety(spec: EnvSpec, overrides: Mapping[str, Any]) -> SafetyFilter | None:
+    from .controllers import SafetyFilter
+
+    safety = overrides.get("safety", spec.safety)
+    options = overrides.get("safety_options")
+    if isinstance(safety, str):
+        check_choice(f"safety of {spec.id}", safety, ("cbf", "none"))
+        safety = SafetyFilter(end_effectors=(spec.end_effector,)) if safety == "cbf" else None
+    elif not isinstance(safety, SafetyFilter):
+        raise ConfigError(
+            f"safety={safety!r} of {spec.id}, expected 'cbf', 'none' or a SafetyFilter."
+        )
+    if safety is None and options:
+        raise ConfigError(
+            f"safety_options of {spec.id} without a safety filter. Pass safety='cbf' as well."
+        )
+    return _with_options("safety", safety, options)  # type: ignore[no-any-return]
 
 
 def _action(spec: EnvSpec, robot: Robot, overrides: Mapping[str, Any]) -> ActionSpace:
