@@ -8,12 +8,13 @@ from .joint_impedance import JointImpedance, JointTarget
 from .joint_velocity import JointVelocity
 from .osc import OSC, osc_torque
 from .pose import PoseTarget
-from .qp import QPSolution, solve_qp
+from .qp import QP, QPSolution, solve_qp
 from .safety_filter import SafetyFilter, SafetyReport, default_barriers
 from .torque import Torque
 
 __all__ = [
     "OSC",
+    "QP",
     "Barrier",
     "Controller",
     "ControllerState",

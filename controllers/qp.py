@@ -40,17 +40,48 @@ from fraxenv.dynamics.errors import ArrayError
 TOLERANCE = {4: 1e-5, 8: 1e-10}
 """Violation of a row, relative to `1 + |b|`, that counts as none; by the size of a float."""
 
-HARDENINGS = 3
-"""Times that active rows are made to give less; see `_harden`."""
+HARDENINGS = 8
+"""Times, at most, that active rows are made to give less; see `_harden`."""
 
 FEASIBLE = 1e-4
-"""Slack, relative to `1 + |b|`, up to which the rows count as met."""
+"""Slack, relative to `1 + |b| + |A| |x|`, up to which the rows count as met."""
+
+HOPELESS = 1e-6
+"""Squared length of a row below which its violation is not minimised."""
+
+VIOLATION_WEIGHT = 1e3
+"""Of squared violations of rows of unit length, against `x^T H x`, where rows cannot be met."""
+
+NEWTON_STEPS = 16
+STEPS = (1.0, 0.3, 0.1, 0.03, 0.01)
+NEAR, RIDGE = 1e-5, 1e-6
+"""Of `_least_violation`: steps, their lengths, how near a bound counts as at it, regularisation."""
 
 NONE, AGAIN = -1, -2
 """Instead of a row that enters: none, and the loop ends; none, but a row has left."""
 
-FLOOR = 1e-6
+FLOOR = 1e-9
 """Squared length of a row, in the metric of `H^-1`, below which nothing can be done about it."""
+
+
+class QP(NamedTuple):
+    """`minimise 1/2 x^T H x, A x >= b softly, lower <= C x <= upper`; see `solve_qp`.
+
+    Attributes:
+        H: (n, n), symmetric, positive definite.
+        A: (m, n), soft rows.
+        b: (m,); minus infinity for a row that does not count.
+        C: (n, n), symmetric, positive definite.
+        lower: (n,), infinite where there is none.
+        upper: (n,), likewise; not below `lower`.
+    """
+
+    H: Array
+    A: Array
+    b: Array
+    C: Array
+    lower: Array
+    upper: Array
 
 
 class QPSolution(NamedTuple):
@@ -61,10 +92,10 @@ class QPSolution(NamedTuple):
         multipliers: (k,), of the active rows, not negative; zero where there is none.
         active: (k,), int32, rows of `[A; C; -C]` that the multipliers belong to; -1 for none.
         slack: (), largest violation of a soft row, in units of `b`.
-        feasible: (), bool, whether all soft rows are met.
-        residual: (), largest violation of the conditions of optimality: of rows that are not
-            active (in units of `b`), of bounds (relative), and the product of a multiplier and what its row lacks of
-            being an equality, beyond the slack.
+        feasible: (), bool, whether all soft rows are met, to 1e-4 of their terms' size.
+        residual: (), largest relative violation of the conditions of optimality, apart from slack:
+            of bounds and of rows that are not active, by the size of their terms, and of
+            complementarity.
         iterations: (), int32, rounds.
     """
 
@@ -87,53 +118,48 @@ class _State(NamedTuple):
     rhs: Array
     multipliers: Array
     members: Array
+    extra: Array
+    lacking: Array
+    hardenings: Array
     entering: Array
-    excess: Array
     iterations: Array
 
 
 def solve_qp(
-    H: Array,
-    A: Array,
-    b: Array,
-    C: Array,
-    lower: Array,
-    upper: Array,
+    problem: QP,
     *,
-    softness: float = 3e-5,
+    softness: float = 1e-6,
     max_active: int | None = None,
     max_iterations: int | None = None,
 ) -> QPSolution:
-    """Minimise `x^T H x / 2` subject to soft rows `A x >= b` and hard bounds on `C x`.
+    """Solve a quadratic program.
 
     Finite for finite arguments, whatever they are. Differentiable forwards and backwards, by the
     conditions of optimality of the rows that are active.
 
     Args:
-        H: (n, n), symmetric, positive definite.
-        A: (m, n), soft rows.
-        b: (m,); minus infinity for a row that does not count.
-        C: (n, n), nonsingular.
-        lower: (n,), infinite where there is none.
-        upper: (n,), likewise; not below `lower`.
+        problem: what to solve.
         softness: how much a soft row gives, relative to its own compliance.
         max_active: largest number of rows that are active at a time. Default: n + 3, at most 16.
         max_iterations: rounds after which the iterate is returned as it is, optimal for the rows
-            taken in so far; `residual` says so. Default: 4 max_active.
+            taken in so far; `residual` says so. Default: 6 max_active.
 
     Raises:
         ArrayError: the shapes do not fit together.
     """
-    n, m = H.shape[-1], A.shape[0]
-    shapes = {"H": (n, n), "A": (m, n), "b": (m,), "C": (n, n), "lower": (n,), "upper": (n,)}
-    for (name, expected), array in zip(shapes.items(), (H, A, b, C, lower, upper), strict=True):
-        if array.shape != expected:
+    problem = QP(*map(jnp.asarray, problem))
+    n, m = problem.H.shape[-1], problem.A.shape[0]
+    expected = QP((n, n), (m, n), (m,), (n, n), (n,), (n,))  # type: ignore[arg-type]
+    for name in QP._fields:
+        shape = getattr(problem, name).shape
+        if shape != getattr(expected, name):
             raise ArrayError(
-                f"{name} of the quadratic program has shape {array.shape}, expected {expected}."
+                f"{name} of the quadratic program has shape {shape}, expected "
+                f"{getattr(expected, name)}. Batch problems with jax.vmap."
             )
     capacity = min(n + 3, 16) if max_active is None else max_active
-    rounds = 4 * capacity if max_iterations is None else max_iterations
-    return QPSolution(*_solve(softness, capacity, rounds, H, A, b, C, lower, upper))
+    rounds = 6 * capacity if max_iterations is None else max_iterations
+    return QPSolution(*_solve(softness, capacity, rounds, *problem))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
@@ -157,22 +183,20 @@ def _solve(
     def look(state: _State, violation: Array) -> _State:
         """The row that is violated most, if any is and there is room for it."""
         best, worst = smallest(-violation)
-        largest = -best
-        enters = (largest > 0) & jnp.any(state.rows < 0)
-        return state._replace(
-            entering=jnp.where(enters, worst, NONE), excess=jnp.maximum(largest, 0)
-        )
+        enters = (best < 0) & jnp.any(state.rows < 0)
+        return state._replace(entering=jnp.where(enters, worst, NONE))
 
     def advance(state: _State) -> _State:
-        row = state.entering
-        entered = _enter(state, row, rows[jnp.maximum(row, 0)], rhs[jnp.maximum(row, 0)], factor,
-                         row < len(A), softness)
-        goal = cholesky_solve(cholesky(_system(entered)), entered.rhs)
+        row = jnp.maximum(state.entering, 0)
+        is_soft = state.entering < len(A)
+        entered = _enter(state, state.entering, rows[row], rhs[row], factor, is_soft, softness)
+        goal = cholesky_solve(cholesky(_system(entered)), entered.rhs + entered.extra)
         blocked = (goal < 0) & (entered.rows >= 0)
         x = solve_upper_transposed(factor, _point(entered.whitened, goal))
         violation = rhs - matmul(rows, x) - allowed
         violation = jnp.where(_contains(entered.members, len(rhs)), -jnp.inf, violation)
         accepted = look(entered._replace(multipliers=goal), violation)
+        accepted = _select(accepted.entering == NONE, _harden(accepted, tolerance), accepted)
         new = _select(jnp.any(blocked), _retreat(entered, goal, blocked), accepted)
         # Beyond what the precision can resolve, the rows so far have to do.
         new = _select(jnp.all(jnp.isfinite(goal)), new, state._replace(entering=jnp.int32(NONE)))
@@ -182,25 +206,90 @@ def _solve(
         return (state.entering != NONE) & (state.iterations < rounds)
 
     final = jax.lax.while_loop(proceed, advance, look(_start(H, capacity, len(rhs)), rhs - allowed))
-    multipliers = _harden(final)
-    y = _point(final.whitened, multipliers)
-    lacking = final.rhs - matmul(final.whitened, y)
-    relative = lacking / (1 + jnp.abs(final.rhs))
-    is_soft = (final.rows >= 0) & (final.rows < len(A))
-    is_hard = final.rows >= len(A)
-    loose = multipliers * jnp.maximum(-lacking, 0) / (1 + multipliers * jnp.abs(final.rhs))
-    missed = final.excess
-    return (
-        solve_upper_transposed(factor, y),
-        multipliers,
-        final.rows,
-        jnp.max(jnp.where(is_soft, jnp.maximum(lacking, 0), 0)),
-        (jnp.max(jnp.where(is_soft, relative, 0)) <= FEASIBLE) & (missed == 0),
-        jnp.maximum(
-            jnp.max(jnp.maximum(loose, jnp.where(is_hard, jnp.abs(relative), 0))), missed
-        ),
-        final.iterations,
-    )
+    x, multipliers = _refine(final, rows, rhs, factor)
+
+    gap = jnp.where(jnp.isfinite(rhs), rhs - matmul(rows, x), 0)
+    size = 1 + jnp.where(jnp.isfinite(rhs), jnp.abs(rhs), 0) + matmul(jnp.abs(rows), jnp.abs(x))
+    is_soft = np.arange(len(rhs)) < len(A)
+    short = jnp.max(jnp.maximum(gap, 0) / size)
+    over = jnp.maximum(-jnp.where(final.rows >= 0, gap[jnp.maximum(final.rows, 0)], 0), 0)
+    work = 1 + jnp.sum(multipliers * jnp.abs(final.rhs))
+    residual = jnp.maximum(short, jnp.max(multipliers * over) / work)
+    feasible = short <= FEASIBLE
+    slack = jnp.max(jnp.where(is_soft, gap, 0), initial=0.0)
+
+    def met() -> tuple[Array, ...]:
+        return x, slack, residual
+
+    def missed() -> tuple[Array, ...]:
+        return _least_violation(QP(H, A, b, C, lower, upper), factor, x)
+
+    x, slack, residual = jax.lax.cond(feasible, met, missed)
+    return x, multipliers, final.rows, slack, feasible, residual, final.iterations
+
+
+def _least_violation(problem: QP, factor: Array, x: Array) -> tuple[Array, Array, Array]:
+    """`x`, slack and residual where the rows cannot be met together within the bounds.
+
+    Minimises `x^T H x / 2` and the squared violations, weighed heavily, within the bounds, which
+    are hard: a convex function of `u = C x`, quadratic in pieces, whose minimiser is unique and
+    varies continuously. The step is Newton's among the free coordinates, the best of a few lengths.
+
+    Source: Bertsekas, "Projected Newton methods for optimization problems with simple
+    constraints", SIAM J. Control and Optimization 20(2), 1982.
+    """
+    H, A, b, C, lower, upper = problem
+    there = jnp.isfinite(b)
+    b = jnp.where(there, b, 0)
+    image = cholesky(C)
+    rows = jnp.where(there[:, None], cholesky_solve(image, A.T).T, 0)
+    metric = cholesky_solve(image, cholesky_solve(image, H).T)
+    length = jnp.sum(solve_upper(factor, A.T) ** 2, axis=0) + FLOOR
+    # Nothing can be done about a row of no length; its violation would drown the others'.
+    weight = jnp.where(there & (length > HOPELESS), VIOLATION_WEIGHT / length, 0)
+
+    def violation(u: Array) -> Array:
+        return jnp.maximum(b - matmul(rows, u), 0)
+
+    def cost(u: Array) -> Array:
+        return 0.5 * jnp.sum(u * matmul(metric, u)) + 0.5 * jnp.sum(weight * violation(u) ** 2)
+
+    def gradient(u: Array) -> Array:
+        return matmul(metric, u) - matmul(rows.T, weight * violation(u))
+
+    def freed(u: Array, g: Array) -> Array:
+        """Coordinates that are not all but at a bound and pulled against it."""
+        near = NEAR * (1 + jnp.abs(u))
+        return ~(((u <= lower + near) & (g > 0)) | ((u >= upper - near) & (g < 0)))
+
+    def step(_: Array, u: Array) -> Array:
+        g = gradient(u)
+        free = freed(u, g)
+        curved = jnp.where(violation(u) > 0, weight, 0)
+        hessian = metric + matmul(rows.T * curved, rows)
+        # To a unit diagonal, as torques of different joints differ in size; a little more for
+        # float32, in which the heavy rows leave few digits.
+        root = jnp.where(free, jax.lax.rsqrt(jnp.diagonal(hessian)), 0)
+        scaled = hessian * root[:, None] * root[None, :]
+        scaled = scaled + jnp.diag(jnp.where(free, RIDGE, 1))
+        change = root * cholesky_solve(cholesky(scaled), -root * g)
+        to_bound = jnp.where(free, 0, jnp.where(g > 0, lower, upper) - u)
+        trials = [jnp.clip(u + to_bound + t * change, lower, upper) for t in STEPS]
+        costs = jnp.stack([cost(t) for t in trials])
+        # The cost is known to its rounding only. Where the system is singular, `u` stays.
+        best = jnp.where(jnp.isfinite(costs), costs, jnp.inf)
+        _, chosen = smallest(best)
+        better = best[chosen] <= cost(u) * (1 + 4 * float(np.finfo(u.dtype).eps))
+        return jnp.where(better, jnp.stack(trials)[chosen], u)
+
+    start = jnp.clip(jnp.where(jnp.all(jnp.isfinite(x)), matmul(C, x), 0), lower, upper)
+    u = jax.lax.fori_loop(0, NEWTON_STEPS, step, start)
+    g = gradient(u)
+    free = freed(u, g)
+    terms = jnp.max(jnp.abs(rows.T) * (weight * violation(u)), axis=1, initial=0.0)
+    pull = jnp.max(jnp.abs(matmul(metric, u)))
+    residual = jnp.max(jnp.where(free, jnp.abs(g), 0)) / (1e-6 + pull + jnp.max(terms))
+    return cholesky_solve(image, u), jnp.max(violation(u), initial=0.0), residual
 
 
 @_solve.defjvp
@@ -256,8 +345,10 @@ def _start(H: Array, capacity: int, rows: int) -> _State:
         rhs=zeros,
         multipliers=zeros,
         members=jnp.zeros(-(-rows // 32), jnp.uint32),
+        extra=zeros,
+        lacking=jnp.full((), jnp.inf, dtype),
+        hardenings=jnp.zeros((), jnp.int32),
         entering=jnp.full((), NONE, jnp.int32),
-        excess=jnp.zeros((), dtype),
         iterations=jnp.zeros((), jnp.int32),
     )
 
@@ -301,6 +392,7 @@ def _enter(
         gram=jnp.where(here[:, None], common[None, :], gram),
         give=jnp.where(here, give, state.give),
         rhs=jnp.where(here, rhs, state.rhs),
+        lacking=jnp.where(row >= 0, jnp.inf, state.lacking),
         members=jnp.where(row >= 0, state.members | _bit(row, len(state.members)), state.members),
     )
 
@@ -319,38 +411,43 @@ def _retreat(state: _State, goal: Array, blocked: Array) -> _State:
         gram=jnp.where(either, 0, state.gram),
         give=jnp.where(here, 0, state.give),
         rhs=jnp.where(here, 0, state.rhs),
+        extra=jnp.where(here, 0, state.extra),
         multipliers=jnp.where(here, 0, jnp.maximum(multipliers, 0)),
         members=state.members & ~_bit(state.rows[first], len(state.members)),
         entering=jnp.int32(AGAIN),
     )
 
 
-def _harden(state: _State) -> Array:
-    """Multipliers (k,) of the active rows with less slack (the method of multipliers).
+def _harden(state: _State, tolerance: float) -> _State:
+    """Ask for more by what the active rows gave (the method of multipliers), or end.
 
-    Each round asks for more by what the rows gave. Slacks vanish where the rows can be met
-    together. Where they cannot, multipliers grow and nothing else changes, which is recognised by
-    slacks that do not shrink; and a row that would have to pull ends it as well.
+    Slacks vanish where the rows can be met together. Where they cannot, multipliers grow and
+    nothing else changes, which is recognised by slacks that do not shrink.
     """
-    factor = cholesky(_system(state))
+    given = state.give * state.multipliers
+    lacking = jnp.max(jnp.abs(given - state.extra) / (1 + jnp.abs(state.rhs)))
+    useful = (lacking <= 0.9 * state.lacking) & (state.hardenings < HARDENINGS)
+    return state._replace(
+        extra=given,
+        lacking=lacking,
+        hardenings=state.hardenings + 1,
+        entering=jnp.where((lacking > tolerance) & useful, AGAIN, NONE).astype(jnp.int32),
+    )
 
-    def again(progress: tuple[Array, ...]) -> tuple[Array, ...]:
-        multipliers, extra, lacking, rounds = progress
-        given = state.give * multipliers
-        new = cholesky_solve(factor, state.rhs + given)
-        still = jnp.max(jnp.abs(given - extra))
-        useful = jnp.all(new >= 0) & (still <= 0.5 * lacking)
-        rounds = jnp.where(useful, rounds + 1, HARDENINGS)
-        return jnp.where(useful, new, multipliers), given, still, rounds
 
-    def useful(progress: tuple[Array, ...]) -> Array:
-        return progress[-1] < HARDENINGS
+def _refine(state: _State, rows: Array, rhs: Array, factor: Array) -> tuple[Array, Array]:
+    """`x` and multipliers, corrected by what the rows themselves, not whitened, say of `x`.
 
-    none = jnp.zeros_like(state.give)
-    begin = jnp.where(jnp.any(state.rows >= 0), 0, HARDENINGS).astype(jnp.int32)
-    start = (state.multipliers, none, jnp.full((), jnp.inf, none.dtype), begin)
-    multipliers: Array = jax.lax.while_loop(useful, again, start)[0]
-    return multipliers
+    The coordinates `y` are ill-conditioned where the inertia is: in float32 up to 1e-4 of a row.
+    """
+    x = solve_upper_transposed(factor, _point(state.whitened, state.multipliers))
+    gap = (rhs - matmul(rows, x))[jnp.maximum(state.rows, 0)]
+    wanted = state.give * state.multipliers - state.extra
+    left = jnp.where(state.rows >= 0, gap - wanted, 0)
+    change = cholesky_solve(cholesky(_system(state)), left)
+    change = jnp.where(jnp.all(state.multipliers + change >= 0), change, 0)
+    x = x + solve_upper_transposed(factor, _point(state.whitened, change))
+    return x, state.multipliers + change
 
 
 def _contains(members: Array, count: int) -> Array:

@@ -15,6 +15,7 @@ barrier functions", IROS 2025.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import jax
@@ -45,7 +46,7 @@ from .barriers import (
     situation,
     velocity_conditions,
 )
-from .qp import solve_qp
+from .qp import QP, solve_qp
 
 SafetyReport = dict[str, Array]
 """What a filter reports; see `SafetyFilter`."""
@@ -114,27 +115,31 @@ class SafetyFilter:
             obstacles: what is in the world.
             bounds: smallest and largest torque (nv,). Default: the effort limits.
         """
-        dtype = terms.v.dtype
-        limit = jnp.asarray(robot.effort_limits, dtype)
-        lower, upper = (-limit, limit) if bounds is None else bounds
-        nominal = jnp.where(jnp.all(jnp.isfinite(tau)), tau, terms.bias).astype(dtype)
-        nominal = jnp.clip(nominal, lower, upper)
+        nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
         if not self.barriers:
-            return nominal, no_safety_report(dtype)
-
-        force, slope = implicit_resistance(robot, terms.q, terms.v, jnp.asarray(dt, dtype))
-        M = terms.mass_matrix + jnp.diag(slope)
-        factor = cholesky(M)
-        free = cholesky_solve(factor, nominal - terms.bias - force)
-        safe = barrier_conditions(robot, self.barriers, situation(robot, terms, obstacles))
-        if not self.enabled:
-            return nominal, _completed(_nothing(dtype), safe, jnp.zeros_like(nominal), nominal)
-        lacking = safe.bounds - safe.along(free)
-        change, report = self._solve(
-            robot, terms, safe, lacking, M, (lower - nominal, upper - nominal)
+            return nominal, no_safety_report(nominal.dtype)
+        safe, lacking, problem = self._torque_problem(
+            robot, terms, nominal, dt, obstacles, lower, upper
         )
-        filtered = jnp.clip(nominal + matmul(M, change), lower, upper)
+        if not self.enabled:
+            return nominal, _completed(_nothing(nominal.dtype), safe, nominal - nominal, nominal)
+        change, report = self._solve(robot.nv, lacking, problem)
+        filtered = jnp.clip(nominal + matmul(self._inertia(robot, terms, dt), change), lower, upper)
         return filtered, _completed(report, safe, filtered - nominal, nominal)
+
+    def quadratic_program(
+        self,
+        robot: Robot,
+        terms: Terms,
+        tau: Array,
+        dt: ArrayLike,
+        obstacles: Obstacles = NO_OBSTACLES,
+        bounds: tuple[Array, Array] | None = None,
+    ) -> QP:
+        """What the filter solves for these arguments, in changes of acceleration (nv,)."""
+        nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
+        *_, problem = self._torque_problem(robot, terms, nominal, dt, obstacles, lower, upper)
+        return problem()
 
     def filter_velocity(
         self, robot: Robot, terms: Terms, v: Array, obstacles: Obstacles = NO_OBSTACLES
@@ -162,10 +167,13 @@ class SafetyFilter:
         if not self.enabled:
             return nominal, _completed(_nothing(dtype), safe, jnp.zeros_like(nominal), nominal)
         lacking = safe.bounds - safe.along(nominal)
-        eye = jnp.eye(robot.nv, dtype=dtype)
-        change, report = self._solve(
-            robot, terms, safe, lacking, eye, (-limit - nominal, limit - nominal)
-        )
+
+        def problem() -> QP:
+            eye = jnp.eye(robot.nv, dtype=dtype)
+            metric = self._metric(robot, terms)
+            return QP(metric, safe.rows(robot.nv), lacking, eye, -limit - nominal, limit - nominal)
+
+        change, report = self._solve(robot.nv, lacking, problem)
         filtered = jnp.clip(nominal + change, -limit, limit)
         return filtered, _completed(report, safe, filtered - nominal, nominal)
 
@@ -173,32 +181,60 @@ class SafetyFilter:
         """Names of the rows that `min_barrier_row` counts."""
         return barrier_names(robot, self.barriers, obstacles)
 
-    def _solve(
+    def _nominal(
+        self, robot: Robot, terms: Terms, tau: Array, bounds: tuple[Array, Array] | None
+    ) -> tuple[Array, Array, Array]:
+        """The torque to be filtered, and its bounds."""
+        dtype = terms.v.dtype
+        limit = jnp.asarray(robot.effort_limits, dtype)
+        lower, upper = (-limit, limit) if bounds is None else bounds
+        nominal = jnp.where(jnp.all(jnp.isfinite(tau)), tau, terms.bias).astype(dtype)
+        return jnp.clip(nominal, lower, upper), lower, upper
+
+    def _inertia(self, robot: Robot, terms: Terms, dt: ArrayLike) -> Array:
+        """The mass matrix with the implicit part of the joints' resistance, as in `step`."""
+        _, slope = implicit_resistance(robot, terms.q, terms.v, jnp.asarray(dt, terms.v.dtype))
+        return terms.mass_matrix + jnp.diag(slope)
+
+    def _torque_problem(
         self,
         robot: Robot,
         terms: Terms,
-        safe: Conditions,
-        lacking: Array,
-        C: Array,
-        bounds: tuple[Array, Array],
+        nominal: Array,
+        dt: ArrayLike,
+        obstacles: Obstacles,
+        lower: Array,
+        upper: Array,
+    ) -> tuple[Conditions, Array, Callable[[], QP]]:
+        """The barriers' conditions, what the nominal torque lacks, and the problem that mends it.
+
+        The problem is not computed here: most states do not need it.
+        """
+        force, _ = implicit_resistance(robot, terms.q, terms.v, jnp.asarray(dt, nominal.dtype))
+        M = self._inertia(robot, terms, dt)
+        free = cholesky_solve(cholesky(M), nominal - terms.bias - force)
+        safe = barrier_conditions(robot, self.barriers, situation(robot, terms, obstacles))
+        lacking = safe.bounds - safe.along(free)
+
+        def problem() -> QP:
+            metric = self._metric(robot, terms)
+            return QP(metric, safe.rows(robot.nv), lacking, M, lower - nominal, upper - nominal)
+
+        return safe, lacking, problem
+
+    def _solve(
+        self, nv: int, lacking: Array, problem: Callable[[], QP]
     ) -> tuple[Array, SafetyReport]:
-        """The smallest change of acceleration that makes up for what is lacking; zero for most."""
+        """The smallest change that makes up for what is lacking; zero for most."""
 
         def solve() -> tuple[Array, SafetyReport]:
             solution = solve_qp(
-                self._metric(robot, terms),
-                safe.rows(robot.nv),
-                lacking,
-                C,
-                *bounds,
-                max_active=self.max_active,
-                max_iterations=self.max_iterations,
+                problem(), max_active=self.max_active, max_iterations=self.max_iterations
             )
-            report = {name: getattr(solution, name) for name in _nothing(lacking.dtype)}
-            return solution.x, report
+            return solution.x, {k: getattr(solution, k) for k in _nothing(lacking.dtype)}
 
         def keep() -> tuple[Array, SafetyReport]:
-            return jnp.zeros(robot.nv, lacking.dtype), _nothing(lacking.dtype)
+            return jnp.zeros(nv, lacking.dtype), _nothing(lacking.dtype)
 
         # The bounds hold without a change, so only barriers can ask for one.
         change, report = jax.lax.cond(jnp.any(lacking > 0), solve, keep)

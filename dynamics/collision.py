@@ -400,8 +400,8 @@ def obstacle_distances(
         robot: the model.
         q: (nq,).
         obstacles: what is in the world.
-        shapes: names of the r collision shapes to use. Default: all that move, since the others
-            may well stand in the table that they are screwed to, and no motion helps it.
+        shapes: names of the r collision shapes to use. Default: all that some joint moves, since
+            the others may well stand in the table that they are screwed to, and nothing helps.
         kin: kinematics at `q`, or the bodies' poses, if already computed.
         geometry: `robot_geometry(robot, q)`, if already computed.
 
@@ -593,6 +593,7 @@ class _Layout(NamedTuple):
     capsules: _Fixed
     is_capsule: np.ndarray
     place: np.ndarray
+    moves: np.ndarray
 
 
 @lru_cache(maxsize=64)
@@ -612,7 +613,22 @@ def _layout(topology: Topology) -> _Layout:
             np.array([radius for _, _, radius in segments], float),
         )
 
-    return _Layout(fixed(False), fixed(True), is_capsule, place)
+    moves = np.array([_moves(topology, shape) for shape in shapes], bool)
+    return _Layout(fixed(False), fixed(True), is_capsule, place, moves)
+
+
+def _moves(topology: Topology, shape: RobotShape) -> bool:
+    """Whether any joint moves a shape: none does if it lies on every axis it turns about."""
+    start, end, _ = _enclosing(shape)
+    ends, body = np.stack([start, end]), shape.body
+    while body != WORLD:
+        joint = topology.joints[body]
+        off_axis = ends - np.outer(ends @ joint.axis, joint.axis)
+        if joint.kind not in ("revolute", "continuous") or np.abs(off_axis).max() > _SHORT:
+            return True
+        ends = topology.position[body] + ends @ topology.rotation[body].T
+        body = int(topology.parent[body])
+    return False
 
 
 def _enclosing(shape: RobotShape) -> tuple[np.ndarray, np.ndarray, float]:
@@ -641,7 +657,7 @@ def _rows(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
     """Indices into `collision_shapes` of the rows of `obstacle_distances`."""
     shapes = robot.topology.collision_shapes
     if names is None:
-        return np.array([i for i, s in enumerate(shapes) if s.body != WORLD], np.int32)
+        return np.array([i for i in range(len(shapes)) if _layout(robot.topology).moves[i]], np.int32)
     known = [s.name for s in shapes]
     for name in names:
         if name not in known:
