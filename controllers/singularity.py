@@ -79,5 +79,7 @@ def damp(
     closeness = jnp.maximum(1.0 - worst / jnp.asarray(threshold, dtype), 0.0)
     far = jnp.asarray([FAR_POSITION] * 3 + [FAR_ORIENTATION] * 3, dtype)[:n]
     distance = jnp.sum((error / far) ** 2, axis=-1)
-    amount = jnp.asarray(damping, dtype) * closeness**2 * distance / (1 + distance)
+    # Where the error has taken the damping away, what is left keeps rounding errors from growing.
+    amount = jnp.asarray(damping, dtype) * distance / (1 + distance) + 100 * jnp.finfo(dtype).eps
+    amount = closeness**2 * amount
     return matrix + jnp.diag(jnp.repeat(amount, n, total_repeat_length=k * n) * scale), conditioning
