@@ -5,9 +5,10 @@
 
 From joint positions and velocities and a pose to torques (operational space control) or to joint
 velocities (differential inverse kinematics), one robot at a time: as a native kernel for a batch of
-one, as the Gymnasium environments run it, and by `jax.jit`. frax computes the same laws with its own
-functions: in the way of its examples (which leave out `Jdot v`, and weigh the inverse kinematics by
-the inertia), and with Cholesky solves. All load our URDF of the Panda. Needs the extra `bench`.
+one, as the Gymnasium environments run it, and by `jax.jit`. frax computes the same laws with its
+own functions: in the way of its examples (which leave out `Jdot v`, and weigh the inverse
+kinematics by the inertia), and with Cholesky solves. All load our URDF of the Panda. Needs the
+extra `bench`.
 """
 
 from __future__ import annotations

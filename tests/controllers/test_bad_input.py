@@ -278,13 +278,19 @@ def test_gains_that_come_with_a_target_are_never_negative(panda: Robot, x64: Non
 
 def test_no_stiffness_and_no_damping_are_finite(panda: Robot, x64: None) -> None:
     terms = moving(panda)
+
+    @jax.jit
+    def torque(osc: OSC, position: Any) -> Any:
+        target = dataclasses.replace(POSE, position=position)
+        return osc(panda, terms, target, ControllerState(), DT)[0]
+
     for kp in (0.0, 100.0):
         for ratio in (0.0, 1.0):
             osc = OSC("hand", kp=kp, damping_ratio=ratio, singularity_threshold=1.0)
-            tau, _, _ = osc(panda, terms, POSE, ControllerState(), DT)
-            assert bool(jnp.all(jnp.isfinite(tau)))
-    # An undamped spring has no speed at which it balances, and is not weakened by the limits.
+            assert bool(jnp.all(jnp.isfinite(torque(osc, POSE.position))))
     undamped = OSC("hand", damping_ratio=0.0)
+    jacobian = jax.jit(jax.jacfwd(torque, argnums=1))(undamped, POSE.position)
+    assert bool(jnp.all(jnp.isfinite(jacobian)))
+    # An undamped spring has no speed at which it balances, and is not weakened by the limits.
     pure = dataclasses.replace(undamped, max_linear_velocity=np.inf, max_angular_velocity=np.inf)
-    both = [osc(panda, terms, POSE, ControllerState(), DT)[0] for osc in (undamped, pure)]
-    np.testing.assert_array_equal(*both)
+    np.testing.assert_array_equal(torque(undamped, POSE.position), torque(pure, POSE.position))
