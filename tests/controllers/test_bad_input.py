@@ -289,7 +289,7 @@ def test_no_stiffness_and_no_damping_are_finite(panda: Robot, x64: None) -> None
             osc = OSC("hand", kp=kp, damping_ratio=ratio, singularity_threshold=1.0)
             assert bool(jnp.all(jnp.isfinite(torque(osc, POSE.position))))
     undamped = OSC("hand", damping_ratio=0.0)
-    jacobian = jax.jit(jax.jacfwd(torque, argnums=1))(undamped, POSE.position)
+    jacobian = jax.jit(jax.jacrev(torque, argnums=1))(undamped, POSE.position)
     assert bool(jnp.all(jnp.isfinite(jacobian)))
     # An undamped spring has no speed at which it balances, and is not weakened by the limits.
     pure = dataclasses.replace(undamped, max_linear_velocity=np.inf, max_angular_velocity=np.inf)
