@@ -72,7 +72,8 @@ class DifferentialIK(TorqueLimits):
         singularity_damping: damping of `J J^T` at a singularity and far from the target, relative
             to its mean diagonal. It vanishes with the error and away from singularities.
         singularity_threshold: conditioning below which the damping sets in: the determinant of
-            `J J^T`, scaled to a unit diagonal on average; 0.03 at the Panda's ready pose.
+            `J J^T`, scaled to a unit diagonal on average; 0.03 at the Panda's ready pose, and
+            0.026 at a G1's default posture, for which 0.01 is a good value.
         interpolation_time: s; a new target is reached by the set-point in this time, on a straight
             line from where the set-point is; None to jump.
         gain: 1/s, scalar or (nv,), of the joints' velocity controller; at least four times `kp`,

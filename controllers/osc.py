@@ -86,7 +86,8 @@ class OSC(TorqueLimits):
             singularity is reached exactly, and away from singularities.
         singularity_threshold: conditioning below which the damping sets in. It is the determinant
             of `J M^-1 J^T`, scaled to a unit diagonal on average: 1 where all directions are
-            equally easy, 0 at a singularity, and 0.003 at the Panda's ready pose.
+            equally easy, 0 at a singularity, and 0.003 at the Panda's ready pose. A third of what
+            it is in a comfortable posture is a good value: 0.03 for the hands of a G1.
         interpolation_time: s; a new target is reached by the set-point in this time, on a straight
             line from where the set-point is; None to jump.
         torque_limit: see `TorqueLimits`.

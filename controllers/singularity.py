@@ -62,7 +62,7 @@ def damp(
         scaled to a unit diagonal on average: 1 where all directions are equally easy, 0 at a
         singularity. Of several, it is that of what those before it leave.
     """
-    dtype = matrix.dtype
+    dtype, eps = matrix.dtype, float(np.finfo(matrix.dtype).eps)
     k, n = error.shape
     # Position and orientation have different units, so each is measured by its own mean.
     mean = jnp.mean(jnp.diagonal(matrix).reshape(-1, 3), axis=-1)
@@ -79,5 +79,7 @@ def damp(
     closeness = jnp.maximum(1.0 - worst / jnp.asarray(threshold, dtype), 0.0)
     far = jnp.asarray([FAR_POSITION] * 3 + [FAR_ORIENTATION] * 3, dtype)[:n]
     distance = jnp.sum((error / far) ** 2, axis=-1)
-    amount = jnp.asarray(damping, dtype) * closeness**2 * distance / (1 + distance)
+    # Where the error has taken the damping away, what is left keeps rounding errors from growing.
+    amount = jnp.asarray(damping, dtype) * distance / (1 + distance) + 100 * eps
+    amount = closeness**2 * amount
     return matrix + jnp.diag(jnp.repeat(amount, n, total_repeat_length=k * n) * scale), conditioning

@@ -45,7 +45,13 @@ from .derivatives import (
     transition_derivatives,
 )
 from .energy import kinetic_energy, potential_energy
-from .errors import ArrayError, FraxenvError, RobotLoadError, UnknownNameError
+from .errors import (
+    ArrayError,
+    FraxenvError,
+    RobotLoadError,
+    RobotLoadWarning,
+    UnknownNameError,
+)
 from .forward_dynamics import forward_dynamics, spd_solve
 from .integration import step
 from .jacobian import (
@@ -93,7 +99,7 @@ from .rotation import (
     rotation_log,
 )
 from .terms import Terms, compute_terms
-from .urdf import RobotLoadWarning, load_urdf
+from .urdf import load_urdf
 
 __all__ = [
     "WORLD",

@@ -24,6 +24,11 @@ def einsum(subscripts: str, *operands: Array) -> Array:
     return jnp.einsum(subscripts, *operands, precision=Precision.HIGHEST)
 
 
+def times(matrices: Array, vectors: Array) -> Array:
+    """Products (n, k) of matrices (n, k, m) with vectors (n, m) at full precision, one by one."""
+    return einsum("nij,nj->ni", matrices, vectors)
+
+
 def cross(a: Array, b: Array) -> Array:
     """Cross product along the last axis, (..., 3)."""
     return jnp.stack(

@@ -27,19 +27,24 @@ from .forward_dynamics import spd_solve
 from .integration import implicit_resistance
 from .kinematics import (
     Kinematics,
-    axes_rate,
-    axis_rates,
     compute_kinematics,
     configuration,
-    dof_forces,
+    spatial_axes,
     tangent,
-    tree_mask,
 )
 from .manifold import integrate, integrate_derivatives
-from .rnea import bias_forces, body_forces_about_origin, rnea
+from .rnea import bias_forces, body_forces, rnea
 from .robot import Robot, Topology
-from .spatial import apply_inertia, coriolis_inertia, force_cross, motion_cross
+from .spatial import (
+    apply_inertia,
+    coriolis_inertia,
+    force_cross,
+    motion_cross,
+    parallel_axes,
+    spatial_inertia,
+)
 from .terms import Terms, compute_terms
+from .tree import axis_rates, dof_forces, of_carriers, tree_mask
 
 
 class ForwardDynamicsDerivatives(NamedTuple):
@@ -168,7 +173,7 @@ def transition_derivatives(
     *,
     terms: Terms | None = None,
 ) -> TransitionDerivatives:
-    """Derivatives of `step(robot, q, v, tau, dt, external_forces)` as it is.
+    """Derivatives of `step(robot, q, v, tau, dt, external_forces)` as it is, which is Euler's.
 
     With its implicit damping, smoothed friction and soft stops; on the tangent spaces before and
     after the step.
@@ -305,14 +310,23 @@ def coriolis_matrix(
     v = tangent(robot, "v", v)
     kin = compute_kinematics(robot, q) if kin is None else kin
     U, masks = tree_mask(robot, v.dtype), _masks(robot.topology)
-    V = matmul(U, kin.S * axis_rates(robot, v)[:, None])
-    composite = _Composites.of(U, kin.inertia, coriolis_inertia(kin.inertia, V))
-    half = 0.5 * composite.coriolis
-    matrix = _project(masks, kin.S, composite.inertia, half, axes_rate(robot, kin, V), kin.S)
+    S, inertia = spatial_axes(robot.topology, kin), _spatial_inertia(robot, kin)
+    V = matmul(U, S * axis_rates(robot, v)[:, None])
+    S_dot = motion_cross(of_carriers(robot.topology, V), S)
+    composite = _Composites.of(U, inertia, coriolis_inertia(inertia, V))
+    matrix = _project(masks, S, composite.inertia, 0.5 * composite.coriolis, S_dot, S)
     return _to_dofs(robot, matrix)
 
 
 # --- parts ----------------------------------------------------------------------------------------
+
+
+def _spatial_inertia(robot: Robot, kin: Kinematics) -> Array:
+    """Spatial inertias (nb, 6, 6) about the same point as `spatial_axes`."""
+    mass = jnp.asarray(robot.mass, kin.axis.dtype)
+    shift = mass[:, None] * kin.relative
+    moved = parallel_axes(kin.first_moment + 0.5 * shift, kin.relative)
+    return spatial_inertia(mass, kin.first_moment + shift, kin.inertia + moved)
 
 
 @dataclass(frozen=True)
@@ -378,7 +392,8 @@ def _residual_derivatives(
 ) -> tuple[Array, Array]:
     """Derivatives (nv, nv) of inverse dynamics by `q`, on the tangent space, and by `v`."""
     v, a = tangent(robot, "v", v), tangent(robot, "a", a)
-    S, dtype = kin.S, kin.S.dtype
+    S, inertia = spatial_axes(robot.topology, kin), _spatial_inertia(robot, kin)
+    dtype = S.dtype
     U, masks = tree_mask(robot, dtype), _masks(robot.topology)
     behind = jnp.asarray(masks.behind, dtype)
     gravity = jnp.asarray(robot.gravity, dtype)
@@ -387,24 +402,25 @@ def _residual_derivatives(
     rates = axis_rates(robot, v)[:, None]
     Sv = S * rates
     V = matmul(U, Sv)
-    S_dot = axes_rate(robot, kin, V)
+    S_dot = motion_cross(of_carriers(robot.topology, V), S)
     Sa = S * axis_rates(robot, a)[:, None] + S_dot * rates
     A = matmul(U, Sa) + lift
-    momentum = apply_inertia(kin.inertia, V)
-    F = apply_inertia(kin.inertia, A) + force_cross(V, momentum)
+    momentum = apply_inertia(inertia, V)
+    F = apply_inertia(inertia, A) + force_cross(V, momentum)
 
     # Displacing along axis j changes V by S_j x V + psi_dot_j, and A likewise.
     W = matmul(behind, Sv)
     psi_dot = motion_cross(W, S)
     psi_ddot = motion_cross(matmul(behind, Sa) + lift, S) + motion_cross(W, psi_dot)
 
-    composite = _Composites.of(U, kin.inertia, coriolis_inertia(kin.inertia, V))
+    composite = _Composites.of(U, inertia, coriolis_inertia(inertia, V))
     dv = _project(masks, S, composite.inertia, composite.coriolis, S_dot + psi_dot, S)
     dq = _project(masks, S, composite.inertia, composite.coriolis, psi_ddot, psi_dot)
 
     if external_forces is not None:
-        external = body_forces_about_origin(robot, external_forces, kin)
-        F = F - external
+        external = body_forces(robot, external_forces, dtype)
+        moment = external[:, 3:] + cross(kin.relative, external[:, :3])
+        F = F - jnp.concatenate([external[:, :3], moment], axis=-1)
         dq = dq + _fixed_in_the_world(masks, U, S, external, kin)
     # The forces of what is displaced turn with it; axes that are carried along do not feel that.
     turned = force_cross(S, matmul(U.T, F))
@@ -420,9 +436,7 @@ def _fixed_in_the_world(
     A force `f` and its moment `m` about a body's origin `p` change relative to the body as if it
     turned backwards: by `-[w x f; w x m + p x (w x f)]` for a displacement with the rotation `w`.
     """
-    force = external[:, :3]
-    p = kin.position - kin.origin
-    moment = external[:, 3:] - cross(p, force)
+    force, moment, p = external[:, :3], external[:, 3:], kin.relative
     eye = jnp.eye(3, dtype=S.dtype)[None]
     turned_force = cross(eye, force[:, None])  # (nb, 3, 3): row k for a turn about axis k
     turned_moment = cross(eye, moment[:, None]) + cross(p[:, None], turned_force)

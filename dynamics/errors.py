@@ -51,6 +51,10 @@ class CheckpointError(FraxenvError, RuntimeError):
     """A checkpoint is missing, torn, or belongs to another configuration."""
 
 
+class RobotLoadWarning(UserWarning):
+    """A robot was loaded, or changed, with parameters that no real one has."""
+
+
 class MissingExtraError(FraxenvError, ImportError):
     """A feature needs an optional dependency that is not installed."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import ArrayError
+from .errors import ArrayError, RobotLoadWarning
 
 SMALLEST_MASS = 1e-12
 """kg, less is none."""
@@ -54,14 +55,18 @@ def check_masses(robot: str, bodies: Sequence[str], mass: Array) -> None:
 def check_inertias(robot: str, bodies: Sequence[str], inertia: Array) -> None:
     """Check inertias (..., nb, 3, 3) about the centre of mass of bodies that move.
 
+    Warns of one that breaks the triangle inequality, as published robots' do: nothing has it, but
+    everything can be computed with it.
+
     Raises:
-        ArrayError: one is not symmetric, not positive definite, or breaks the triangle inequality;
-            names its body.
+        ArrayError: one is not symmetric, or not positive definite; names its body.
     """
     moments = principal_moments(inertia)
     symmetric = ~np.isnan(moments[..., 0])
     positive = moments[..., 0] >= SMALLEST_MOMENT
-    bad = np.argwhere(~(positive & within_triangle(moments)))
+    bad = np.argwhere(~positive)
+    if not bad.size:
+        bad = np.argwhere(~within_triangle(moments))
     if not bad.size:
         return
     at = tuple(bad[0])
@@ -78,8 +83,10 @@ def check_inertias(robot: str, bodies: Sequence[str], inertia: Array) -> None:
             "positive ones. Check the signs off the diagonal; a solid sphere of mass m and radius "
             "r has 0.4 m r^2 on it."
         )
-    raise ArrayError(
+    warnings.warn(
         f"{what} breaks the triangle inequality: of its principal moments, {values}, the largest "
-        "exceeds the sum of the others, which no distribution of mass has. Check the units, and "
-        "that it is about the centre of mass."
+        "exceeds the sum of the others, which no distribution of mass has. It is used as it is; "
+        "check the units, and that it is about the centre of mass.",
+        RobotLoadWarning,
+        stacklevel=3,
     )

@@ -1,21 +1,28 @@
-"""One semi-implicit Euler step of the dynamics."""
+"""One step of the dynamics in time: semi-implicit Euler, and Runge-Kutta of fourth order."""
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from .errors import check_choice
 from .forward_dynamics import acceleration
 from .kinematics import tangent
-from .manifold import integrate, scalar_coordinates
+from .manifold import displacement_rate, integrate, scalar_coordinates
 from .rnea import generalized_forces
 from .robot import Robot
 from .terms import Terms, compute_terms
 
 FRICTION_VELOCITY = 0.01
 """Joint speed, rad/s or m/s, over which Coulomb friction is smoothed: `friction * tanh(v / it)`."""
+
+
+Integrator = Literal["euler", "rk4"]
 
 
 def step(
@@ -26,40 +33,91 @@ def step(
     dt: ArrayLike,
     external_forces: ArrayLike | None = None,
     *,
+    integrator: Integrator = "euler",
     terms: Terms | None = None,
 ) -> tuple[Array, Array]:
-    """One step of semi-implicit Euler: new configuration (nq,) and velocity (nv,).
+    """One step in time: new configuration (nq,) and velocity (nv,). Both integrators are MuJoCo's.
 
-    `v+ = v + dt a`, then `q+ = integrate(q, v+, dt)`, where `a` solves
-    `(M + dt D) a = tau - bias + J^T f - d(q, v)`. The joint force `d` is viscous damping, smoothed
-    Coulomb friction and the position limits' soft stops, and `D` its slope by the velocity, so that
-    all are implicit and stable for any coefficient; with damping alone this is MuJoCo's Euler
-    integrator.
+    "euler" is semi-implicit and of first order: `v+ = v + dt a`, then `q+ = integrate(q, v+, dt)`,
+    where `a` solves `(M + dt D) a = tau - bias + J^T f - d(q, v)`. The joint force `d` is viscous
+    damping, smoothed Coulomb friction and the position limits' soft stops, and `D` its slope by the
+    velocity, so that all are implicit and stable for any coefficient.
+
+    "rk4" is the classical Runge-Kutta method, of fourth order and four times as costly, with `d`
+    explicit like all else. It conserves energy better by orders of magnitude, and is unstable where
+    `d` would stop a joint within less than about `dt`.
 
     Args:
         robot: the model.
         q: (nq,), rad and m.
         v: (nv,), rad/s and m/s.
-        tau: (nv,), N m and N.
+        tau: (nv,), N m and N, constant over the step.
         dt: time step, s.
-        external_forces: (nb, 6), as in `rnea`; none if omitted.
+        external_forces: (nb, 6), as in `rnea`, constant in world axes; none if omitted.
+        integrator: "euler" or "rk4".
         terms: `compute_terms(robot, q, v)`, if already computed.
 
     Raises:
         ArrayError: an argument has the wrong shape.
+        ConfigError: there is no such integrator.
     """
+    check_choice("integrator", integrator, get_args(Integrator))
     terms = compute_terms(robot, q, v) if terms is None else terms
     q, v, tau = terms.q, terms.v, tangent(robot, "tau", tau)
     dt = jnp.asarray(dt, v.dtype)
+    if integrator == "rk4":
+        rate, a = _runge_kutta(robot, terms, tau, dt, external_forces)
+        return integrate(robot, q, rate, dt), v + dt * a
+    v = v + dt * _acceleration(robot, terms, tau, dt, external_forces)
+    return integrate(robot, q, v, dt), v
+
+
+def _runge_kutta(
+    robot: Robot, terms: Terms, tau: Array, dt: Array, external_forces: ArrayLike | None
+) -> tuple[Array, Array]:
+    """Rate of the displacement and acceleration (nv,), averaged over the stages of a step.
+
+    The displacement from the start is what is integrated, not the configuration: of rotations this
+    is the method of Munthe-Kaas, "Runge-Kutta methods on Lie groups" (1998).
+    """
+    explicit = jnp.zeros_like(dt)
+
+    def stage(
+        carry: tuple[Array, Array, Array, Array], ahead_and_weight: Array
+    ) -> tuple[tuple[Array, Array, Array, Array], None]:
+        rate, a, mean_rate, mean_a = carry
+        ahead, weight = ahead_and_weight
+        displacement, v = ahead * dt * rate, terms.v + ahead * dt * a
+        there = compute_terms(robot, integrate(robot, terms.q, displacement, 1.0), v)
+        rate = displacement_rate(robot, displacement, v)
+        a = _acceleration(robot, there, tau, explicit, external_forces)
+        return (rate, a, mean_rate + weight * rate, mean_a + weight * a), None
+
+    v, a = terms.v, _acceleration(robot, terms, tau, explicit, external_forces)
+    stages = jnp.asarray([[1 / 2, 1 / 3], [1 / 2, 1 / 3], [1, 1 / 6]], v.dtype)
+    (_, _, rate, a), _ = jax.lax.scan(stage, (v, a, v / 6, a / 6), stages)
+    return rate, a
+
+
+def _acceleration(
+    robot: Robot, terms: Terms, tau: Array, dt: Array, external_forces: ArrayLike | None
+) -> Array:
+    """Acceleration (nv,) with what resists the joints implicit over `dt`: explicit over zero."""
     bias = terms.bias
     if external_forces is not None:
-        bias = bias - generalized_forces(robot, q, external_forces, kin=terms.kin)
-    resistance = implicit_resistance(robot, q, v, dt)
-    a = acceleration(
-        robot, q, v, tau, external_forces, terms.kin, resistance, terms.mass_matrix, bias
+        bias = bias - generalized_forces(robot, terms.q, external_forces, kin=terms.kin)
+    resistance = implicit_resistance(robot, terms.q, terms.v, dt)
+    return acceleration(
+        robot,
+        terms.q,
+        terms.v,
+        tau,
+        external_forces,
+        terms.kin,
+        resistance,
+        terms.mass_matrix,
+        bias,
     )
-    v = v + dt * a
-    return integrate(robot, q, v, dt), v
 
 
 def implicit_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:

@@ -9,18 +9,19 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from .algebra import cross, determinant, matmul
+from .body_motion import angular_velocity, body_motion
 from .errors import check_choice
-from .kinematics import (
-    Kinematics,
-    axes_rate,
+from .kinematics import Kinematics, compute_kinematics, tangent
+from .robot import WORLD, Frame, Robot
+from .tree import (
     axis_rates,
-    compute_kinematics,
     dof_forces,
-    frame_pose,
-    tangent,
-    tree_mask,
+    of_bodies,
+    of_carriers,
+    of_parents,
+    path_sums,
+    to_bodies,
 )
-from .robot import WORLD, Robot
 
 
 def frame_jacobian(
@@ -41,8 +42,10 @@ def frame_jacobian(
         UnknownNameError: the robot has no such frame.
     """
     kin = compute_kinematics(robot, q) if kin is None else kin
-    position, _ = frame_pose(robot, q, frame, kin=kin)
-    return dof_forces(robot, _at_point(_frame_axes(robot, kin.S, frame), position - kin.origin)).T
+    rotates, f = robot.topology.axes.rotates[:, None], robot.frame(frame)
+    lever = _from_body(kin, f) + kin.relative[f.body] - of_bodies(robot.topology, kin.relative)
+    linear = jnp.where(rotates, cross(kin.axis, lever), kin.axis)
+    return _columns(robot, f, linear, jnp.where(rotates, kin.axis, 0.0))
 
 
 def frame_jacobian_dot(
@@ -65,15 +68,21 @@ def frame_jacobian_dot(
     """
     v = tangent(robot, "v", v)
     kin = compute_kinematics(robot, q) if kin is None else kin
-    position, _ = frame_pose(robot, q, frame, kin=kin)
-    position = position - kin.origin
-    rates = axis_rates(robot, v)
-    V = matmul(tree_mask(robot, v.dtype), kin.S * rates[:, None])
-    S = _frame_axes(robot, kin.S, frame)
-    S_dot = _frame_axes(robot, axes_rate(robot, kin, V), frame)
-    point_velocity = matmul(rates, _at_point(S, position))[:3]
-    linear = S_dot[:, :3] + cross(S_dot[:, 3:], position) + cross(S[:, 3:], point_velocity)
-    return dof_forces(robot, jnp.concatenate([linear, S_dot[:, 3:]], axis=-1)).T
+    topology, f = robot.topology, robot.frame(frame)
+    rotates = topology.axes.rotates[:, None]
+    along = kin.axis * axis_rates(robot, v)[:, None]
+    omega = angular_velocity(topology, along)
+    of_next = of_parents(topology, omega, jnp.zeros_like(omega[0]))
+    shifted = to_bodies(topology, jnp.where(rotates, 0.0, along))
+    velocity = path_sums(topology, shifted + cross(of_next, kin.offset))  # of the bodies' origins
+
+    from_body = _from_body(kin, f)
+    lever = from_body + kin.relative[f.body] - of_bodies(topology, kin.relative)
+    lever_dot = cross(omega[f.body], from_body) + velocity[f.body] - of_bodies(topology, velocity)
+    axis_dot = cross(of_carriers(topology, omega), kin.axis)
+    turning = cross(axis_dot, lever) + cross(kin.axis, lever_dot)
+    linear = jnp.where(rotates, turning, axis_dot)
+    return _columns(robot, f, linear, jnp.where(rotates, axis_dot, 0.0))
 
 
 def frame_velocity(
@@ -123,8 +132,12 @@ def frame_acceleration(
     """
     v, a = tangent(robot, "v", v), tangent(robot, "a", a)
     kin = compute_kinematics(robot, q) if kin is None else kin
-    J = frame_jacobian(robot, q, frame, kin=kin)
-    return matmul(J, a) + frame_bias_acceleration(robot, q, v, frame, kin=kin)
+    f = robot.frame(frame)
+    if f.body == WORLD:
+        return jnp.zeros(6, v.dtype)
+    motion = body_motion(robot, kin, v, a)
+    linear = motion.acceleration[f.body] + matmul(motion.gradient[f.body], _from_body(kin, f))
+    return jnp.concatenate([linear, motion.angular_acceleration[f.body]])
 
 
 def frame_bias_acceleration(
@@ -132,8 +145,7 @@ def frame_bias_acceleration(
 ) -> Array:
     """Acceleration (6,) of a frame while no joint accelerates, `[linear; angular]`: `J_dot v`.
 
-    Without `J_dot`: the spatial acceleration is summed over the joints first, and then taken to
-    the frame's origin. Classical, m/s^2 and rad/s^2, in world axes; gravity is no part of it.
+    `frame_acceleration` at zero acceleration: cheaper than `J_dot`.
 
     Args:
         robot: the model.
@@ -146,17 +158,7 @@ def frame_bias_acceleration(
         UnknownNameError: the robot has no such frame.
     """
     v = tangent(robot, "v", v)
-    kin = compute_kinematics(robot, q) if kin is None else kin
-    position, _ = frame_pose(robot, q, frame, kin=kin)
-    rates = axis_rates(robot, v)
-    V = matmul(tree_mask(robot, v.dtype), kin.S * rates[:, None])
-    acceleration = matmul(rates, _frame_axes(robot, axes_rate(robot, kin, V), frame))
-    velocity = matmul(rates, _frame_axes(robot, kin.S, frame))
-    linear, angular = acceleration[:3], acceleration[3:]
-    arm = position - kin.origin
-    point_velocity = velocity[:3] + cross(velocity[3:], arm)
-    linear = linear + cross(angular, arm) + cross(velocity[3:], point_velocity)
-    return jnp.concatenate([linear, angular])
+    return frame_acceleration(robot, q, v, jnp.zeros_like(v), frame, kin=kin)
 
 
 def manipulability(
@@ -195,15 +197,15 @@ def manipulability(
 _ROWS = {"pose": slice(0, 6), "position": slice(0, 3), "orientation": slice(3, 6)}
 
 
-def _frame_axes(robot: Robot, axes: Array, frame: str) -> Array:
-    """Spatial axes (na, 6) of the joints that move the frame, zero for the others."""
-    body = robot.frame(frame).body
-    if body == WORLD:
-        return jnp.zeros_like(axes)
-    return axes * tree_mask(robot, axes.dtype)[body][:, None]
+def _from_body(kin: Kinematics, frame: Frame) -> Array:
+    """Where the frame is from its body's origin (3,), world axes."""
+    return matmul(kin.rotation[frame.body], jnp.asarray(frame.position, kin.rotation.dtype))
 
 
-def _at_point(motion: Array, point: Array) -> Array:
-    """Motion vectors (n, 6) with their linear part moved from the reference to a point (3,)."""
-    linear = motion[:, :3] + cross(motion[:, 3:], point)
-    return jnp.concatenate([linear, motion[:, 3:]], axis=-1)
+def _columns(robot: Robot, frame: Frame, linear: Array, angular: Array) -> Array:
+    """The Jacobian (6, nv) of the axes (na, 3), of those that move the frame."""
+    axes = jnp.concatenate([linear, angular], axis=-1)
+    if frame.body == WORLD:
+        return dof_forces(robot, jnp.zeros_like(axes)).T
+    moves = robot.topology.axes.moves[frame.body][:, None]
+    return dof_forces(robot, jnp.where(moves, axes, 0.0)).T

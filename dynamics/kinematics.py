@@ -1,8 +1,7 @@
-"""Forward kinematics, and the spatial quantities that every algorithm derives from it.
+"""Forward kinematics, and the quantities that every algorithm derives from it.
 
-Formulation: Morton and Pavone, the frax paper. All spatial vectors are expressed in one frame, in
-world axes, so that sums over the tree become products with the constant ancestor mask. Joints with
-several degrees of freedom contribute several axes to one body.
+All in world axes, so that what bodies pass on to each other can be added as it is, but about each
+body's own origin and never about a common one: a far origin costs light bodies their digits.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import cross, einsum, matmul
+from .algebra import cross, einsum, matmul, times
 from .errors import ArrayError
 from .robot import WORLD, Robot, Topology
 from .rotation import quaternion_normalize, quaternion_to_matrix
-from .spatial import motion_cross, spatial_inertia
+from .spatial import parallel_axes
+from .tree import of_bodies, of_parents, path_sums
 
 
 class Poses(NamedTuple):
@@ -40,16 +40,22 @@ class Kinematics:
     Attributes:
         position: (nb, 3), m, of the bodies' frames in the world.
         rotation: (nb, 3, 3), body to world.
-        origin: (3,), m, the point in the world that the spatial vectors below are about: the base
-            of a robot that travels, the world's origin otherwise.
-        S: (na, 6), joint axes as spatial motion vectors `[linear; angular]`, in world axes.
-        inertia: (nb, 6, 6), spatial inertias of the bodies, in world axes.
+        relative: (nb, 3), m, `position` from the base of a robot that travels, without the rounding
+            that far travels cost; `position` itself for other robots.
+        offset: (nb, 3), m, from the parent's origin (the world's, for a root) to the body's.
+        axis: (na, 3), unit, directions of the joint axes.
+        first_moment: (nb, 3), kg m, mass times centre of mass, about the body's origin.
+        inertia: (nb, 3, 3), kg m^2, about the body's origin.
+
+    All but `rotation` are in world axes.
     """
 
     position: Array
     rotation: Array
-    origin: Array
-    S: Array
+    relative: Array
+    offset: Array
+    axis: Array
+    first_moment: Array
     inertia: Array
 
 
@@ -66,15 +72,12 @@ def forward_kinematics(robot: Robot, q: ArrayLike) -> Poses:
     Raises:
         ArrayError: `q` is not of shape (nq,).
     """
-    q = configuration(robot, q)
-    local = _joint_poses(robot.topology, q)
-    if _is_serial(robot.topology):
-        return Poses(*jax.lax.associative_scan(_compose, tuple(local)))
-    return _poses_by_level(robot.topology, local)
+    rotation, offset = _rotations_and_offsets(robot.topology, configuration(robot, q))
+    return Poses(_positions(robot.topology, offset)[0], rotation)
 
 
 def compute_kinematics(robot: Robot, q: ArrayLike) -> Kinematics:
-    """Forward kinematics with joint axes and spatial inertias, to be shared by algorithms.
+    """Forward kinematics with joint axes and inertias, to be shared by algorithms.
 
     Args:
         robot: the model.
@@ -84,33 +87,23 @@ def compute_kinematics(robot: Robot, q: ArrayLike) -> Kinematics:
         ArrayError: `q` is not of shape (nq,).
     """
     q = configuration(robot, q)
-    position, rotation = forward_kinematics(robot, q)
-    reference = robot.topology.reference_body
-    origin = jnp.zeros_like(position[0]) if reference == WORLD else position[reference]
-    relative = position if reference == WORLD else position - origin
+    rotation, offset = _rotations_and_offsets(robot.topology, q)
+    position, relative = _positions(robot.topology, offset)
 
     axes, dtype = robot.topology.axes, q.dtype
     fixed_in = rotation
     if not axes.carried_by_own_body:
         fixed_in = jnp.concatenate([rotation, jnp.eye(3, dtype=dtype)[None]])[axes.carrier]
-    direction = einsum("nij,nj->ni", fixed_in, jnp.asarray(axes.direction, dtype))
-    through = relative if axes.one_per_body else relative[axes.body]
-    rotates = jnp.asarray(axes.rotates)[:, None]
-    S = jnp.concatenate(
-        [
-            jnp.where(rotates, cross(through, direction), direction),
-            jnp.where(rotates, direction, jnp.zeros_like(direction)),
-        ],
-        axis=-1,
-    )
+    axis = times(fixed_in, jnp.asarray(axes.direction, dtype))
 
-    com = relative + einsum("nij,nj->ni", rotation, jnp.asarray(robot.com, dtype))
-    local = jnp.asarray(robot.inertia, dtype)
+    com = jnp.asarray(robot.com, dtype)
+    first_moment = jnp.asarray(robot.mass, dtype)[:, None] * com
+    inertia = jnp.asarray(robot.inertia, dtype) + parallel_axes(0.5 * first_moment, com)
     # Only the symmetric part is an inertia; so derivatives by single entries make sense, too.
-    local = 0.5 * (local + local.swapaxes(-1, -2))
-    inertia = einsum("nij,njk,nlk->nil", rotation, local, rotation)
-    mass = jnp.asarray(robot.mass, dtype)
-    return Kinematics(position, rotation, origin, S, spatial_inertia(mass, com, inertia))
+    inertia = 0.5 * (inertia + inertia.swapaxes(-1, -2))
+    inertia = _symmetric(einsum("nij,njk,nlk->nil", rotation, inertia, rotation))
+    first_moment = times(rotation, first_moment)
+    return Kinematics(position, rotation, relative, offset, axis, first_moment, inertia)
 
 
 def frame_pose(
@@ -137,6 +130,14 @@ def frame_pose(
     return poses.position[f.body] + matmul(body, position), matmul(body, rotation)
 
 
+def spatial_axes(topology: Topology, kin: Kinematics) -> Array:
+    """The joint axes `S` (na, 6) as spatial motion vectors, about the point `relative` is from."""
+    rotates = topology.axes.rotates[:, None]
+    turning = cross(of_bodies(topology, kin.relative), kin.axis)
+    linear, angular = jnp.where(rotates, turning, kin.axis), jnp.where(rotates, kin.axis, 0.0)
+    return jnp.concatenate([linear, angular], axis=-1)
+
+
 def configuration(robot: Robot, q: ArrayLike) -> Array:
     """`q` as a floating-point array, its shape checked."""
     return _vector(robot, "q", q, robot.nq)
@@ -145,34 +146,6 @@ def configuration(robot: Robot, q: ArrayLike) -> Array:
 def tangent(robot: Robot, name: str, v: ArrayLike) -> Array:
     """A tangent vector (velocity, acceleration, torque) as a floating-point array, checked."""
     return _vector(robot, name, v, robot.nv)
-
-
-def tree_mask(robot: Robot, dtype: jnp.dtype) -> Array:
-    """The ancestor mask `U` (nb, na): `U @ x` sums over ancestors, `U.T @ x` over descendants."""
-    return jnp.asarray(robot.topology.axes.moves, dtype)
-
-
-def axis_rates(robot: Robot, v: Array) -> Array:
-    """Rates (na,) of the joint axes for the velocity `v` (nv,): with those that mimic others."""
-    axes = robot.topology.axes
-    return matmul(jnp.asarray(axes.dof, v.dtype), v) if axes.has_mimics else v
-
-
-def dof_forces(robot: Robot, forces: Array) -> Array:
-    """Generalized forces (nv, ...) of forces along the joint axes (na, ...): of `axis_rates`."""
-    axes = robot.topology.axes
-    return matmul(jnp.asarray(axes.dof.T, forces.dtype), forces) if axes.has_mimics else forces
-
-
-def axes_rate(robot: Robot, kin: Kinematics, V: Array) -> Array:
-    """Time derivatives (na, 6) of the joint axes `S` when the bodies move with `V` (nb, 6).
-
-    An axis is fixed in its carrier, which takes it along.
-    """
-    axes = robot.topology.axes
-    if not axes.carried_by_own_body:
-        V = jnp.concatenate([V, jnp.zeros_like(V[:1])])[axes.carrier]
-    return motion_cross(V, kin.S)
 
 
 def _vector(robot: Robot, name: str, x: ArrayLike, size: int) -> Array:
@@ -231,22 +204,34 @@ def _angles_and_displacements(topology: Topology, q: Array) -> tuple[Array, Arra
     return angle, matmul(jnp.asarray(of_body, q.dtype), displacement)
 
 
-def _is_serial(topology: Topology) -> bool:
-    return bool(np.array_equal(topology.parent, np.arange(len(topology.parent)) - 1))
+def _symmetric(matrices: Array) -> Array:
+    """Symmetric matrices (n, 3, 3) of which only the upper triangles were worth computing."""
+    return jnp.where(np.tri(3, dtype=bool), matrices.swapaxes(-1, -2), matrices)
 
 
-def _compose(outer: tuple[Array, Array], inner: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Products of stacked poses: `outer` after `inner`."""
-    position = outer[0] + einsum("nij,nj->ni", outer[1], inner[0])
-    # Not a matrix product: under two nested `vmap`s XLA (of JAX 0.10) fails to compile that.
-    rotation = jnp.sum(outer[1][..., :, :, None] * inner[1][..., None, :, :], axis=-2)
-    return position, rotation
+def _rotations_and_offsets(topology: Topology, q: Array) -> tuple[Array, Array]:
+    """Body to world (nb, 3, 3), and each body's origin from its parent's (nb, 3), world axes."""
+    local = _joint_poses(topology, q)
+    rotation = _rotations(topology, local.rotation)
+    parent = of_parents(topology, rotation, jnp.eye(3, dtype=q.dtype))
+    return rotation, times(parent, local.position)
 
 
-def _poses_by_level(topology: Topology, local: Poses) -> Poses:
-    position, rotation = local
+def _rotations(topology: Topology, local: Array) -> Array:
+    """Body to world (nb, 3, 3) of body to parent."""
+    rotation = local
     for level in topology.levels[1:]:
-        parent = topology.parent[level]
-        p, R = _compose((position[parent], rotation[parent]), (position[level], rotation[level]))
-        position, rotation = position.at[level].set(p), rotation.at[level].set(R)
-    return Poses(position, rotation)
+        # Not a matrix product: under two nested `vmap`s XLA (of JAX 0.10) fails to compile that.
+        outer, inner = rotation[topology.parent[level]], local[level]
+        product = jnp.sum(outer[..., :, :, None] * inner[..., None, :, :], axis=-2)
+        rotation = rotation.at[level].set(product)
+    return rotation
+
+
+def _positions(topology: Topology, offset: Array) -> tuple[Array, Array]:
+    """Origins (nb, 3) in the world, and from the base of a robot that travels."""
+    if not topology.travels:
+        position = path_sums(topology, offset)
+        return position, position
+    relative = path_sums(topology, offset.at[0].set(0.0))
+    return offset[0] + relative, relative

@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from .algebra import matmul
 from .kinematics import configuration, tangent
 from .robot import Robot
 from .rotation import (
@@ -143,6 +144,18 @@ def difference_derivatives(robot: Robot, q0: ArrayLike, q1: ArrayLike) -> tuple[
         by_q0 = by_q0.at[block].set(-right_jacobian_inverse(-w))
         by_q1 = by_q1.at[block].set(right_jacobian_inverse(w))
     return by_q0, by_q1
+
+
+def displacement_rate(robot: Robot, displacement: Array, v: Array) -> Array:
+    """Rate (nv,) of `displacement` at which `integrate(q, displacement, 1)` moves with `v` (nv,).
+
+    Source: Sola et al. (2018), section II.G: the inverse right Jacobian of rotations.
+    """
+    rate = v
+    for _, _, k in robot.topology.quaternions:
+        turn = slice(k, k + 3)
+        rate = rate.at[turn].set(matmul(right_jacobian_inverse(displacement[turn]), v[turn]))
+    return rate
 
 
 def coordinate_rates(robot: Robot, q: ArrayLike) -> Array:

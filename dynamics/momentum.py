@@ -6,17 +6,17 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import cross, einsum, matmul
+from .algebra import cross, matmul, times
+from .crba import composite_forces
 from .kinematics import (
     Kinematics,
     compute_kinematics,
     configuration,
-    dof_forces,
     forward_kinematics,
     tangent,
-    tree_mask,
 )
 from .robot import Robot
+from .tree import dof_forces, of_bodies
 
 
 def center_of_mass(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
@@ -75,11 +75,10 @@ def centroidal_momentum_matrix(
     Source: Orin, Goswami and Lee (2013), eq. 12.
     """
     kin = compute_kinematics(robot, q) if kin is None else kin
-    composite = einsum("ji,jkl->ikl", tree_mask(robot, kin.S.dtype), kin.inertia)
-    momentum = einsum("ikl,il->ik", composite, kin.S)
-    com = center_of_mass(robot, q, kin=kin) - kin.origin
-    linear = momentum[:, :3]
-    angular = momentum[:, 3:] - cross(com, linear)
+    linear, moment = composite_forces(robot, kin)
+    mass = jnp.asarray(robot.mass, linear.dtype)[:, None]
+    com = jnp.sum(mass * kin.relative + kin.first_moment, axis=0) / jnp.sum(mass)
+    angular = moment + cross(of_bodies(robot.topology, kin.relative) - com, linear)
     return dof_forces(robot, jnp.concatenate([linear, angular], axis=-1)).T
 
 
@@ -87,4 +86,4 @@ def body_com(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Ar
     """Centres of mass (nb, 3), m, of the moving bodies, in the world."""
     poses = forward_kinematics(robot, configuration(robot, q)) if kin is None else kin
     local = jnp.asarray(robot.com, poses.position.dtype)
-    return poses.position + einsum("nij,nj->ni", poses.rotation, local)
+    return poses.position + times(poses.rotation, local)

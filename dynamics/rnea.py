@@ -1,27 +1,26 @@
 """Recursive Newton-Euler algorithm, as products with the ancestor mask.
 
-Featherstone (2008), chapter 5; vectorised as in the frax paper (Morton and Pavone).
+Luh, Walker and Paul (1980), in world axes and about each body's origin; vectorised as in the frax
+paper (Morton and Pavone).
 """
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
-from .algebra import cross, matmul
+from .algebra import cross, times
+from .body_motion import body_motion
 from .errors import ArrayError
-from .kinematics import (
-    Kinematics,
-    axes_rate,
-    axis_rates,
-    compute_kinematics,
-    dof_forces,
-    tangent,
-    tree_mask,
-)
+from .kinematics import Kinematics, compute_kinematics, tangent
 from .robot import Robot
-from .spatial import apply_inertia, force_cross
+from .tree import (
+    dof_forces,
+    of_bodies,
+    subtree_sums,
+    to_parents,
+)
 
 
 def rnea(
@@ -52,19 +51,20 @@ def rnea(
     """
     v, a = tangent(robot, "v", v), tangent(robot, "a", a)
     kin = compute_kinematics(robot, q) if kin is None else kin
-    U = tree_mask(robot, kin.S.dtype)
-    gravity = jnp.asarray(robot.gravity, kin.S.dtype)
-
-    rates = axis_rates(robot, v)[:, None]
-    V = matmul(U, kin.S * rates)
-    S_dot = axes_rate(robot, kin, V)
+    m = body_motion(robot, kin, v, a)
     # The world accelerates upwards: gravity then acts on every body without being named again.
-    A = matmul(U, kin.S * axis_rates(robot, a)[:, None] + S_dot * rates)
-    A = A - jnp.concatenate([gravity, jnp.zeros_like(gravity)])
-    F = apply_inertia(kin.inertia, A) + force_cross(V, apply_inertia(kin.inertia, V))
+    acceleration = m.acceleration - jnp.asarray(robot.gravity, v.dtype)
+
+    # The force that this takes, and its moment about the body's origin.
+    force = jnp.asarray(robot.mass, v.dtype)[:, None] * acceleration
+    force = force + times(m.gradient, kin.first_moment)
+    moment = cross(kin.first_moment, acceleration)
+    moment = moment + times(kin.inertia, m.angular_acceleration)
+    moment = moment + cross(m.angular_velocity, times(kin.inertia, m.angular_velocity))
     if external_forces is not None:
-        F = F - body_forces_about_origin(robot, external_forces, kin)
-    tau = dof_forces(robot, jnp.sum(kin.S * matmul(U.T, F), axis=-1))
+        external = body_forces(robot, external_forces, v.dtype)
+        force, moment = force - external[:, :3], moment - external[:, 3:]
+    tau = joint_forces(robot, kin, force, moment)
     return tau + jnp.asarray(robot.armature, a.dtype) * a
 
 
@@ -84,7 +84,7 @@ def bias_forces(
 def gravity_forces(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
     """Generalized forces (nv,), N m and N, that hold the robot still against gravity at `q`."""
     kin = compute_kinematics(robot, q) if kin is None else kin
-    zero = jnp.zeros(robot.nv, kin.S.dtype)
+    zero = jnp.zeros(robot.nv, kin.axis.dtype)
     return rnea(robot, q, zero, zero, kin=kin)
 
 
@@ -104,18 +104,26 @@ def generalized_forces(
         ArrayError: `external_forces` is not of shape (nb, 6).
     """
     kin = compute_kinematics(robot, q) if kin is None else kin
-    F = body_forces_about_origin(robot, external_forces, kin)
-    along_axes = jnp.sum(kin.S * matmul(tree_mask(robot, F.dtype).T, F), axis=-1)
-    return dof_forces(robot, along_axes)
+    f = body_forces(robot, external_forces, kin.axis.dtype)
+    return joint_forces(robot, kin, f[:, :3], f[:, 3:])
 
 
-def body_forces_about_origin(robot: Robot, external_forces: ArrayLike, kin: Kinematics) -> Array:
-    """External forces (nb, 6) with their moments about the kinematics' origin."""
-    f = jnp.asarray(external_forces, kin.S.dtype)
+def joint_forces(robot: Robot, kin: Kinematics, force: Array, moment: Array) -> Array:
+    """Generalized forces (nv,) of forces (nb, 3) on the bodies, moments about their origins."""
+    topology = robot.topology
+    force = subtree_sums(topology, force)
+    moment = subtree_sums(topology, moment + to_parents(topology, cross(kin.offset, force)))
+    force, moment = of_bodies(topology, force), of_bodies(topology, moment)
+    felt = jnp.where(topology.axes.rotates[:, None], moment, force)
+    return dof_forces(robot, jnp.sum(kin.axis * felt, axis=-1))
+
+
+def body_forces(robot: Robot, external_forces: ArrayLike, dtype: DTypeLike) -> Array:
+    """External forces (nb, 6), checked."""
+    f = jnp.asarray(external_forces, dtype)
     if f.shape != (robot.nb, 6):
         raise ArrayError(
             f"external_forces of robot {robot.name!r} has shape {f.shape}, expected "
             f"{(robot.nb, 6)}: one [force; moment] per moving body {robot.topology.body_names}."
         )
-    moment = f[:, 3:] + cross(kin.position - kin.origin, f[:, :3])
-    return jnp.concatenate([f[:, :3], moment], axis=-1)
+    return f

@@ -249,16 +249,27 @@ class Topology:
         depth = np.zeros(len(self.parent), int)
         for i, parent in enumerate(self.parent):
             depth[i] = 0 if parent == WORLD else depth[parent] + 1
-        return tuple(np.flatnonzero(depth == d) for d in range(depth.max(initial=-1) + 1))
+        levels = range(depth.max(initial=-1) + 1)
+        return tuple(np.flatnonzero(depth == d).astype(np.int32) for d in levels)
+
+    @cached_property
+    def supported(self) -> np.ndarray:
+        """(nb, nb) bool: body j is body i or one between it and the root; lower triangular."""
+        supported = np.eye(len(self.parent), dtype=bool)
+        for i, parent in enumerate(self.parent):
+            if parent != WORLD:
+                supported[i] |= supported[parent]
+        return supported
+
+    @cached_property
+    def is_chain(self) -> bool:
+        """Every body carries the next one."""
+        return bool(np.array_equal(self.parent, np.arange(len(self.parent)) - 1))
 
     @cached_property
     def axes(self) -> Axes:
         """The axes of all joints."""
         body = [i for i, j in enumerate(self.joints) for _ in j.rotates]
-        supports = np.eye(len(self.parent), dtype=bool)
-        for i, parent in enumerate(self.parent):
-            if parent != WORLD:
-                supports[i] |= supports[parent]
         carrier, direction, coordinate, multiplier, offset = [], [], [], [], []
         dof = np.zeros((len(body), self.v_index[-1]))
         for i, joint in enumerate(self.joints):
@@ -282,7 +293,7 @@ class Topology:
             coordinate=np.array(coordinate, np.int32),
             multiplier=np.array(multiplier, float),
             offset=np.array(offset, float),
-            moves=supports[:, body],
+            moves=self.supported[:, body],
             dof=dof,
         )
 
@@ -318,14 +329,10 @@ class Topology:
         )
 
     @cached_property
-    def reference_body(self) -> int:
-        """The body whose origin spatial vectors are about, `WORLD` for the world's.
-
-        The base of a robot that may travel far, where the world's origin would cost precision.
-        """
+    def travels(self) -> bool:
+        """The one root floats or slides in a plane: it may go far from the world's origin."""
         roots = np.flatnonzero(self.parent == WORLD)
-        travels = len(roots) == 1 and self.joints[0].kind in ("floating", "planar")
-        return 0 if travels else WORLD
+        return len(roots) == 1 and self.joints[0].kind in ("floating", "planar")
 
     @cached_property
     def frame_names(self) -> tuple[str, ...]:
@@ -461,7 +468,8 @@ class Robot:
         """A copy with some fields changed.
 
         Masses and inertias that are arrays of numbers, with or without leading axes of a batch,
-        are checked; those that are being traced cannot be.
+        are checked; those that are being traced cannot be. As in `load_urdf`, moments of inertia
+        that break the triangle inequality give a `RobotLoadWarning`, and are used.
 
         Raises:
             UnknownNameError: there is no such field.

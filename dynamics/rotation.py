@@ -15,15 +15,8 @@ from .algebra import cross, matmul
 
 
 def skew(w: Array) -> Array:
-    """Cross-product matrix `[w]x` of a vector (3,): `skew(w) @ u == cross(w, u)`; (3, 3)."""
-    zero = jnp.zeros_like(w[0])
-    return jnp.stack(
-        [
-            jnp.stack([zero, -w[2], w[1]]),
-            jnp.stack([w[2], zero, -w[0]]),
-            jnp.stack([-w[1], w[0], zero]),
-        ]
-    )
+    """Cross-product matrices `[w]x` of vectors (..., 3): `skew(w) @ u == cross(w, u)`."""
+    return cross(jnp.eye(3, dtype=w.dtype), w[..., None, :])
 
 
 def quaternion_multiply(a: Array, b: Array) -> Array:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .algebra import cross, einsum
+from .rotation import skew
 
 
 def motion_cross(v: Array, m: Array) -> Array:
@@ -24,31 +25,35 @@ def force_cross(v: Array, f: Array) -> Array:
     return jnp.concatenate([cross(v[..., 3:], f[..., :3]), moment], axis=-1)
 
 
-def spatial_inertia(mass: Array, com: Array, inertia: Array) -> Array:
-    """Spatial inertias (n, 6, 6), kg, kg m, kg m^2, about the frame's origin.
+def parallel_axes(moment: Array, offset: Array) -> Array:
+    """What inertias about one point have more about another (n, 3, 3), kg m^2.
+
+    With bodies' masses `m`, and first moments `h` about the one, `moment` is `h + m offset / 2`:
+    the parallel axis theorem for points of which neither is the centre of mass. Where the one is,
+    `h` is zero.
+
+    Args:
+        moment: (n, 3), kg m.
+        offset: (n, 3), m, to the one point from the other.
+    """
+    twice = 2 * jnp.sum(moment * offset, axis=-1)[:, None, None] * jnp.eye(3, dtype=moment.dtype)
+    outer = moment[:, :, None] * offset[:, None, :]
+    return twice - (outer + outer.swapaxes(-1, -2))
+
+
+def spatial_inertia(mass: Array, first_moment: Array, inertia: Array) -> Array:
+    """Spatial inertias (n, 6, 6), kg, kg m, kg m^2.
 
     Args:
         mass: (n,), kg.
-        com: (n, 3), centres of mass in the frame, m.
-        inertia: (n, 3, 3), rotational inertias about the centres of mass in the frame's axes.
+        first_moment: (n, 3), kg m, mass times centre of mass.
+        inertia: (n, 3, 3), kg m^2, about the frame's origin.
 
     Source: Featherstone (2008), eq. 2.63, with linear and angular parts exchanged.
     """
-    h = mass[:, None] * com
-    zero = jnp.zeros_like(mass)
-    hx = jnp.stack(
-        [
-            jnp.stack([zero, -h[:, 2], h[:, 1]], axis=-1),
-            jnp.stack([h[:, 2], zero, -h[:, 0]], axis=-1),
-            jnp.stack([-h[:, 1], h[:, 0], zero], axis=-1),
-        ],
-        axis=-2,
-    )
-    eye = jnp.eye(3, dtype=mass.dtype)
-    steiner = jnp.sum(h * com, axis=-1)[:, None, None] * eye - h[:, :, None] * com[:, None, :]
-    top = jnp.concatenate([mass[:, None, None] * eye, -hx], axis=-1)
-    bottom = jnp.concatenate([hx, inertia + steiner], axis=-1)
-    return jnp.concatenate([top, bottom], axis=-2)
+    hx = skew(first_moment)
+    top = jnp.concatenate([mass[:, None, None] * jnp.eye(3, dtype=mass.dtype), -hx], axis=-1)
+    return jnp.concatenate([top, jnp.concatenate([hx, inertia], axis=-1)], axis=-2)
 
 
 def apply_inertia(inertia: Array, motion: Array) -> Array:

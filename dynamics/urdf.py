@@ -23,7 +23,7 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .errors import RobotLoadError
+from .errors import RobotLoadError, RobotLoadWarning
 from .inertia import SMALLEST_MASS, SMALLEST_MOMENT, principal_moments, within_triangle
 from .robot import WORLD, Frame, Joint, JointKind, Mimic, Robot, Shape, ShapeKind, Topology
 
@@ -77,10 +77,6 @@ _FOLDERS_ABOVE = 3
 beside NAME."""
 _GEOMETRIES = ("box", "cylinder", "sphere", "mesh")
 _DEFAULT_RGBA = (0.7, 0.7, 0.7, 1.0)
-
-
-class RobotLoadWarning(UserWarning):
-    """A robot description was loaded, but something in it is physically doubtful."""
 
 
 def load_urdf(
@@ -167,7 +163,7 @@ def load_urdf(
         name=urdf.name,
         joints=tuple(Joint(m.name, m.kind, m.axis, followed.get(m.name)) for m in movable),
         body_names=tuple(m.child for m in movable),
-        parent=np.array(parents, int),
+        parent=np.array(parents, np.int32),
         position=np.array([T[:3, 3] for T in placements]),
         rotation=np.array([T[:3, :3] for T in placements]),
         frames=frames,

@@ -5,8 +5,9 @@
     python scripts/identify_payload.py --help
 
 A payload changes the mass and the centre of mass of the arm's last body, and the arm swings under
-known torques. The Gauss-Newton method improves mass and centre of mass until short simulations
-from the measured states end with the measured velocities. Needs the extra `train`, for the picture.
+known torques. The Levenberg-Marquardt method improves mass and centre of mass until short
+simulations from the measured states end with the measured velocities. Needs the extra `train`, for
+the picture.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from fraxenv.dynamics import Robot
 
 DT = 1e-3  # s
 SEGMENT = 10  # steps simulated from each measured state
+DAMPING = 1e-3  # of the first step, of the Hessian's diagonal
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,14 @@ class Options:
         mass: that the payload adds to the last body, kg.
         shift: of the last body's centre of mass, m, in the body's axes.
         seconds: length of the trajectory, s.
-        iterations: of the Gauss-Newton method.
+        iterations: of the Levenberg-Marquardt method.
         output: the PNG of the loss, the mass and the centre of mass.
     """
 
     mass: float = 0.8
     shift: tuple[float, float, float] = (0.02, -0.03, 0.06)
     seconds: float = 4.0
-    iterations: int = 8
+    iterations: int = 12
     output: Path = Path("identify_payload.png")
 
 
@@ -77,7 +79,10 @@ def measure(robot: Robot, body: Array, seconds: float) -> tuple[Array, Array, Ar
 
 
 def identify(robot: Robot, swing: tuple[Array, Array, Array], iterations: int) -> np.ndarray:
-    """Loss, mass and centre of mass (iterations + 1, 5) as the Gauss-Newton method goes on."""
+    """Loss, mass and centre of mass (iterations + 1, 5) as the Levenberg-Marquardt method goes on.
+
+    A step is taken if it lessens the loss, and damping then, too; else there is more damping.
+    """
     q, v, tau = swing
     segments = (len(q) - 1) // SEGMENT
     start = SEGMENT * jnp.arange(segments)
@@ -96,19 +101,23 @@ def identify(robot: Robot, swing: tuple[Array, Array, Array], iterations: int) -
         return (found - v[start + SEGMENT]).ravel()
 
     @jax.jit
-    def improve(body: Array) -> tuple[Array, Array]:
+    def improve(body: Array, damping: Array) -> tuple[Array, Array, Array]:
         error, J = residual(body), jax.jacfwd(residual)(body)
-        return jnp.mean(error**2), body - jnp.linalg.lstsq(J, error)[0]
+        loss, hessian = jnp.mean(error**2), J.T @ J
+        damped = hessian + damping * jnp.diag(jnp.diag(hessian))
+        trial = body - jnp.linalg.solve(damped, J.T @ error)
+        better = jnp.mean(residual(trial) ** 2) < loss  # and not NaN
+        return loss, jnp.where(better, trial, body), damping * jnp.where(better, 0.1, 10.0)
 
-    body = jnp.array([robot.mass[-1], *robot.com[-1]])
+    body, damping = jnp.array([robot.mass[-1], *robot.com[-1]]), jnp.array(DAMPING)
     console, history = Console(), []
     counted = range(iterations + 1)
     for _ in track(
         counted, "improving", console=console, transient=True, disable=not console.is_terminal
     ):
-        loss, improved = improve(body)
-        history.append([loss, *body])
-        body = improved
+        before = body
+        loss, body, damping = improve(before, damping)
+        history.append([loss, *before])
     return np.array(history)
 
 

@@ -34,6 +34,24 @@ SOLVED = (
 MAX_TOLERANCE = 1e-3
 """Of these, however badly the mass matrix is conditioned."""
 
+SMALLEST = {
+    "frame position": 1e-2,  # m
+    "body position": 1e-2,
+    "centre of mass": 1e-2,
+    "centre of mass jacobian": 1e-2,  # m, and m/rad
+    "frame jacobian dot": 1e-1,  # m/s, at 10 rad/s
+}
+"""What errors of a quantity are relative to at least: it may vanish, and only rounding is left."""
+
+SMALLEST_PART = 1e-2
+PARTS = {
+    "bias": "inverse dynamics",
+    "bias with external forces": "inverse dynamics",
+    "gravity": "inverse dynamics",
+    "potential energy": "kinetic energy",
+}
+"""The same, as this part of a larger quantity, which never vanishes at random states."""
+
 DAMPING_TIME = 0.1
 """s, within which a trajectory's joint damping slows down each joint on its own."""
 
@@ -67,23 +85,34 @@ def relative_errors(ours: Mapping[str, Array], reference: Mapping[str, Array]) -
 
     An error is relative to the largest entry of the reference in the same state, or in the median
     state if that is larger: where energy happens to be about zero, nobody has its leading digits.
+    What vanishes in all states, as gravity does along vertical axes, has a floor.
 
     Args:
         ours: quantity -> array (n, ...), of n states.
         reference: likewise; quantities that only one of the two has are left out.
     """
     return {
-        name: _relative_error(np.asarray(value), reference[name])
+        name: _relative_error(np.asarray(value), reference[name], _floor(name, reference))
         for name, value in ours.items()
         if name in reference
     }
 
 
-def _relative_error(ours: Array, reference: Array) -> float:
-    n = len(reference)
-    error = np.abs(ours - reference).reshape(n, -1).max(axis=1)
-    scale = np.abs(reference).reshape(n, -1).max(axis=1)
-    scale = np.maximum(scale, np.median(scale))
+def _floor(name: str, reference: Mapping[str, Array]) -> float:
+    """What errors of this quantity are relative to at least."""
+    if PARTS.get(name) in reference:
+        return SMALLEST_PART * float(np.median(_largest(reference[PARTS[name]])))
+    return SMALLEST.get(name, 0.0)
+
+
+def _largest(x: Array) -> Array:
+    """The largest entry (n,) in each of n states."""
+    return np.asarray(np.abs(x).reshape(len(x), -1).max(axis=1))
+
+
+def _relative_error(ours: Array, reference: Array, floor: float) -> float:
+    error, scale = _largest(ours - reference), _largest(reference)
+    scale = np.maximum(scale, max(float(np.median(scale)), floor))
     if np.isnan(error).any():
         return np.inf
     # A quantity that is zero in both is no error; one that is zero in the reference alone is.

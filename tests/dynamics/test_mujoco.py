@@ -1,4 +1,4 @@
-"""The Panda against MuJoCo C, which reads our URDF with its own compiler.
+"""The Panda against MuJoCo C, which reads our URDF itself; Runge-Kutta of every bundled robot.
 
 MuJoCo merges links that are welded together, as we do, so that both have seven bodies. Contacts and
 joint limits are switched off: they are not part of what is compared. Errors of single evaluations
@@ -16,6 +16,8 @@ import pytest
 from jax import Array
 
 from fraxenv import dynamics
+from fraxenv.cross_check.comparison import comparable, driven
+from fraxenv.cross_check.mujoco import MujocoOracle
 from fraxenv.dynamics import Robot
 
 mujoco = pytest.importorskip("mujoco")
@@ -159,3 +161,38 @@ def test_agrees_with_mujoco_over_five_seconds(robot: Robot, model: object, dtype
     assert np.ptp(reference, axis=0).max() > 2 * np.pi
     assert 5.0 < fastest < 20.0
     assert np.abs(result - reference).max() <= ROLLOUT_TOLERANCE[dtype.name]
+
+
+@pytest.mark.parametrize("name", dynamics.list_robots())
+def test_runge_kutta_agrees_with_mujoco(name: str, x64: None) -> None:
+    """Five seconds under random torques, and single steps along the way.
+
+    Everything is explicit: joints are damped within 0.2 s as they feel each other's inertia, and
+    their torques are those of 30 rad/s^2 at most.
+    """
+    steps, period, amplitude = 5000, 100, 30.0
+    robot = dynamics.load_robot(name)
+    felt = 1 / np.diagonal(np.linalg.inv(dynamics.crba(robot, np.asarray(robot.q_default))))
+    felt = np.where(driven(robot), felt, 0.0)
+    robot = comparable(robot).replace(damping=felt / 0.2)
+    oracle = MujocoOracle.from_robot(robot, STEP)
+    oracle.model.opt.integrator = int(mujoco.mjtIntegrator.mjINT_RK4)
+    rng = np.random.default_rng(3)
+    tau = felt * rng.uniform(-amplitude, amplitude, (steps // period, robot.nv))
+    tau = tau.repeat(period, axis=0)
+
+    def step(state: tuple[Array, Array], tau: Array) -> tuple[tuple[Array, Array], Array]:
+        moved = dynamics.step(robot, *state, tau, STEP, integrator="rk4")
+        return moved, state
+
+    start = np.asarray(robot.q_default, float), np.zeros(robot.nv)
+    q, v = map(np.asarray, jax.jit(lambda s, t: jax.lax.scan(step, s, t)[1])(start, tau))
+    assert np.abs(v).max() > 1.0
+    for i in range(0, steps - 1, 50):
+        q_next, v_next = oracle.step(q[i], v[i], tau[i], robot.damping)
+        scale = max(np.abs(v_next).max(), 1.0)
+        assert np.abs(dynamics.difference(robot, q_next, q[i + 1])).max() <= 1e-9
+        assert np.abs(v_next - v[i + 1]).max() <= 1e-9 * scale
+    reference = oracle.rollout(start[0], tau)
+    last = jax.vmap(lambda a, b: dynamics.difference(robot, a, b))(reference[:-1], q[1:])
+    assert np.abs(last).max() < ROLLOUT_TOLERANCE["float64"]

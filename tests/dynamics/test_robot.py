@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 
 from fraxenv import dynamics
-from fraxenv.dynamics import ArrayError, FraxenvError, Robot, UnknownNameError
+from fraxenv.dynamics import (
+    ArrayError,
+    FraxenvError,
+    Robot,
+    RobotLoadWarning,
+    UnknownNameError,
+)
 
 FRAME = "hand"
 
@@ -39,6 +45,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "effort_bounds": ("v",),
     "forward_dynamics_derivatives": ("q", "v", "tau", "f"),
     "frame_acceleration": ("q", "v", "tau", "frame"),
+    "frame_bias_acceleration": ("q", "v", "frame"),
     "frame_velocity": ("q", "v", "frame"),
     "generalized_forces": ("q", "f"),
     "integrate_derivatives": ("q", "v", "dt"),
@@ -301,12 +308,6 @@ IMPOSSIBLE: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
         [[1, 2, 0], [2, 1, 0], [0, 0, 1]],
         r"not positive definite.*moments are \[-1, 1, 3\] kg m\^2.*signs",
     ),
-    "triangle": (
-        "inertia",
-        (2,),
-        np.diag([0.1, 0.3, 0.1]),
-        r"triangle inequality.*\[0.1, 0.1, 0.3\] kg m\^2.*exceeds the sum",
-    ),
     "not symmetric": ("inertia", (2, 0, 1), 0.1, "expected finite numbers and a symmetric matrix"),
     "inertia that is nan": ("inertia", (2, 1, 1), np.nan, "expected finite numbers"),
 }
@@ -325,6 +326,20 @@ def test_replace_refuses_what_no_body_has(
         with pytest.raises(ArrayError, match=rf"^{place} of robot 'panda'.*{says}") as caught:
             panda.replace(**{field: kind(bad)})
         assert "the body 'panda_link3'" in str(caught.value)
+
+
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_replace_doubts_what_published_robots_have(panda: Robot, batch: tuple[int, ...]) -> None:
+    """Loading a URDF warns of the same: a robot that could be loaded can be changed."""
+    inertia = changed(panda.inertia, (2,), np.diag([0.1, 0.3, 0.1]))
+    message = (
+        rf"^inertia\[{'0, ' * len(batch)}2\] of robot 'panda', of the body 'panda_link3', breaks "
+        r"the triangle inequality.*\[0.1, 0.1, 0.3\] kg m\^2.*exceeds the sum.*used as it is"
+    )
+    with pytest.warns(RobotLoadWarning, match=message) as warned:
+        robot = panda.replace(inertia=np.broadcast_to(inertia, (*batch, *inertia.shape)))
+    assert [w.filename for w in warned] == [__file__]
+    np.testing.assert_array_equal(robot.inertia[(0,) * len(batch)], inertia)
 
 
 def test_replace_refuses_constants_of_a_program(panda: Robot) -> None:

@@ -316,6 +316,41 @@ def test_planar_joints_that_pinocchio_would_take_for_others(
         assert f"planar joint 'plane' has the normal {normal}, expected [0, 0, 1]" in out
 
 
+# Robots of which something is zero in every state, and rounding is all that is left of it: how the
+# frames of a cart move that lie on its axis, and what gravity does to arms about vertical axes.
+VANISHING = {
+    "cart": CART.replace("AXIS", '<axis xyz="0 0 1"/>').replace(
+        '<origin xyz="0.3 0.2 0.1"/>', '<origin xyz="0 0 0.1"/>'
+    ),
+    "scara": """
+<robot name="scara"><link name="base"/>
+  <link name="upper"><inertial><origin xyz="0.3 0.1 0.2"/><mass value="5"/>
+    <inertia ixx="0.1" iyy="0.2" izz="0.25" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <link name="lower"><inertial><origin xyz="0.2 -0.1 0.3"/><mass value="3"/>
+    <inertia ixx="0.1" iyy="0.2" izz="0.25" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <joint name="shoulder" type="continuous"><parent link="base"/><child link="upper"/>
+    <origin xyz="0 0 0.5" rpy="1.5707963267948966 0 0"/><axis xyz="0 1 0"/></joint>
+  <joint name="elbow" type="continuous"><parent link="upper"/><child link="lower"/>
+    <origin xyz="0.4 0 0"/><axis xyz="0 1 0"/></joint>
+</robot>""",
+}
+
+
+@pytest.mark.parametrize("options", [[], ["--float32"]], ids=["float64", "float32"])
+@pytest.mark.parametrize("robot", VANISHING)
+def test_rounding_of_what_vanishes_is_no_difference(
+    robot: str,
+    options: list[str],
+    write: Callable[[str], Path],
+    picture: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("pinocchio")
+    arguments = [*options, "--states", "20", "--seconds", "0.1", "--output", str(picture)]
+    assert main([str(write(VANISHING[robot])), *arguments]) == WITHIN
+    assert "agrees with Pinocchio and MuJoCo" in " ".join(capsys.readouterr().out.split())
+
+
 def test_joints_that_pinocchio_does_not_know_are_an_error(write: Callable[[str], Path]) -> None:
     pytest.importorskip("pinocchio")
     path = write(urdf().replace('"planar"', '"revolute"'))
@@ -373,6 +408,19 @@ def test_errors_are_relative_to_the_largest_entry() -> None:
 def test_errors_of_zeros(ours: list[float], reference: list[float], error: float) -> None:
     result = comparison.relative_errors({"x": np.array(ours)}, {"x": np.array(reference)})
     assert result["x"] == pytest.approx(error, rel=1e-6)
+
+
+def test_errors_of_what_vanishes_are_relative_to_what_it_is_part_of() -> None:
+    reference = {
+        "gravity": np.zeros((3, 2)),
+        "inverse dynamics": np.full((3, 2), 50.0),
+        "frame jacobian dot": np.zeros((3, 2)),
+    }
+    ours = {name: x + 1e-3 for name, x in reference.items()}
+    errors = comparison.relative_errors(ours, reference)
+    assert errors["gravity"] == pytest.approx(1e-3 / 0.5)
+    assert errors["inverse dynamics"] == pytest.approx(1e-3 / 50)
+    assert errors["frame jacobian dot"] == pytest.approx(1e-3 / 0.1)
 
 
 def test_only_solves_are_allowed_what_rounding_costs_them() -> None:

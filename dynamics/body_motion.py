@@ -1,0 +1,69 @@
+"""How the bodies move: velocities and accelerations, passed on from the root outwards.
+
+The first half of the recursive Newton-Euler algorithm (Luh, Walker and Paul, 1980), in world axes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from .algebra import cross, times
+from .kinematics import Kinematics
+from .robot import Robot, Topology
+from .rotation import skew
+from .tree import axis_rates, of_carriers, of_parents, path_sums, to_bodies
+
+
+class BodyMotion(NamedTuple):
+    """Motion of the moving bodies, in world axes.
+
+    Attributes:
+        angular_velocity: (nb, 3), rad/s.
+        angular_acceleration: (nb, 3), rad/s^2.
+        acceleration: (nb, 3), m/s^2, of the bodies' origins; without gravity.
+        gradient: (nb, 3, 3), 1/s^2: `gradient @ r` is how much more a point accelerates that is at
+            `r` from another one of the same body.
+    """
+
+    angular_velocity: Array
+    angular_acceleration: Array
+    acceleration: Array
+    gradient: Array
+
+
+def body_motion(robot: Robot, kin: Kinematics, v: Array, a: Array) -> BodyMotion:
+    """Motion of the bodies with the joint velocities `v` (nv,) and accelerations `a` (nv,)."""
+    topology, rotates = robot.topology, robot.topology.axes.rotates[:, None]
+    along = kin.axis * axis_rates(robot, v)[:, None]
+    omega = angular_velocity(topology, along)
+    # Axes turn with the bodies that they are fixed in; what they shift feels that twice.
+    carried = cross(of_carriers(topology, omega), along)
+    sped_up = kin.axis * axis_rates(robot, a)[:, None]
+    turned = to_bodies(topology, jnp.where(rotates, sped_up + carried, 0.0))
+    shifted = to_bodies(topology, jnp.where(rotates, 0.0, sped_up + 2 * carried))
+
+    alpha = path_sums(topology, turned)
+    gradient = skew(alpha) + skew_square(omega)
+    of_next = of_parents(topology, gradient, jnp.zeros_like(gradient[0]))
+    acceleration = path_sums(topology, shifted + times(of_next, kin.offset))
+    return BodyMotion(omega, alpha, acceleration, gradient)
+
+
+def angular_velocity(topology: Topology, along: Array) -> Array:
+    """Angular velocities (nb, 3), rad/s, of the bodies.
+
+    Args:
+        topology: of the robot.
+        along: (na, 3), the joint axes times their rates.
+    """
+    turning = jnp.where(topology.axes.rotates[:, None], along, 0.0)
+    return path_sums(topology, to_bodies(topology, turning))
+
+
+def skew_square(w: Array) -> Array:
+    """The squares `[w]x [w]x` (n, 3, 3) of cross-product matrices of vectors (n, 3)."""
+    length = jnp.sum(w * w, axis=-1)[:, None, None] * jnp.eye(3, dtype=w.dtype)
+    return w[:, :, None] * w[:, None, :] - length

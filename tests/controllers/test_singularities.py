@@ -1,0 +1,131 @@
+"""Along paths through the Panda's singularities, and where two hands get into each other's way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+from fraxenv import dynamics
+from fraxenv.controllers import OSC, DifferentialIK, PoseTarget
+from fraxenv.dynamics import Robot
+
+DT = 1e-3
+SECONDS = 4.0
+
+# Where the hand's Jacobian loses a rank, and how far the path goes on either side.
+ELBOW = np.array([0.0, 0.3, 0.0, -0.4670024231, 0.0, 1.6, 0.3])
+WRIST = np.array([0.0, -0.3, 0.0, -2.0, np.pi / 2, 3.36426, 0.3])
+PATHS = {
+    "elbow": (ELBOW, np.array([0.0, -0.3, 0.0, 0.38, 0.0, 0.2, 0.0])),
+    "elbow, all joints": (ELBOW, np.array([0.3, -0.3, 0.1, 0.38, 0.2, 0.2, 0.3])),
+    "wrist": (WRIST, np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.35, 0.0])),
+    "wrist, all joints": (WRIST, np.array([0.3, 0.1, 0.1, 0.2, 0.2, 0.35, 0.2])),
+}
+
+
+@pytest.fixture(scope="module")
+def panda() -> Robot:
+    return dynamics.load_robot("panda")
+
+
+def follow(robot: Robot, controller: Any, middle: np.ndarray, reach: np.ndarray) -> Any:
+    """Torques and telemetry while the hand goes from one side of `middle` to the other."""
+
+    def reference(t: Array) -> Array:
+        return middle - reach * jnp.cos(jnp.pi * t / SECONDS)
+
+    def step(carry: Any, t: Array) -> Any:
+        q, v, state = carry
+        q_ref, v_ref = jax.jvp(reference, (t,), (jnp.ones_like(t),))
+        velocity = dynamics.frame_velocity(robot, q_ref, v_ref, "hand")
+        target = PoseTarget(*dynamics.frame_pose(robot, q_ref, "hand"), velocity)
+        terms = dynamics.compute_terms(robot, q, v)
+        tau, state, telemetry = controller(robot, terms, target, state, DT)
+        q, v = dynamics.step(robot, q, v, tau, DT, terms=terms)
+        return (q, v, state), (tau, telemetry)
+
+    q, v = reference(jnp.zeros(())), jnp.zeros(7)
+    state = controller.init(robot, dynamics.compute_terms(robot, q, v))
+    times = DT * jnp.arange(round(SECONDS / DT))
+    return jax.lax.scan(step, (q, v, state), times)[1]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", [OSC, DifferentialIK])
+def test_torques_are_continuous_and_the_hand_stays_near(panda: Robot, kind: Any, path: str) -> None:
+    middle, reach = PATHS[path]
+    J = dynamics.frame_jacobian(panda, middle, "hand")
+    assert np.linalg.svd(np.asarray(J, float))[1][-1] < 1e-5
+    lower, upper = np.asarray(panda.position_limits).T
+    assert np.all((middle - reach > lower) & (middle + reach < upper))
+
+    tau, telemetry = jax.jit(lambda: follow(panda, kind("hand"), middle, reach))()
+    assert float(telemetry["conditioning"].min()) < 1e-4
+    assert bool(jnp.all(jnp.isfinite(tau)))
+    # Without a limit of their rate.
+    assert np.abs(np.diff(tau, axis=0)).max() < 0.5 * DT * np.min(panda.effort_rate_limits)
+    assert not bool(telemetry["saturation"].any())
+    assert float(telemetry["position_error"].max()) < 5e-3
+    assert np.degrees(telemetry["orientation_error"].max()) < 0.5
+
+
+# --- Two hands of a humanoid ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def g1() -> Robot:
+    """Fixed at the pelvis, with rotors: without their inertia its wrists weigh next to nothing."""
+    robot = dynamics.load_robot("g1", floating_base=False)
+    return robot.replace(armature=np.full(robot.nv, 0.01))
+
+
+def final_errors(robot: Robot, controller: Any, shift: Any) -> np.ndarray:
+    """Distances (2,), m, of the hands from targets that are shifted from where they begin."""
+    q, v = jnp.asarray(robot.q_default, float), jnp.zeros(robot.nv)
+    poses = [dynamics.frame_pose(robot, q, hand) for hand in controller.end_effector]
+    position, rotation = (jnp.stack(x) for x in zip(*poses, strict=True))
+    target = PoseTarget(position + jnp.asarray(shift), rotation)
+
+    def step(carry: Any, _: None) -> Any:
+        q, v, state = carry
+        terms = dynamics.compute_terms(robot, q, v)
+        tau, state, telemetry = controller(robot, terms, target, state, DT)
+        q, v = dynamics.step(robot, q, v, tau, DT, terms=terms)
+        return (q, v, state), telemetry["position_error"]
+
+    state = controller.init(robot, dynamics.compute_terms(robot, q, v))
+    run = jax.jit(lambda: jax.lax.scan(step, (q, v, state), None, round(5.0 / DT))[1])
+    return np.asarray(run()[-1])
+
+
+SLOW: dict[str, Any] = {"max_linear_velocity": 0.3, "max_angular_velocity": 1.0}
+APART = {"left_hand": [0.1, 0.35, 0.1], "right_hand": [0.1, -0.35, 0.1]}
+
+
+@pytest.mark.parametrize(("kind", "threshold"), [(OSC, 0.03), (DifferentialIK, 0.01)])
+def test_hands_that_cannot_both_reach(g1: Robot, kind: Any, threshold: float) -> None:
+    """Equals share what is left of the way; in order the first one arrives, whichever it is."""
+    errors = {}
+    for hands in (("left_hand", "right_hand"), ("right_hand", "left_hand")):
+        for priority in ("equal", "ordered"):
+            controller = kind(hands, priority=priority, singularity_threshold=threshold, **SLOW)
+            errors[hands[0], priority] = final_errors(g1, controller, [APART[h] for h in hands])
+    for first in APART:
+        one, other = errors[first, "equal"]
+        assert one > 0.03
+        assert one == pytest.approx(other, rel=0.05)
+        one, other = errors[first, "ordered"]
+        assert one < 0.02
+        assert other > 0.1
+
+
+@pytest.mark.parametrize("priority", ["equal", "ordered"])
+def test_hands_that_can_both_reach(g1: Robot, priority: Any) -> None:
+    near = [[0.05, 0.02, 0.1], [0.05, -0.02, 0.05]]
+    osc = OSC(("left_hand", "right_hand"), priority=priority, singularity_threshold=0.03)
+    assert final_errors(g1, osc, near).max() < 1e-3
