@@ -51,11 +51,10 @@ from fraxenv.dynamics import (
     self_distances,
 )
 from fraxenv.dynamics import manipulability as manipulability_of
-from fraxenv.dynamics.algebra import cross, matmul
+from fraxenv.dynamics.algebra import matmul
+from fraxenv.dynamics.body_motion import body_twists, kinematics_rate
 from fraxenv.dynamics.errors import ConfigError, check_choice
-from fraxenv.dynamics.kinematics import axes_rate, axis_rates, tree_mask
 from fraxenv.dynamics.manifold import scalar_coordinates
-from fraxenv.dynamics.spatial import force_cross, motion_cross
 
 NO_LIMIT = 1e3
 """Value of a barrier where there is no limit."""
@@ -395,30 +394,14 @@ class _Place(NamedTuple):
 
 
 def _rate(robot: Robot, place: _Place, v: Array, world: Obstacles) -> _Place:
-    """Time derivative of a place when the robot moves with `v` and the world as it does.
-
-    Known from mechanics, it costs far less than differentiating the forward kinematics would.
-    """
-    kin = place.kin
-    V = matmul(tree_mask(robot, v.dtype), kin.S * axis_rates(robot, v)[:, None])
-    turning = V[:, 3:]
-    position = V[:, :3] + cross(turning, kin.position - kin.origin)
-    reference = robot.topology.reference_body
-    origin = jnp.zeros_like(kin.origin) if reference < 0 else position[reference]
-    # As seen from the origin, which may travel.
-    relative = jnp.concatenate([V[:, :3] - origin, turning], axis=-1)
-    columns = cross(turning[:, None, :], kin.rotation.swapaxes(-1, -2))
-    moved = force_cross(relative[:, None, :], kin.inertia.swapaxes(-1, -2)).swapaxes(-1, -2)
-    carried = motion_cross(relative[:, None, :], jnp.eye(6, dtype=v.dtype)).swapaxes(-1, -2)
-    rate = Kinematics(
-        position=position,
-        rotation=columns.swapaxes(-1, -2),
-        origin=origin,
-        S=axes_rate(robot, kin, relative),
-        inertia=moved - matmul(kin.inertia, carried),
+    """Time derivative of a place when the robot moves with `v` and the world as it does."""
+    twists = body_twists(robot, place.kin, v)
+    return _Place(
+        matmul(coordinate_rates(robot, place.q), v),
+        kinematics_rate(robot, place.kin, twists),
+        robot_geometry_rate(robot, place.geometry, place.kin, twists),
+        world,
     )
-    shapes = robot_geometry_rate(robot, place.geometry, kin, V)
-    return _Place(matmul(coordinate_rates(robot, place.q), v), rate, shapes, world)
 
 
 def _joint_position(robot: Robot, x: Situation, _: Barrier) -> Array:

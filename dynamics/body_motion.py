@@ -10,11 +10,11 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from .algebra import cross, times
-from .kinematics import Kinematics
+from .algebra import cross, matmul, times
+from .kinematics import Kinematics, spatial_axes
 from .robot import Robot, Topology
 from .rotation import skew
-from .tree import axis_rates, of_carriers, of_parents, path_sums, to_bodies
+from .tree import axis_rates, of_carriers, of_parents, path_sums, to_bodies, tree_mask
 
 
 class BodyMotion(NamedTuple):
@@ -50,6 +50,31 @@ def body_motion(robot: Robot, kin: Kinematics, v: Array, a: Array) -> BodyMotion
     of_next = of_parents(topology, gradient, jnp.zeros_like(gradient[0]))
     acceleration = path_sums(topology, shifted + times(of_next, kin.offset))
     return BodyMotion(omega, alpha, acceleration, gradient)
+
+
+def body_twists(robot: Robot, kin: Kinematics, v: Array) -> Array:
+    """Spatial velocities (nb, 6) of the bodies, about the point that `kin.relative` is from."""
+    S = spatial_axes(robot.topology, kin)
+    return matmul(tree_mask(robot, S.dtype), S * axis_rates(robot, v)[:, None])
+
+
+def kinematics_rate(robot: Robot, kin: Kinematics, twists: Array) -> Kinematics:
+    """Time derivative of everything in `kin` when the bodies move with `body_twists` (nb, 6).
+
+    Known from mechanics; differentiating the forward kinematics costs several times as much.
+    """
+    topology, omega = robot.topology, twists[:, 3:]
+    velocity = twists[:, :3] + cross(omega, kin.relative)
+    turned = matmul(skew(omega), kin.inertia)
+    return Kinematics(
+        position=velocity,
+        rotation=matmul(skew(omega), kin.rotation),
+        relative=velocity - velocity[0] if topology.travels else velocity,
+        offset=velocity - of_parents(topology, velocity, jnp.zeros_like(velocity[0])),
+        axis=cross(of_carriers(topology, omega), kin.axis),
+        first_moment=cross(omega, kin.first_moment),
+        inertia=turned + turned.swapaxes(-1, -2),
+    )
 
 
 def angular_velocity(topology: Topology, along: Array) -> Array:

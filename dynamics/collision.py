@@ -306,22 +306,25 @@ def robot_geometry(
     )
 
 
-def robot_geometry_rate(robot: Robot, geometry: RobotGeometry, kin: Kinematics, V: Array) -> RobotGeometry:
+def robot_geometry_rate(
+    robot: Robot, geometry: RobotGeometry, kin: Kinematics, twists: Array
+) -> RobotGeometry:
     """Time derivative of `robot_geometry` when the bodies move.
 
     Args:
         robot: the model.
         geometry: at this configuration.
         kin: likewise.
-        V: (nb, 6), spatial velocities of the bodies, about `kin.origin`.
+        twists: (nb, 6), `body_twists` of the bodies.
     """
     layout = _layout(robot.topology)
+    origin = kin.position[0] - kin.relative[0] if robot.topology.travels else 0.0
     # One more velocity, the world's: it is the last, so that the index `WORLD` finds it.
-    V = jnp.concatenate([V, jnp.zeros_like(V[:1])])
+    twists = jnp.concatenate([twists, jnp.zeros_like(twists[:1])])
 
     def rate(fixed: _Fixed, point: ArrayLike) -> Array:
-        moving = V[fixed.body]
-        return moving[:, :3] + cross(moving[:, 3:], jnp.asarray(point) - kin.origin)
+        moving = twists[fixed.body]
+        return moving[:, :3] + cross(moving[:, 3:], jnp.asarray(point) - origin)
 
     spheres, capsules = geometry
     return RobotGeometry(
