@@ -226,9 +226,7 @@ def obstacles(
         nearest: obstacles of each kind (spheres, capsules, boxes, half-spaces) per shape.
     """
     kind = _OffObstacles(None if shapes is None else tuple(shapes), nearest)
-    return Barrier(
-        kind, 2, "obstacles", kind.names, kind.values, (), rate, margin
-    )
+    return Barrier(kind, 2, "obstacles", kind.names, kind.values, (), rate, margin)
 
 
 def self_collision(rate: ArrayLike = 10.0, margin: ArrayLike = 0.0) -> Barrier:
@@ -375,9 +373,7 @@ def _along_motion(
     moving = obstacle_rates(world, dtype)
 
     def h(place: _Place, v: Array) -> Array:
-        around = dataclasses.replace(
-            place.obstacles, active=world.active, velocity=world.velocity
-        )
+        around = dataclasses.replace(place.obstacles, active=world.active, velocity=world.velocity)
         seen = Situation(place.q, v, place.kin, place.geometry, around)
         return barrier.function(robot, seen, barrier).astype(dtype)
 
@@ -463,9 +459,9 @@ def _distances_above(robot: Robot, x: Situation, normal: ArrayLike, offset: Arra
     there = jnp.isfinite(offset)
     normal = jnp.asarray(normal, x.q.dtype)[None]
     plane = HalfSpace(normal, jnp.where(there, offset, 0)[None])
-    distances = obstacle_distances(
-        robot, x.q, Obstacles(half_spaces=plane), geometry=x.geometry
-    )[:, 0]
+    distances = obstacle_distances(robot, x.q, Obstacles(half_spaces=plane), geometry=x.geometry)[
+        :, 0
+    ]
     return jnp.where(there, distances, NO_LIMIT)
 
 
@@ -489,7 +485,9 @@ class _OffObstacles:
             )
 
         distance, rate = jax.jvp(table, (still,), (motion,))
-        urgency = jax.lax.stop_gradient(distance + rate * (1 / jnp.asarray(barrier.rate, x.q.dtype)))
+        urgency = jax.lax.stop_gradient(
+            distance + rate * (1 / jnp.asarray(barrier.rate, x.q.dtype))
+        )
         return nearest_obstacle_distances(
             robot, x.q, x.obstacles, urgency, self.nearest, shapes=self.shapes, geometry=x.geometry
         ).ravel()

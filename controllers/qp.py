@@ -44,7 +44,7 @@ HARDENINGS = 8
 """Times, at most, that active rows are made to give less; see `_harden`."""
 
 FEASIBLE = 1e-4
-"""Slack, relative to `1 + |b| + |A| |x|`, up to which the rows count as met."""
+"""Slack, relative to `1 + |b| + slack`, up to which the rows count as met."""
 
 HOPELESS = 1e-6
 """Squared length of a row below which its violation is not minimised."""
@@ -92,7 +92,7 @@ class QPSolution(NamedTuple):
         multipliers: (k,), of the active rows, not negative; zero where there is none.
         active: (k,), int32, rows of `[A; C; -C]` that the multipliers belong to; -1 for none.
         slack: (), largest violation of a soft row, in units of `b`.
-        feasible: (), bool, whether all soft rows are met, to 1e-4 of their terms' size.
+        feasible: (), bool, whether all soft rows are met, to 1e-4 of their size.
         residual: (), largest relative violation of the conditions of optimality, apart from slack:
             of bounds and of rows that are not active, by the size of their terms, and of
             complementarity.
@@ -109,9 +109,13 @@ class QPSolution(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Active rows in slots, whitened (`U^-1 a`), with their Gram matrix; -1 in an empty slot."""
+    """Active rows in slots, as they are and whitened (`U^-1 a`), and their Gram matrix.
+
+    In an empty slot all is zero but the number of the row, which is -1.
+    """
 
     rows: Array
+    normals: Array
     whitened: Array
     gram: Array
     give: Array
@@ -206,13 +210,13 @@ def _solve(
         return (state.entering != NONE) & (state.iterations < rounds)
 
     final = jax.lax.while_loop(proceed, advance, look(_start(H, capacity, len(rhs)), rhs - allowed))
-    x, multipliers = _refine(final, rows, rhs, factor)
+    x, multipliers = _refine(final, factor)
 
     gap = jnp.where(jnp.isfinite(rhs), rhs - matmul(rows, x), 0)
-    size = 1 + jnp.where(jnp.isfinite(rhs), jnp.abs(rhs), 0) + matmul(jnp.abs(rows), jnp.abs(x))
+    size = allowed / tolerance + jnp.abs(gap)
     is_soft = np.arange(len(rhs)) < len(A)
     short = jnp.max(jnp.maximum(gap, 0) / size)
-    over = jnp.maximum(-jnp.where(final.rows >= 0, gap[jnp.maximum(final.rows, 0)], 0), 0)
+    over = jnp.maximum(matmul(final.normals, x) - final.rhs, 0)
     work = 1 + jnp.sum(multipliers * jnp.abs(final.rhs))
     residual = jnp.maximum(short, jnp.max(multipliers * over) / work)
     feasible = short <= FEASIBLE
@@ -311,7 +315,9 @@ def _solve_jvp(
         return jnp.where(jnp.isfinite(bound), bound, 0)
 
     rows, d_rows = pick(A, C, -C), pick(d_A, d_C, -d_C)
-    d_rhs = pick(d_b, d_lower, -d_upper) * (finite(pick(b, lower, -upper)) == pick(b, lower, -upper))
+    d_rhs = pick(d_b, d_lower, -d_upper) * (
+        finite(pick(b, lower, -upper)) == pick(b, lower, -upper)
+    )
     factor = cholesky(H)
     whitened = solve_upper(factor, rows.T).T
     length = jnp.sum(whitened**2, axis=1)
@@ -339,6 +345,7 @@ def _start(H: Array, capacity: int, rows: int) -> _State:
     zeros = jnp.zeros(capacity, dtype)
     return _State(
         rows=jnp.full(capacity, -1, jnp.int32),
+        normals=jnp.zeros((capacity, n), dtype),
         whitened=jnp.zeros((capacity, n), dtype),
         gram=jnp.zeros((capacity, capacity), dtype),
         give=zeros,
@@ -388,6 +395,7 @@ def _enter(
     gram = jnp.where(here[None, :], common[:, None], state.gram)
     return state._replace(
         rows=jnp.where(here, row, state.rows),
+        normals=jnp.where(here[:, None], normal, state.normals),
         whitened=jnp.where(here[:, None], new, state.whitened),
         gram=jnp.where(here[:, None], common[None, :], gram),
         give=jnp.where(here, give, state.give),
@@ -407,6 +415,7 @@ def _retreat(state: _State, goal: Array, blocked: Array) -> _State:
     either = here[:, None] | here[None, :]
     return state._replace(
         rows=jnp.where(here, -1, state.rows),
+        normals=jnp.where(here[:, None], 0, state.normals),
         whitened=jnp.where(here[:, None], 0, state.whitened),
         gram=jnp.where(either, 0, state.gram),
         give=jnp.where(here, 0, state.give),
@@ -435,15 +444,14 @@ def _harden(state: _State, tolerance: float) -> _State:
     )
 
 
-def _refine(state: _State, rows: Array, rhs: Array, factor: Array) -> tuple[Array, Array]:
+def _refine(state: _State, factor: Array) -> tuple[Array, Array]:
     """`x` and multipliers, corrected by what the rows themselves, not whitened, say of `x`.
 
     The coordinates `y` are ill-conditioned where the inertia is: in float32 up to 1e-4 of a row.
     """
     x = solve_upper_transposed(factor, _point(state.whitened, state.multipliers))
-    gap = (rhs - matmul(rows, x))[jnp.maximum(state.rows, 0)]
     wanted = state.give * state.multipliers - state.extra
-    left = jnp.where(state.rows >= 0, gap - wanted, 0)
+    left = state.rhs - matmul(state.normals, x) - wanted
     change = cholesky_solve(cholesky(_system(state)), left)
     change = jnp.where(jnp.all(state.multipliers + change >= 0), change, 0)
     x = x + solve_upper_transposed(factor, _point(state.whitened, change))

@@ -660,7 +660,9 @@ def _rows(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
     """Indices into `collision_shapes` of the rows of `obstacle_distances`."""
     shapes = robot.topology.collision_shapes
     if names is None:
-        return np.array([i for i in range(len(shapes)) if _layout(robot.topology).moves[i]], np.int32)
+        return np.array(
+            [i for i in range(len(shapes)) if _layout(robot.topology).moves[i]], np.int32
+        )
     known = [s.name for s in shapes]
     for name in names:
         if name not in known:

@@ -295,9 +295,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
         healthy = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.abs(v) < DIVERGED_SPEED)
         diverged = ~(healthy & finite_action)
-        task_state = params.task.advance(
-            state.task_state, jnp.asarray(1.0 / self.policy_hz, dtype)
-        )
+        task_state = params.task.advance(state.task_state, jnp.asarray(1.0 / self.policy_hz, dtype))
         new = EnvState(state.time, q, v, action, action_state, controller_state, task_state)
         new = jax.tree.map(lambda a, b: jnp.where(diverged, a, b), state, new)
         new = new.replace(time=state.time + 1)

@@ -87,9 +87,7 @@ class ReachObstacles(Reach):
         places = low + (high - low) * jax.random.uniform(key_place, (CANDIDATES, n, 3), dtype)
 
         geometry = robot_geometry(robot, q)
-        drawn = Obstacles(
-            Sphere(places.reshape(-1, 3), jnp.tile(radius, CANDIDATES))
-        )
+        drawn = Obstacles(Sphere(places.reshape(-1, 3), jnp.tile(radius, CANDIDATES)))
         shapes = [s.name for s in robot.topology.collision_shapes]
         gap = jnp.min(
             obstacle_distances(robot, q, drawn, shapes=shapes, geometry=geometry), axis=0
@@ -160,7 +158,9 @@ class ReachObstacles(Reach):
         spheres, active = state.obstacles.spheres, state.obstacles.active
         return super().markers(state) + [
             Marker(position, None, float(radius), (0.85, 0.3, 0.2, 0.9))
-            for position, radius, there in zip(spheres.position, spheres.radius, active, strict=True)
+            for position, radius, there in zip(
+                spheres.position, spheres.radius, active, strict=True
+            )
             if there
         ]
 
