@@ -53,7 +53,7 @@ from fraxenv.dynamics import (
 from fraxenv.dynamics import manipulability as manipulability_of
 from fraxenv.dynamics.algebra import matmul
 from fraxenv.dynamics.body_motion import body_twists, kinematics_rate
-from fraxenv.dynamics.errors import ConfigError, check_choice
+from fraxenv.dynamics.errors import ConfigError
 from fraxenv.dynamics.manifold import scalar_coordinates
 
 NO_LIMIT = 1e3
@@ -128,7 +128,11 @@ class Barrier:
     margin: ArrayLike = 0.0
 
     def __post_init__(self) -> None:
-        check_choice("relative_degree of a barrier", self.relative_degree, (1, 2))
+        if self.relative_degree not in (1, 2):
+            raise ConfigError(
+                f"relative_degree={self.relative_degree!r} of barrier {self.name!r}, expected 1 (a "
+                "function of the velocity) or 2 (a function of the configuration)."
+            )
         if isinstance(self.rate, int | float) and not 0 < self.rate < np.inf:
             raise ConfigError(
                 f"rate={self.rate!r} of barrier {self.name!r}, expected a positive number, 1/s."
@@ -282,7 +286,7 @@ def velocity_conditions(
 def barrier_names(
     robot: Robot, barriers: Sequence[Barrier], obstacles: Obstacles = NO_OBSTACLES
 ) -> tuple[str, ...]:
-    """Names of all rows, in the order of `evaluate_barriers`: "self-collision: hand_1 - link0_1"."""
+    """Names of all values of barriers, in order: "self-collision: hand_1 - link0_1"."""
     names: list[str] = []
     for barrier in barriers:
         if barrier.row_names is not None:

@@ -474,5 +474,6 @@ def _bit(row: Array, words: int) -> Array:
     return jnp.where(jnp.arange(words) == row // 32, bit, jnp.uint32(0))
 
 
-def _select(condition: Array, yes: Any, no: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+def _select(condition: Array, yes: _State, no: _State) -> _State:
+    chosen: _State = jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+    return chosen

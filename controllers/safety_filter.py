@@ -59,7 +59,7 @@ SINGULAR = 1e-4
 
 
 def default_barriers(margin: float = 0.002) -> tuple[Barrier, ...]:
-    """Joint limits, obstacles and self-collision, with the margin, m, that the step of 1 ms takes."""
+    """Joint limits, obstacles and self-collision; `margin`, m, is what a step of 1 ms can cost."""
     return (
         joint_position(),
         joint_velocity(),

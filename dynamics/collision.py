@@ -525,22 +525,16 @@ def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
     dtype = jnp.result_type(float) if dtype is None else dtype
     kinds = _kinds(obstacles, dtype)
     velocity = _velocity(obstacles, sum(count for *_, count in kinds), dtype)
-    rates, start = {}, 0
+    rates: dict[str, Any] = {}
+    start = 0
     for name, shapes, count in kinds:
         v = velocity[start : start + count]
         start += count
-        moving = {
-            "position": lambda _, v=v: v,
-            "start": lambda _, v=v: v,
-            "end": lambda _, v=v: v,
-            "offset": lambda shapes, v=v: jnp.sum(shapes.normal * v, axis=-1),
-        }
-        rates[name] = type(shapes)(
-            *(
-                moving.get(f.name, lambda _, f=f: jnp.zeros_like(getattr(shapes, f.name)))(shapes)
-                for f in dataclasses.fields(shapes)
-            )
-        )
+        rate = dict.fromkeys(("position", "start", "end"), v)
+        if isinstance(shapes, HalfSpace):
+            rate["offset"] = jnp.sum(shapes.normal * v, axis=-1)
+        fields = {f.name: getattr(shapes, f.name) for f in dataclasses.fields(shapes)}
+        rates[name] = type(shapes)(**{k: rate.get(k, jnp.zeros_like(x)) for k, x in fields.items()})
     return Obstacles(**rates)
 
 
@@ -554,7 +548,7 @@ def move_obstacles(obstacles: Obstacles, dt: ArrayLike) -> Obstacles:
         return obstacles
     still = dataclasses.replace(obstacles, active=None, velocity=None)
     dtype = jnp.result_type(*jax.tree.leaves(still), float)
-    moved = jax.tree.map(
+    moved: Obstacles = jax.tree.map(
         lambda x, rate: jnp.asarray(x, dtype) + jnp.asarray(dt, dtype) * rate,
         still,
         obstacle_rates(obstacles, dtype),
@@ -735,7 +729,7 @@ def _fields(shape: _Shape, where: str, *, many: bool) -> tuple[Array, ...]:
     return tuple(arrays)
 
 
-def _take(shape: Any, index: np.ndarray) -> Any:
+def _take(shape: Any, index: np.ndarray | Array) -> Any:
     return jax.tree.map(lambda x: x[index], shape)
 
 

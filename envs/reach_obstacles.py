@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,6 @@ from fraxenv.dynamics import (
     Robot,
     Sphere,
     frame_pose,
-    move_obstacles,
     obstacle_distances,
     robot_geometry,
     self_distances,
@@ -34,11 +34,29 @@ CANDIDATES = 4
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class ReachObstaclesState:
-    """The goal, `position` (3,), m, and `rotation` (3, 3), and what is around: `obstacles`."""
+    """The goal of an episode, and the n spheres in the way.
+
+    Attributes:
+        position: (3,), m, of the goal.
+        rotation: (3, 3), of the goal.
+        centre: (n, 3), m, of the spheres.
+        radius: (n,), m.
+        active: (n,), bool; False for spheres that have been left out.
+        velocity: (n, 3), m/s; None where none moves.
+    """
 
     position: Array
     rotation: Array
-    obstacles: Obstacles
+    centre: Array
+    radius: Array
+    active: Array
+    velocity: Array | None
+
+    @property
+    def obstacles(self) -> Obstacles:
+        """The spheres, for distances and barriers."""
+        spheres = Sphere(self.centre, self.radius)
+        return Obstacles(spheres, active=self.active, velocity=self.velocity)
 
 
 @jax.tree_util.register_dataclass
@@ -101,12 +119,14 @@ class ReachObstacles(Reach):
         speed = jnp.asarray(self.obstacle_speed, dtype)
         moves = (jnp.arange(n) < self.moving_count)[:, None]
         velocity = speed * jax.random.uniform(key_velocity, (n, 3), dtype, -1.0, 1.0)
-        obstacles = Obstacles(
-            Sphere(position, radius),
-            active=jnp.any(free, axis=0),
-            velocity=jnp.where(moves, velocity, 0.0) if self.moving_count else None,
+        return q, ReachObstaclesState(
+            goal.position,
+            goal.rotation,
+            position,
+            radius,
+            jnp.any(free, axis=0),
+            jnp.where(moves, velocity, 0.0) if self.moving_count else None,
         )
-        return q, ReachObstaclesState(goal.position, goal.rotation, obstacles)
 
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """Those of `Reach`, and for each obstacle the way from the hand (m) and its radius.
@@ -114,14 +134,12 @@ class ReachObstacles(Reach):
         Of an obstacle that was left out, all are zero.
         """
         hand, _ = frame_pose(robot, motion.q, self.end_effector, kin=motion.poses)
-        spheres = state.obstacles.spheres
-        there = state.obstacles.active
+        there = state.active
         terms = super().observation_terms(robot, motion, state)
-        terms["to_obstacles"] = jnp.where(there[:, None], spheres.position - hand, 0.0).ravel()
-        terms["obstacle_radius"] = jnp.where(there, spheres.radius, 0.0)
+        terms["to_obstacles"] = jnp.where(there[:, None], state.centre - hand, 0.0).ravel()
+        terms["obstacle_radius"] = jnp.where(there, state.radius, 0.0)
         if self.moving_count:
-            velocity = state.obstacles.velocity[: self.moving_count]
-            terms["obstacle_velocity"] = velocity.ravel()
+            terms["obstacle_velocity"] = state.velocity[: self.moving_count].ravel()
         return terms
 
     def reward_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
@@ -144,24 +162,20 @@ class ReachObstacles(Reach):
         """The spheres move on, and turn back where they have left their box."""
         if not self.moving_count:
             return state
-        moved = move_obstacles(state.obstacles, dt)
-        position, velocity = moved.spheres.position, moved.velocity
-        low = jnp.asarray(self.obstacle_low, position.dtype)
-        high = jnp.asarray(self.obstacle_high, position.dtype)
-        velocity = jnp.where(position < low, jnp.abs(velocity), velocity)
-        velocity = jnp.where(position > high, -jnp.abs(velocity), velocity)
-        obstacles = Obstacles(moved.spheres, active=moved.active, velocity=velocity)
-        return ReachObstaclesState(state.position, state.rotation, obstacles)
+        centre = state.centre + dt * state.velocity
+        low = jnp.asarray(self.obstacle_low, centre.dtype)
+        high = jnp.asarray(self.obstacle_high, centre.dtype)
+        velocity = jnp.where(centre < low, jnp.abs(state.velocity), state.velocity)
+        velocity = jnp.where(centre > high, -jnp.abs(velocity), velocity)
+        return dataclasses.replace(state, centre=centre, velocity=velocity)
 
     def markers(self, state: Any) -> list[Marker]:
         """The goal, and the obstacles."""
-        spheres, active = state.obstacles.spheres, state.obstacles.active
+        balls = zip(state.centre, state.radius, state.active, strict=True)
         return super().markers(state) + [
-            Marker(position, None, float(radius), (0.85, 0.3, 0.2, 0.9))
-            for position, radius, there in zip(
-                spheres.position, spheres.radius, active, strict=True
-            )
-            if there
+            Marker(centre, None, float(radius), (0.85, 0.3, 0.2, 0.9))
+            for centre, radius, active in balls
+            if active
         ]
 
     def _clearance(self, robot: Robot, motion: Motion, state: Any) -> Array:

@@ -147,7 +147,8 @@ def active_set(problem: QP) -> tuple[Array, Array, Array]:
 
 def interior_point(problem: QP) -> tuple[Array, Array, Array]:
     """qpax, Tracy and Manchester, "On the differentiability of the primal-dual interior-point
-    method", 2024; with its default tolerance."""
+    method", 2024; with its default tolerance.
+    """
     import qpax
 
     H, A, b, C, lower, upper = problem
@@ -225,7 +226,7 @@ def main(options: Options) -> None:
     fused = {name: fraxenv.fuse(method) for name, method in solvers.items() if "qpax" not in name}
     fused |= {n: jax.jit(jax.vmap(m)) for n, m in solvers.items() if "qpax" in n}
     columns: dict[str, list[np.ndarray]] = {name: [] for name in solvers}
-    kinds, feasible, excess, seconds = [], [], [], {name: 0.0 for name in solvers}
+    kinds, feasible, excess, seconds = [], [], [], dict.fromkeys(solvers, 0.0)
 
     chunks = -(-options.states // options.chunk)
     keys = jax.random.split(jax.random.key(options.seed), chunks)
@@ -278,8 +279,8 @@ def main(options: Options) -> None:
         here = kind == k
         those = ours[here & possible]
         console.print(
-            f"  {name:16s} {here.sum():6d} problems, {100 * possible[here].mean():5.1f} % feasible, "
-            f"worst KKT {those[:, 1].max(initial=0):.1e}, worst objective "
+            f"  {name:16s} {here.sum():6d} problems, {100 * possible[here].mean():5.1f} % feasible,"
+            f" worst KKT {those[:, 1].max(initial=0):.1e}, worst objective "
             f"{those[:, 2].max(initial=0):.1e}, rounds {ours[here, 3].mean():.1f}"
         )
     console.print(f"torque beyond its limit, worst of all: {np.concatenate(excess).max():.1e} N m")

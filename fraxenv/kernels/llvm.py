@@ -423,7 +423,7 @@ class _Writer:
         vector = self.spread(counter, np.dtype(np.int32))
         self.set(loop.counter, vector)
         if loop.condition is not None:
-            self.leave(loop, end)
+            self.leave(loop, loop.condition, end)
         self.scope(loop.scope)
         for j, memory in rounds.items():
             x = loop.stacked[j]
@@ -447,10 +447,10 @@ class _Writer:
         self.begin(end)
         self.rounds[index] = rounds
 
-    def leave(self, loop: Loop, end: str) -> None:
-        """Out of a while loop, before the round, when no lane goes on: for most, before the first."""
-        assert loop.condition is not None
-        needed, pending = set(), [loop.condition]
+    def leave(self, loop: Loop, condition: Id, end: str) -> None:
+        """Out of a while loop before a round, if no lane goes on: of most, before the first."""
+        needed: set[Id] = set()
+        pending = [condition]
         while pending:
             x = pending.pop()
             if self.p.scopes[x] == loop.scope and x not in needed:
@@ -461,7 +461,7 @@ class _Writer:
             needed = set(ids)  # a condition that loops itself: with the whole round
         self.compute([i for i in ids if i in needed])
         self.by_scope[loop.scope] = [i for i in ids if i not in needed]
-        bits = self.value(f"bitcast {self.type(BOOL)} {self.name(loop.condition)} to i{self.width}")
+        bits = self.value(f"bitcast {self.type(BOOL)} {self.name(condition)} to i{self.width}")
         some = self.value(f"icmp ne i{self.width} {bits}, 0")
         body = self.label("body")
         self.emit(f"br i1 {some}, label %{body}, label %{end}")
