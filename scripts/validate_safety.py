@@ -1,4 +1,4 @@
-"""What the safety filter keeps: control steps among obstacles with a random policy, filter on and off.
+"""What the safety filter keeps: a random policy among obstacles, with the filter on and off.
 
 Counts, at every control step, barriers that become negative and torques beyond their limits, and
 measures what the filter costs. The results are in docs/safety.md.
@@ -25,7 +25,7 @@ from rich.table import Table
 
 import fraxenv
 from fraxenv.controllers import OSC, PoseTarget, SafetyFilter
-from fraxenv.dynamics import Obstacles, Sphere, compute_terms, load_robot, random_configuration
+from fraxenv.dynamics import Obstacles, Sphere, compute_terms, frame_pose, load_robot
 
 MARGIN = 0.002
 """m, of the default barriers."""
@@ -47,6 +47,7 @@ class Options:
 
 ROWS: dict[str, dict[str, Any]] = {
     "filter on": {},
+    "on, policy at 1 kHz": {"policy_hz": 1000, "max_steps_in_episode": 3000},
     "filter off": {"safety_options": {"enabled": False}},
     "on, target runs ahead": {"action_options": {"target": "desired"}},
     "off, target runs ahead": {
@@ -61,8 +62,8 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
-def count(name: str, changes: dict[str, Any], options: Options) -> dict[str, float]:
-    """Roll a random policy out, and count what happens; a violation is one policy step's."""
+def count(name: str, changes: dict[str, Any], options: Options) -> dict[str, Any]:
+    """Roll a random policy out, and count policy steps in which something happened."""
     env, params = fraxenv.make("PandaReachObstacles-v0", **changes)
     limit = jnp.asarray(env.robot.effort_limits, jnp.float32)
     n, chunk = options.envs, 25
@@ -98,7 +99,7 @@ def count(name: str, changes: dict[str, Any], options: Options) -> dict[str, flo
     keys = jax.random.split(jax.random.key(options.seed), 2)
     state = jax.jit(jax.vmap(env.reset, (0, None)))(jax.random.split(keys[0], n), params)[1]
     chunks = -(-options.control_steps // per_chunk)
-    total: dict[str, float] = {}
+    total: dict[str, Any] = {}
     began = time.perf_counter()
     for key in track(jax.random.split(keys[1], chunks), description=f"{name:26s}"):
         state, found = roll(state, key)
@@ -110,14 +111,13 @@ def count(name: str, changes: dict[str, Any], options: Options) -> dict[str, flo
     total["policy steps"] = chunks * n * chunk
     total["control steps"] = chunks * per_chunk
     total["seconds"] = time.perf_counter() - began
-    if params.safety is not None:
-        world = jax.tree.map(lambda x: x[0], env.default_params.task.obstacles(state.task_state))
-        total["worst"] = params.safety.row_names(env.robot, world)[int(total["row"])]  # type: ignore[assignment]
+    world = jax.tree.map(lambda x: x[0], state.task_state).obstacles
+    total["worst"] = params.safety.row_names(env.robot, world)[int(total["row"])]
     return total
 
 
 def far_from_everything(states: int, seed: int) -> float:
-    """Largest change of torque, relative, where no barrier is near."""
+    """Largest change of torque, relative, about the ready pose with obstacles metres away."""
     robot = load_robot("panda")
     safety, osc = SafetyFilter(end_effectors=("hand",)), OSC("hand")
     world = Obstacles(Sphere(jnp.full((8, 3), 5.0), jnp.full(8, 0.05)))
@@ -125,15 +125,14 @@ def far_from_everything(states: int, seed: int) -> float:
     def one(key: Array) -> Array:
         k = jax.random.split(key, 3)
         q = jnp.asarray(robot.q_default, jnp.float32)
-        q = q + 0.2 * jax.random.normal(k[0], (robot.nv,))
-        v = 0.2 * jax.random.normal(k[1], (robot.nv,))
+        q = q + 0.1 * jax.random.uniform(k[0], (robot.nv,), minval=-1.0)
+        v = 0.1 * jax.random.uniform(k[1], (robot.nv,), minval=-1.0)
         terms = compute_terms(robot, q, v)
-        hand = jnp.array([0.4, 0.0, 0.4]) + 0.1 * jax.random.normal(k[2], (3,))
-        target = PoseTarget(hand, jnp.diag(jnp.array([1.0, -1.0, -1.0])))
+        position, rotation = frame_pose(robot, q, "hand")
+        target = PoseTarget(position + 0.02 * jax.random.normal(k[2], (3,)), rotation)
         tau, _, _ = osc(robot, terms, target, osc.init(robot, terms), 0.001)
-        safe, report = safety(robot, terms, tau, 0.001, world)
-        change = jnp.max(jnp.abs(safe - tau)) / (1 + jnp.max(jnp.abs(tau)))
-        return jnp.where(report["min_barrier"] > 0.1, change, 0.0)
+        safe, _ = safety(robot, terms, tau, 0.001, world)
+        return jnp.max(jnp.abs(safe - tau)) / (1 + jnp.max(jnp.abs(tau)))
 
     return float(jnp.max(fraxenv.fuse(one)(jax.random.split(jax.random.key(seed), states))))
 
@@ -187,11 +186,13 @@ def main(options: Options) -> int:
     """Run everything, print the table, and say whether all holds."""
     console = Console(width=130)
     table = Table(title="Panda among 8 spheres, random policy, float32")
-    headings = ("", "control steps", "policy steps with a barrier < 0", "< -2 mm", "least barrier",
-                "collisions", "torque limits exceeded", "filter at work", "infeasible", "not finite")  # fmt: skip
+    headings = (
+        "", "control steps", "barrier < 0", "< -2 mm", "least", "collisions", "over torque limit",
+        "filter at work", "infeasible", "not finite",
+    )  # fmt: skip
     for heading in headings:
         table.add_column(heading, justify="right" if heading else "left")
-    lines, holds = [], True
+    lines, notes, holds = [], [], True
     for name, changes in ROWS.items():
         found = count(name, changes, options)
         share = 100 / found["policy steps"]
@@ -200,7 +201,7 @@ def main(options: Options) -> int:
             f"{found['control steps']:,.0f}",
             f"{found['violations']:,.0f}",
             f"{found['beyond the margin']:,.0f}",
-            f"{found['least']:.2g} ({found['worst']})",
+            f"{found['least']:.2g}",
             f"{found['collisions']:,.0f}",
             f"{found['torques']:.0f}",
             f"{share * found['interventions']:.1f} %",
@@ -211,12 +212,14 @@ def main(options: Options) -> int:
         lines.append("| " + " | ".join(row) + " |")
         if "on" in name.split(",")[0].split():
             holds &= found["beyond the margin"] == found["torques"] == found["not finite"] == 0
+        notes.append(f"{name}: least {found['worst']}, {found['seconds']:.0f} s")
     console.print(table)
+    console.print("\n".join(notes))
     change = far_from_everything(20_000, options.seed)
     middle, low, high = cost(options.envs)
     texts = [
         f"far from everything, filtered torque equals nominal to {change:.1e} (limit 1e-5)",
-        f"control step with the filter: {middle:.2f} times without ({low:.2f} to {high:.2f}; limit 4)",
+        f"control step with the filter: {middle:.2f} times without ({low:.2f} to {high:.2f})",
     ]
     for text in texts:
         console.print(text)

@@ -1,0 +1,362 @@
+"""What barriers say of accelerations and velocities, against their own derivatives by time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+from fraxenv import dynamics
+from fraxenv.controllers import Barrier, Situation, barriers
+from fraxenv.controllers.barriers import (
+    NO_LIMIT,
+    NO_OBSTACLES,
+    Conditions,
+    barrier_conditions,
+    barrier_names,
+    situation,
+    velocity_conditions,
+)
+from fraxenv.dynamics import Box, Capsule, HalfSpace, Obstacles, Robot, Sphere
+from fraxenv.dynamics.collision import FAR
+from fraxenv.errors import ConfigError
+
+QUICK = {"xla_backend_optimization_level": 0}  # to compile
+NAMES = ("panda", "planar_mobile_manipulator", "g1")
+FRAMES = {"panda": "hand", "planar_mobile_manipulator": "hand", "g1": "left_hand"}
+RATE, MARGIN = 7.0, 0.03
+ALL = 99
+
+
+def height(robot: Robot, x: Situation, barrier: Barrier) -> Array:
+    """A user's own barrier is one function; its parameters here: a frame's least height, m."""
+    position, _ = dynamics.frame_pose(robot, x.q, FRAMES[robot.name], kin=x.kin)
+    return (position[2] - barrier.parameters)[None]
+
+
+def momentum(robot: Robot, x: Situation, barrier: Barrier) -> Array:
+    """One that looks at the velocity, and at the configuration and the obstacles as well."""
+    return (barrier.parameters - x.v @ x.v * (1 + x.q[-1]) - x.obstacles.spheres.position[0, 0])[
+        None
+    ]
+
+
+def library(name: str) -> dict[str, Barrier]:
+    frame, box = FRAMES[name], ((-1.0, -2.0, -np.inf), (2.0, 1.0, 3.0))
+    made = {
+        "joint_position": barriers.joint_position(),
+        "joint_velocity": barriers.joint_velocity(),
+        "end_effector_box": barriers.end_effector_box(frame, *box),
+        "whole_body_box": barriers.whole_body_box(*box),
+        "half_space": barriers.half_space((0.0, 0.6, 0.8), -1.0),
+        "obstacles": barriers.obstacles(nearest=ALL),
+        "self_collision": barriers.self_collision(),
+        "manipulability": barriers.manipulability(frame, 0.01, rows="position"),
+        "own": Barrier(height, 2, "height", parameters=0.3),
+        "own of velocity": Barrier(momentum, 1, "momentum", parameters=30.0),
+    }
+    return {k: dataclasses.replace(b, rate=RATE, margin=MARGIN) for k, b in made.items()}
+
+
+def world(rng: np.random.Generator, scale: float = 2.0) -> Obstacles:
+    """Two spheres, a capsule, a box and a half-space, all moving, some of them in the robot."""
+    place = scale * rng.normal(size=(5, 3))
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    return Obstacles(
+        Sphere(place[:2], np.array([0.1, 0.2])),
+        Capsule(place[2:3], place[3:4], np.array([0.1])),
+        Box(place[4:5], turn[None], np.array([[0.1, 0.2, 0.3]])),
+        HalfSpace(np.array([[0.0, 0.6, 0.8]]), np.array([-1.0])),
+        velocity=rng.normal(size=(5, 3)),
+    )
+
+
+class Moment(NamedTuple):
+    """A robot in motion, with an acceleration."""
+
+    q: Array
+    v: Array
+    a: Array
+    obstacles: Obstacles
+
+
+def moment(robot: Robot, seed: int = 0) -> Moment:
+    rng = np.random.default_rng(seed)
+    q = dynamics.random_configuration(robot, jax.random.key(seed))
+    v, a = rng.normal(size=(2, robot.nv))
+    return Moment(q, jnp.asarray(v), jnp.asarray(a), world(rng))
+
+
+def value(robot: Robot, barrier: Barrier, q: Array, v: Array, obstacles: Obstacles) -> Array:
+    terms = dynamics.compute_terms(robot, q, v)
+    return barrier.function(robot, situation(robot, terms, obstacles), barrier)
+
+
+def along_path(robot: Robot, barrier: Barrier, now: Moment, t: Array) -> Array:
+    """The barrier a time `t` later: `a` is the acceleration there to first order in `t`."""
+    q = dynamics.integrate(robot, now.q, now.v * t + 0.5 * now.a * t * t, 1.0)
+    return value(robot, barrier, q, now.v + now.a * t, dynamics.move_obstacles(now.obstacles, t))
+
+
+def twice(h: Callable[[Array], Array]) -> tuple[Array, Array, Array]:
+    """`h`, its rate and the rate of that, at zero."""
+
+    def once(t: Array) -> tuple[Array, Array]:
+        return jax.jvp(h, (t,), (jnp.ones_like(t),))
+
+    zero = jnp.zeros(())
+    (h0, h1), (_, h2) = jax.jvp(once, (zero,), (jnp.ones_like(zero),))
+    return h0, h1, h2
+
+
+def demand(degree: int, h: Any, rate: Any, second: Any) -> Any:
+    """What is not to be negative."""
+    if degree == 1:
+        return rate + RATE * (h - MARGIN)
+    return second + 2 * RATE * rate + RATE**2 * (h - MARGIN)
+
+
+def given(robot: Robot, barrier: Barrier, now: Moment) -> Conditions:
+    terms = dynamics.compute_terms(robot, now.q, now.v)
+    return barrier_conditions(robot, (barrier,), situation(robot, terms, now.obstacles))
+
+
+def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
+    scale = 1 + np.abs(np.asarray(expected)).max(initial=0)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
+
+
+# --- Derivatives ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=NAMES[:2])
+def derivatives(
+    request: pytest.FixtureRequest, precision: Callable[[str], AbstractContextManager[Any]]
+) -> dict[str, Any]:
+    """By barrier: values, what is demanded of an acceleration, and what along its path is true."""
+    with precision("float64"):
+        robot = dynamics.load_robot(request.param)
+
+        def compare(now: Moment) -> dict[str, Any]:
+            found = {}
+            for name, barrier in library(request.param).items():
+                conditions = given(robot, barrier, now)
+                spread = conditions.rows(robot.nv) @ now.a
+                demanded = conditions.along(now.a) - conditions.bounds
+                h = twice(lambda t, b=barrier: along_path(robot, b, now, t))
+                true = demand(barrier.relative_degree, *h)
+                found[name] = (conditions.values, h[0], demanded, true, spread - conditions.bounds)
+            return found
+
+        return jax.jit(compare, compiler_options=QUICK)(moment(robot))
+
+
+@pytest.mark.parametrize("name", library("panda"))
+def test_conditions_are_derivatives_by_time(derivatives: dict[str, Any], name: str) -> None:
+    values, h, demanded, true, spread = derivatives[name]
+    assert_close(values, h, 1e-12)
+    assert_close(demanded, true, 1e-9)
+    assert_close(spread, true, 1e-9)
+
+
+def test_conditions_on_a_floating_base(x64: None) -> None:
+    """Differences in time: the base's orientation is no vector that a constant rate could add to."""
+    robot = dynamics.load_robot("g1")
+    now, step = moment(robot), 1e-4
+    times = jnp.array([-step, 0.0, step])
+
+    def compare(now: Moment) -> list[tuple[Array, Array]]:
+        found = []
+        for barrier in library("g1").values():
+            conditions = given(robot, barrier, now)
+            before, h, after = jax.vmap(lambda t, b=barrier: along_path(robot, b, now, t))(times)
+            rates = (after - before) / (2 * step), (after - 2 * h + before) / step**2
+            true = demand(barrier.relative_degree, h, *rates)
+            found.append((conditions.along(now.a) - conditions.bounds, true))
+        return found
+
+    for demanded, true in jax.jit(compare, compiler_options=QUICK)(now):
+        assert_close(demanded, true, 1e-6)
+
+
+def test_velocity_conditions_are_rates(x64: None) -> None:
+    robot = dynamics.load_robot("panda")
+    now = moment(robot)
+    chosen = [b for b in library("panda").values() if b.relative_degree == 2]
+
+    def compare(now: Moment) -> tuple[Array, Array]:
+        terms = dynamics.compute_terms(robot, now.q, jnp.zeros_like(now.v))
+        conditions = velocity_conditions(robot, chosen, situation(robot, terms, now.obstacles))
+        straight = now._replace(a=jnp.zeros_like(now.a))
+        pairs = [twice(lambda t, b=b: along_path(robot, b, straight, t))[:2] for b in chosen]
+        true = jnp.concatenate([rate + RATE * (h - MARGIN) for h, rate in pairs])
+        return conditions.along(now.v) - conditions.bounds, true
+
+    assert_close(*jax.jit(compare, compiler_options=QUICK)(now), 1e-9)
+
+
+# --- Names and limits -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_value_has_a_name(name: str) -> None:
+    robot = dynamics.load_robot(name)
+    around = world(np.random.default_rng(0))
+    chosen = tuple(library(name).values())
+
+    def values(q: Array) -> Array:
+        terms = dynamics.compute_terms(robot, q, jnp.zeros(robot.nv))
+        return barrier_conditions(robot, chosen, situation(robot, terms, around)).values
+
+    shape = jax.eval_shape(values, jnp.asarray(robot.q_default, float)).shape
+    names = barrier_names(robot, chosen, around)
+    assert (len(names),) == shape
+    assert len(set(names)) == len(names)
+    assert names[-2:] == ("height: 0", "momentum: 0")
+    assert names[2 * robot.nv] == f"joint velocity: {robot.topology.dof_names[0]} lower"
+    if name == "panda":
+        assert "self-collision: hand_1 - link0_1" in names
+        assert "obstacles: hand_1 - half_spaces[0]" in names
+        assert "hand box: z upper" in names
+
+
+def test_no_limit_is_no_barrier() -> None:
+    robot = dynamics.load_robot("panda")
+    unlimited = np.array([[-np.inf, np.inf], *np.asarray(robot.position_limits)[1:]])
+    velocity = np.asarray(robot.velocity_limits).copy()
+    velocity[2] = np.inf
+    robot = robot.replace(position_limits=unlimited, velocity_limits=velocity)
+    chosen = (
+        barriers.joint_position(),
+        barriers.joint_velocity(),
+        barriers.end_effector_box("hand", (-np.inf, -1, -1), (1, 1, np.inf)),
+        barriers.whole_body_box((-np.inf,) * 3, (np.inf,) * 3),
+        barriers.half_space((0.0, 0.0, 1.0), -np.inf),
+    )
+
+    def compute(q: Array) -> tuple[Array, Array, Array]:
+        here = situation(robot, dynamics.compute_terms(robot, q, jnp.ones(robot.nv)))
+        conditions = barrier_conditions(robot, chosen, here)
+        return conditions.values, conditions.rows(robot.nv), conditions.bounds
+
+    values, rows, bounds = jax.jit(compute)(jnp.asarray(robot.q_default, float))
+    free = np.asarray(values) == NO_LIMIT
+    names = np.array(barrier_names(robot, chosen))
+    assert list(names[free][:6]) == [
+        "joint position: panda_joint1 lower",
+        "joint position: panda_joint1 upper",
+        "joint velocity: panda_joint3 lower",
+        "joint velocity: panda_joint3 upper",
+        "hand box: x lower",
+        "hand box: z upper",
+    ]
+    assert all(n.startswith(("body box", "half-space")) for n in names[free][6:])
+    assert free.sum() == 6 + 7 * (len(names) - 28 - 6) // 7
+    assert not np.asarray(rows)[free].any()
+    assert (np.asarray(bounds)[free] < 0).all()
+    assert np.isfinite(values).all()
+
+
+# --- Obstacles ------------------------------------------------------------------------------------
+
+
+def conditions_of(robot: Robot, barrier: Barrier, now: Moment) -> tuple[Array, Array, Array]:
+    def compute(now: Moment) -> tuple[Array, Array, Array]:
+        conditions = given(robot, barrier, now)
+        return conditions.values, conditions.along(now.a), conditions.bounds
+
+    return jax.jit(compute, compiler_options=QUICK)(now)
+
+
+def test_nearest_takes_what_matters(x64: None) -> None:
+    """Of each kind, and for each shape, those that will be nearest `1 / rate` later."""
+    robot, shapes = dynamics.load_robot("panda"), ("hand_1", "link3_1")
+    now, rng = moment(robot), np.random.default_rng(3)
+    spheres = Sphere(rng.uniform(-1, 1, (6, 3)), np.full(6, 0.05))
+    boxes = Box(rng.uniform(-1, 1, (2, 3)), np.stack([np.eye(3)] * 2), np.full((2, 3), 0.1))
+    now = now._replace(
+        obstacles=Obstacles(spheres, boxes=boxes, velocity=5 * rng.normal(size=(8, 3)))
+    )
+    some, every = (barriers.obstacles(shapes, RATE, MARGIN, nearest=k) for k in (2, ALL))
+    values, along, bounds = conditions_of(robot, some, now)
+    all_values, all_along, all_bounds = conditions_of(robot, every, now)
+    np.testing.assert_allclose(values, all_values)  # all are reported
+
+    _, rates, _ = twice(lambda t: along_path(robot, every, now, t))
+    table = np.asarray(all_values).reshape(2, 8)
+    urgency = table + np.asarray(rates).reshape(2, 8) / RATE
+    spheres_first = np.argsort(urgency[:, :6], axis=1)[:, :2]
+    assert (spheres_first != np.argsort(table[:, :6], axis=1)[:, :2]).any()  # motion mattered
+    rows = np.concatenate([spheres_first, np.broadcast_to([6, 7], (2, 2))], axis=1)
+    rows = (rows + np.array([[0], [8]])).ravel()
+    assert along.shape == (8,)
+    np.testing.assert_allclose(along, np.asarray(all_along)[rows], atol=1e-12)
+    np.testing.assert_allclose(bounds, np.asarray(all_bounds)[rows], atol=1e-9)
+
+
+@pytest.mark.parametrize("nearest", [1, ALL])
+def test_masked_obstacles_demand_nothing(x64: None, nearest: int) -> None:
+    robot = dynamics.load_robot("panda")
+    now = moment(robot)
+    hand, _ = dynamics.frame_pose(robot, now.q, "hand")
+    around = dataclasses.replace(
+        now.obstacles, spheres=Sphere(np.stack([hand, hand + 0.3]), np.array([0.2, 0.1]))
+    )
+    active = np.array([False, True, False, False, False])
+    alone = Obstacles(
+        jax.tree.map(lambda x: x[1:], around.spheres), velocity=around.velocity[1:2]
+    )
+    barrier = barriers.obstacles(("hand_1",), RATE, MARGIN, nearest)
+    masked = now._replace(obstacles=dataclasses.replace(around, active=active))
+    values, along, bounds = map(np.asarray, conditions_of(robot, barrier, masked))
+    one = tuple(map(np.asarray, conditions_of(robot, barrier, now._replace(obstacles=alone))))
+    assert (values == np.where(active, one[0], FAR)).all()
+    left = along != 0
+    assert left.sum() == 1
+    np.testing.assert_allclose((along[left], bounds[left]), one[1:], rtol=1e-12)
+    assert (bounds[~left] < -RATE**2 * FAR / 2).all()
+
+
+def test_no_shapes_and_no_obstacles_are_no_rows() -> None:
+    robot = dynamics.load_robot("cartpole")
+    now = Moment(jnp.zeros(2), jnp.zeros(2), jnp.zeros(2), NO_OBSTACLES)
+    for barrier in (barriers.obstacles(), barriers.self_collision()):
+        assert [x.shape for x in conditions_of(robot, barrier, now)] == [(0,)] * 3
+
+
+# --- Parameters -----------------------------------------------------------------------------------
+
+
+def test_parameters_are_data() -> None:
+    """They may be batched, and differentiated."""
+    robot = dynamics.load_robot("panda")
+    q = jnp.asarray(robot.q_default, float)
+
+    def bound(low: Array, rate: Array) -> Array:
+        barrier = Barrier(height, 2, parameters=low, rate=rate)
+        here = situation(robot, dynamics.compute_terms(robot, q, jnp.zeros(7)))
+        return barrier_conditions(robot, (barrier,), here).bounds[0]
+
+    lows = jnp.array([0.1, 0.2])
+    found = jax.vmap(bound, (0, None))(lows, jnp.asarray(2.0))
+    np.testing.assert_allclose(found[1] - found[0], 4 * 0.1, rtol=1e-4)
+    np.testing.assert_allclose(jax.grad(bound)(lows[0], jnp.asarray(2.0)), 4.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("degree", [0, 3, 1.5, "2"])
+def test_relative_degree_is_one_or_two(degree: Any) -> None:
+    with pytest.raises(ConfigError, match="relative_degree of a barrier=.*expected one of 1, 2"):
+        Barrier(height, degree)
+
+
+@pytest.mark.parametrize("rate", [0, -1.0, np.inf, np.nan])
+def test_rates_are_positive(rate: float) -> None:
+    with pytest.raises(ConfigError, match="rate=.*'joint position', expected a positive number"):
+        barriers.joint_position(rate=rate)
