@@ -44,7 +44,7 @@ from .spatial import (
     spatial_inertia,
 )
 from .terms import Terms, compute_terms
-from .tree import axis_rates, dof_forces, of_carriers, tree_mask
+from .tree import axis_rates, dof_forces, of_bodies, of_carriers, subtree_sums, tree_mask
 
 
 class ForwardDynamicsDerivatives(NamedTuple):
@@ -313,7 +313,7 @@ def coriolis_matrix(
     S, inertia = spatial_axes(robot.topology, kin), _spatial_inertia(robot, kin)
     V = matmul(U, S * axis_rates(robot, v)[:, None])
     S_dot = motion_cross(of_carriers(robot.topology, V), S)
-    composite = _Composites.of(U, inertia, coriolis_inertia(inertia, V))
+    composite = _Composites.of(robot.topology, inertia, coriolis_inertia(inertia, V))
     matrix = _project(masks, S, composite.inertia, 0.5 * composite.coriolis, S_dot, S)
     return _to_dofs(robot, matrix)
 
@@ -360,8 +360,13 @@ class _Composites(NamedTuple):
     coriolis: Array
 
     @classmethod
-    def of(cls, U: Array, inertia: Array, coriolis: Array) -> _Composites:
-        return cls(einsum("ji,jkl->ikl", U, inertia), einsum("ji,jkl->ikl", U, coriolis))
+    def of(cls, topology: Topology, inertia: Array, coriolis: Array) -> _Composites:
+        return cls(_moved_sums(topology, inertia), _moved_sums(topology, coriolis))
+
+
+def _moved_sums(topology: Topology, x: Array) -> Array:
+    """Sums (na, ...) of what bodies have over all that an axis moves."""
+    return of_bodies(topology, subtree_sums(topology, x))
 
 
 def _project(
@@ -413,7 +418,7 @@ def _residual_derivatives(
     psi_dot = motion_cross(W, S)
     psi_ddot = motion_cross(matmul(behind, Sa) + lift, S) + motion_cross(W, psi_dot)
 
-    composite = _Composites.of(U, inertia, coriolis_inertia(inertia, V))
+    composite = _Composites.of(robot.topology, inertia, coriolis_inertia(inertia, V))
     dv = _project(masks, S, composite.inertia, composite.coriolis, S_dot + psi_dot, S)
     dq = _project(masks, S, composite.inertia, composite.coriolis, psi_ddot, psi_dot)
 
@@ -421,15 +426,15 @@ def _residual_derivatives(
         external = body_forces(robot, external_forces, dtype)
         moment = external[:, 3:] + cross(kin.relative, external[:, :3])
         F = F - jnp.concatenate([external[:, :3], moment], axis=-1)
-        dq = dq + _fixed_in_the_world(masks, U, S, external, kin)
+        dq = dq + _fixed_in_the_world(robot.topology, masks, S, external, kin)
     # The forces of what is displaced turn with it; axes that are carried along do not feel that.
-    turned = force_cross(S, matmul(U.T, F))
+    turned = force_cross(S, _moved_sums(robot.topology, F))
     dq = dq + jnp.where(masks.above.T & ~masks.carried, matmul(S, turned.T), 0.0)
     return _to_dofs(robot, dq), _to_dofs(robot, dv)
 
 
 def _fixed_in_the_world(
-    masks: _Masks, U: Array, S: Array, external: Array, kin: Kinematics
+    topology: Topology, masks: _Masks, S: Array, external: Array, kin: Kinematics
 ) -> Array:
     """What external forces (nb, 6) add to `dq` (na, na), as they do not turn with their bodies.
 
@@ -441,7 +446,7 @@ def _fixed_in_the_world(
     turned_force = cross(eye, force[:, None])  # (nb, 3, 3): row k for a turn about axis k
     turned_moment = cross(eye, moment[:, None]) + cross(p[:, None], turned_force)
     turned = jnp.concatenate([turned_force, turned_moment], axis=-1)
-    composite = einsum("ji,jkl->ikl", U, turned)
+    composite = _moved_sums(topology, turned)
     at_i = matmul(einsum("il,ikl->ik", S, composite), S[:, 3:].T)
     at_j = matmul(S, einsum("jk,jkl->jl", S[:, 3:], composite).T)
     return jnp.where(masks.above, at_i, jnp.where(masks.above.T, at_j, 0.0))

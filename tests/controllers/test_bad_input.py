@@ -268,6 +268,7 @@ def test_a_hand_stops_and_goes_on_when_the_target_is_back(panda: Robot) -> None:
 def test_gains_that_come_with_a_target_are_never_negative(panda: Robot, x64: None) -> None:
     terms = moving(panda)
 
+    @jax.jit
     def torque(kp: float) -> Any:
         target = dataclasses.replace(POSE, kp=jnp.full(6, kp))
         return OSC("hand")(panda, terms, target, ControllerState(), DT)[0]

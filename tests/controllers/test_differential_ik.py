@@ -86,7 +86,7 @@ def test_equals_numpy_and_pinocchio(
             ):
                 pull[part] *= min(1.0, limit / np.linalg.norm(pull[part]))
             twist.append((target["velocity"][i] + pull)[:n])
-        middle = np.asarray(robot.position_limits).mean(1)
+        middle = np.mean(dynamics.load_robot("panda").position_limits, axis=1)
         goal = {"default": robot.q_default, "center": middle, "none": q}[controller.posture]
         u = controller.posture_kp * (np.asarray(goal) - q)
         inverse = np.linalg.pinv(J)
