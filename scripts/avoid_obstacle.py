@@ -8,17 +8,19 @@ both runs at the moment at which the ball is nearest.
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from jax import Array
+from matplotlib.figure import Figure
 
+from fraxenv.checkpoint import write_atomic
 from fraxenv.controllers import OSC, PoseTarget, SafetyFilter
 from fraxenv.dynamics import (
     Obstacles,
@@ -32,7 +34,7 @@ from fraxenv.dynamics import (
     step,
 )
 from fraxenv.envs import Marker
-from fraxenv.rendering import render_scene
+from fraxenv.rendering import Camera, render, scene
 
 DT = 0.001
 
@@ -94,7 +96,8 @@ def picture(robot: Robot, q: Array, options: Options, moment: int) -> np.ndarray
     assert world.spheres is not None
     centre = jnp.asarray(world.spheres.position)[0]
     marker = Marker(centre, None, 0.08, (0.85, 0.3, 0.2, 1.0))
-    return render_scene(robot, q, [marker], width=480, height=400)
+    camera = Camera(eye=(1.7, -1.1, 1.0), target=(0.25, 0.0, 0.4), fov=35.0)
+    return render(scene(robot, q, [marker]), camera, 560, 480)
 
 
 def main(options: Options) -> None:
@@ -106,10 +109,11 @@ def main(options: Options) -> None:
     }
     time = DT * np.arange(len(runs["filter on"]["distance"]))
     moment = int(np.argmin(runs["filter off"]["distance"]))
-    figure, axes = plt.subplot_mosaic(
+    figure = Figure(figsize=(10, 11), layout="constrained", dpi=160)
+    axes = figure.subplot_mosaic(
         [["off", "on"], ["distance", "distance"], ["error", "error"], ["torque off", "torque on"]],
-        figsize=(9, 11), height_ratios=[2.4, 1, 1, 1.2], layout="constrained",
-    )  # fmt: skip
+        height_ratios=[2.6, 1, 1, 1.2],
+    )
     for name, found in runs.items():
         short = name.split()[1]
         axes[short].imshow(picture(robot, found["q"][moment], options, moment))
@@ -126,13 +130,13 @@ def main(options: Options) -> None:
     axes["distance"].set(ylabel="ball to robot, mm")
     axes["distance"].legend()
     axes["error"].set(ylabel="hand off its target, mm", xlabel="s")
-    figure.savefig(options.output, dpi=110)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    write_atomic(options.output, buffer.getvalue())
     for name, found in runs.items():
-        print(
-            f"{name}: least distance {1e3 * float(found['distance'].min()):.1f} mm, "
-            f"largest torque {float(jnp.abs(found['torque']).max()):.2f} of its limit"
-        )
-    print(f"Wrote {options.output}")
+        least, most = 1e3 * float(found["distance"].min()), float(jnp.abs(found["torque"]).max())
+        print(f"{name:12s} ball comes to {least:6.1f} mm, torques to {most:.2f} of their limits")
+    print(f"Wrote {options.output}.")
 
 
 if __name__ == "__main__":
