@@ -478,7 +478,7 @@ def nearest_obstacle_distances(
     members, blocks = [], []
     for capsule, mine in enumerate(geometry):
         member = np.flatnonzero(layout.is_capsule[rows] == capsule)
-        if not len(member):
+        if not len(member) or not kinds:
             continue
         chosen = _take(mine, layout.place[rows[member]])
         columns, start = [], 0
@@ -495,7 +495,7 @@ def nearest_obstacle_distances(
                 columns.append(jnp.where(active[part][place], block, FAR)[:, None])
         blocks.append(jnp.concatenate(columns, axis=1))
         members.append(member)
-    if not members or not kinds:
+    if not members:
         return jnp.zeros((len(rows), 0), q.dtype)
     return _reorder(jnp.concatenate(blocks), members)
 

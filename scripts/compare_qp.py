@@ -175,9 +175,9 @@ def kkt_residual(problem: QP, x: np.ndarray, multipliers: np.ndarray) -> np.ndar
     gap = np.where(there, bounds - np.einsum("nij,nj->ni", rows, x), -1)
     size = 1 + np.abs(bounds) + np.einsum("nij,nj->ni", np.abs(rows), np.abs(x))
     short = (np.maximum(gap, 0) / size).max(1)
-    work = np.einsum("ni,ni->n", x, force)[:, None]
-    product = np.where(there, multipliers * np.abs(gap), 0) / (1 + work)
-    return np.maximum(np.maximum(stationarity, short), product.max(1))
+    left = np.where(there, multipliers * np.abs(gap), 0).sum(1)
+    duality = left / (1 + (multipliers * np.abs(bounds)).sum(1))
+    return np.maximum(np.maximum(stationarity, short), duality)
 
 
 def oracle(problem: QP, index: int) -> float | None:

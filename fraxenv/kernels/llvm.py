@@ -610,9 +610,10 @@ class _Writer:
         mask = "i16" if self.width == 16 else "i8"
         self.declared[full] = f"declare {t} {full}({t}, {t}, {mask})"
         y = self.value(f"call {t} {full}({t} {name}, {t} zeroinitializer, {mask} -1)")
-        half = self.value(f"fmul contract {t} {name}, {self.splat(dtype, _hex(-0.5))}")
-        square = self.value(f"fmul contract {t} {half}, {y}")
-        excess = self.value(f"fmul contract {t} {square}, {y}")
+        # Not half of x, which may be subnormal, and flushed to zero.
+        half = self.value(f"fmul contract {t} {y}, {self.splat(dtype, _hex(-0.5))}")
+        root = self.value(f"fmul contract {t} {name}, {y}")
+        excess = self.value(f"fmul contract {t} {root}, {half}")
         excess = self.value(f"fadd contract {t} {excess}, {self.splat(dtype, _hex(0.5))}")
         change = self.value(f"fmul contract {t} {excess}, {y}")
         refined = self.value(f"fadd contract {t} {y}, {change}")

@@ -1,0 +1,349 @@
+"""The quadratic program of the safety filter, against quadprog, SciPy and its own conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import quadprog
+from jax import Array
+from scipy.optimize import lsq_linear
+
+import fraxenv
+from fraxenv.controllers import QP, QPSolution, solve_qp
+from fraxenv.controllers.qp import VIOLATION_WEIGHT
+from fraxenv.errors import ArrayError
+from fraxenv.kernels import explain
+
+N, M = 5, 12
+SIZE = 60
+"""Unknowns, rows and problems, where a test has no need for others."""
+
+KINDS = ("plain", "active", "duplicated", "zero rows", "absent rows", "no bounds", "tight bounds")
+CONDITION = {"float32": 1e-4, "float64": 1e-8}
+"""Relative residual of the conditions of optimality."""
+
+
+@partial(jax.jit, static_argnames="max_active")
+def solved(problem: QP, max_active: int | None = None) -> QPSolution:
+    return jax.vmap(partial(solve_qp, max_active=max_active))(problem)
+
+
+def definite(rng: np.random.Generator, size: int, n: int) -> np.ndarray:
+    x = rng.normal(size=(size, n, n))
+    return x @ x.swapaxes(1, 2) / n + 0.3 * np.eye(n)
+
+
+def product(A: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return np.einsum("...ij,...j->...i", A, x)
+
+
+def problems(kind: str, seed: int = 0, size: int = SIZE, n: int = N, m: int = M) -> QP:
+    """Random ones that can be met: a point within the bounds meets all rows."""
+    rng = np.random.default_rng([seed, KINDS.index(kind)])
+    A, C = rng.normal(size=(size, m, n)), definite(rng, size, n)
+    x = rng.normal(size=(size, n)) * (0 if kind == "plain" else 1)
+    room = np.abs(rng.normal(size=(size, m))) * (rng.random((size, m)) < 0.7)
+    if kind == "duplicated":
+        A[:, 3:6] = A[:, :3]
+        A[:, 6:9] = 2.5 * A[:, :3]
+        room[:, 3:6], room[:, 6:9] = room[:, :3], 2.5 * room[:, :3]
+    if kind == "zero rows":
+        A[:, ::3] = 0
+    b = product(A, x) - room
+    if kind == "absent rows":
+        b[:, ::2] = -np.inf
+    image, width = product(C, x), 0.1 if kind == "tight bounds" else 2.0
+    below, above = width * rng.random((2, size, n))
+    if kind == "tight bounds":
+        below[:, 0] = above[:, 0] = 0  # equality
+        above[:, 1] = 0
+    lower, upper = image - below, image + above
+    if kind == "no bounds":
+        lower[:], upper[:, 1:] = -np.inf, np.inf
+    return QP(definite(rng, size, n), A, b, C, lower, upper)
+
+
+def cast(problem: QP, dtype: Any) -> QP:
+    return QP(*(jnp.asarray(x, dtype) for x in problem))
+
+
+def stacked(problem: QP) -> tuple[np.ndarray, np.ndarray]:
+    rows = np.concatenate([problem.A, problem.C, -np.asarray(problem.C)], axis=-2)
+    return rows, np.concatenate([problem.b, problem.lower, -np.asarray(problem.upper)], axis=-1)
+
+
+def oracle(problem: QP) -> np.ndarray:
+    """quadprog's minimisers; NaN where it finds that the rows cannot be met."""
+    rows, rhs = stacked(problem)
+    n, found = problem.H.shape[-1], []
+    for H, G, h, lower, upper in zip(problem.H, rows, rhs, *problem[-2:], strict=True):
+        same = np.zeros(len(h), bool)
+        same[-2 * n : -n] = lower == upper  # equations come first, and once
+        there = np.isfinite(h) & G.any(axis=1) & ~same
+        there[-n:] &= lower != upper
+        G, h = (np.concatenate([x[same], x[there]]) for x in (G, h))
+        try:
+            x = quadprog.solve_qp(H, np.zeros(n), G.T.copy(), h, int(same.sum()))[0]
+        except ValueError:
+            x = np.full(len(H), np.nan)
+        found.append(x)
+    return np.array(found)
+
+
+def objective(problem: QP, x: np.ndarray) -> np.ndarray:
+    return 0.5 * np.einsum("ki,kij,kj->k", x, problem.H, x)
+
+
+def residual(problem: QP, solution: QPSolution) -> np.ndarray:
+    """Largest relative violation of the conditions of optimality, in float64, by problem.
+
+    Sums are measured by their terms, as their rounding is.
+    """
+    rows, rhs = stacked(problem)
+    there = np.isfinite(rhs)
+    rhs = np.where(there, rhs, 0)
+    x, active = np.asarray(solution.x, float), np.asarray(solution.active)
+    multipliers = np.zeros(rhs.shape)
+    for k, (slots, values) in enumerate(zip(active, np.asarray(solution.multipliers), strict=True)):
+        multipliers[k, slots[slots >= 0]] = values[slots >= 0]
+    assert (multipliers >= 0).all()
+    force, pull = product(problem.H, x), np.einsum("kji,kj->ki", rows, multipliers)
+    terms = np.einsum("kji,kj->ki", np.abs(rows), multipliers).max(1)
+    stationarity = np.abs(force - pull).max(1) / (1e-6 + np.maximum(terms, np.abs(force).max(1)))
+    gap = np.where(there, rhs - product(rows, x), -1)
+    size = 1 + np.abs(rhs) + product(np.abs(rows), np.abs(x))
+    short = (np.maximum(gap, 0) / size).max(1)
+    work = 1 + np.einsum("ki,ki->k", x, force)
+    complementary = np.where(there, multipliers * np.abs(gap), 0).max(1) / work
+    return np.maximum(np.maximum(stationarity, short), complementary)
+
+
+# --- Against others -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_against_quadprog(dtype: np.dtype, kind: str) -> None:
+    problem = problems(kind)
+    best = oracle(problem)
+    assert np.isfinite(best).all()
+    solution = solved(cast(problem, dtype))
+    x = np.asarray(solution.x, float)
+    value, least = objective(problem, x), objective(problem, best)
+    assert np.asarray(solution.feasible).all()
+    assert residual(problem, solution).max() <= CONDITION[dtype.name]
+    assert np.asarray(solution.residual).max() <= CONDITION[dtype.name]
+    if dtype == np.float64:
+        np.testing.assert_allclose(x, best, atol=1e-6)
+    else:
+        np.testing.assert_allclose(value, least, rtol=1e-3, atol=1e-5)
+    if kind != "plain":
+        assert (np.asarray(solution.active) >= 0).sum(axis=1).max() >= 3
+
+
+def test_nothing_to_do_is_exactly_zero(dtype: np.dtype) -> None:
+    problem = problems("plain")._replace(b=np.full((SIZE, M), -0.1))
+    solution = solved(cast(problem, dtype))
+    assert not np.asarray(solution.x).any()
+    assert (np.asarray(solution.active) == -1).all()
+    assert not np.asarray(solution.iterations).any()
+    assert not np.asarray(solution.slack).any()
+
+
+def test_other_sizes(dtype: np.dtype) -> None:
+    """One unknown; no rows; more rows than one word of the set has bits, and more active ones."""
+    for n, m in ((1, 3), (4, 0), (9, 70)):
+        problem = problems("active", 1, 20, n, m)
+        solution = solved(cast(problem, dtype))
+        assert residual(problem, solution).max() <= CONDITION[dtype.name], (n, m)
+
+
+# --- Rows that cannot be met ----------------------------------------------------------------------
+
+
+def contradictory(seed: int, size: int = SIZE, large: bool = False) -> QP:
+    """Pairs of opposite rows that leave no room, and rows beyond the bounds."""
+    rng = np.random.default_rng(seed)
+    problem = problems("active", seed, size)
+    A, b = problem.A.copy(), problem.b.copy()
+    A[:, 1], b[:, 1] = -A[:, 0], 0.5 + rng.random(size) - b[:, 0]
+    reach = np.abs(A[:, 2]).sum(axis=1) * 20
+    b[:, 2] = np.where(rng.random(size) < 0.5, reach * (100 if large else 1), b[:, 2])
+    return problem._replace(A=A, b=b)
+
+
+def clipped(problem: QP, x: np.ndarray) -> np.ndarray:
+    """The point whose image is within the bounds; the image is what a filter would command."""
+    image = np.clip(product(problem.C, x), problem.lower, problem.upper)
+    return np.linalg.solve(problem.C, image[..., None])[..., 0]
+
+
+def violation(problem: QP, x: np.ndarray) -> np.ndarray:
+    """Root of the squared violations, of rows of unit length in the metric of H^-1."""
+    length = np.einsum("kmi,kij,kmj->km", problem.A, np.linalg.inv(problem.H), problem.A)
+    gap = np.maximum(problem.b - product(problem.A, x), 0)
+    return np.sqrt(np.sum(np.where(np.isfinite(gap), gap, 0) ** 2 / length, axis=1))
+
+
+def least_violation(problem: QP) -> tuple[np.ndarray, np.ndarray]:
+    """SciPy's: least squares of `A x - s = b` with `s >= 0` and the bounds; and its `x^T H x`."""
+    found, energy = [], []
+    for H, A, b, C, lower, upper in zip(*problem, strict=True):
+        length = np.sqrt(np.einsum("mi,ij,mj->m", A, np.linalg.inv(H), A))
+        rows = np.linalg.solve(C, A.T).T / length[:, None]  # of u = C x
+        matrix = np.concatenate([rows, -np.eye(len(b))], axis=1)
+        low = np.concatenate([lower, np.zeros(len(b))])
+        high = np.concatenate([upper, np.full(len(b), np.inf)])
+        result = lsq_linear(matrix, b / length, (low, high), method="bvls", tol=1e-12)
+        x = np.linalg.solve(C, result.x[: len(C)])
+        found.append(np.sqrt(2 * result.cost))
+        energy.append(x @ H @ x)
+    return np.array(found), np.array(energy)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_least_violation(dtype: np.dtype, large: bool) -> None:
+    problem = contradictory(0, large=large)
+    assert np.isnan(oracle(problem)).all()
+    solution = solved(cast(problem, dtype))
+    for part in solution:
+        assert np.isfinite(part).all()
+    assert not np.asarray(solution.feasible).any()
+    x = np.asarray(solution.x, float)
+    image = product(problem.C, x)
+    slip = 1e-4 * (1 + np.abs(image))
+    assert (image >= problem.lower - slip).all()
+    assert (image <= problem.upper + slip).all()
+    # The most that a minimiser of the weighed sum of both can give away.
+    least, energy = least_violation(problem)
+    allowed = np.sqrt(least**2 + energy / VIOLATION_WEIGHT)
+    found = violation(problem, clipped(problem, x))
+    assert (found >= least * (1 - 1e-3)).all()
+    assert (found <= 1.01 * allowed).all()
+    assert (found <= 1.01 * least).mean() > 0.95
+    worst = np.max(problem.b - product(problem.A, x), axis=1)
+    np.testing.assert_allclose(solution.slack, worst, rtol=1e-3)
+
+
+def test_continuous_where_rows_cannot_be_met(x64: None) -> None:
+    """A small change of the rows changes the minimiser little, also as they become possible."""
+    problem = contradictory(3)
+    ramp = np.linspace(0, 1, 201)
+    gap = -product(problem.A[:, :1], np.zeros((SIZE, N)))[:, 0] + problem.b[:, 0] + problem.b[:, 1]
+    # From impossible by `gap` to possible by as much.
+    moved = np.repeat(problem.b[:8, None], len(ramp), axis=1)
+    moved[:, :, 1] -= 2 * ramp * gap[:8, None]
+    repeated = QP(*(np.repeat(np.asarray(p)[:8], len(ramp), axis=0) for p in problem))
+    solution = solved(repeated._replace(b=moved.reshape(-1, M)))
+    x = np.asarray(solution.x).reshape(8, len(ramp), N)
+    steps = np.abs(np.diff(x, axis=1)).max(axis=2)
+    whole = np.abs(x.max(axis=1) - x.min(axis=1)).max(axis=1)
+    assert (whole > 1e-3).all()
+    assert (steps.max(axis=1) < 0.05 * whole).all()
+
+
+def test_small_changes_change_little(x64: None) -> None:
+    problem, rng = contradictory(1), np.random.default_rng(0)
+    x = solved(problem).x
+    for size in (1e-5, 1e-7):
+        near = solved(problem._replace(b=problem.b + size * rng.normal(size=problem.b.shape))).x
+        assert np.abs(near - x).max() < 1e3 * size
+
+
+@pytest.mark.parametrize("kind", ["huge", "tiny", "all zero", "capacity"])
+def test_extreme_problems_are_finite(dtype: np.dtype, kind: str) -> None:
+    problem, capacity = contradictory(2), None
+    if kind == "huge":
+        problem = problem._replace(b=problem.b * 1e6, A=problem.A * 1e3)
+    if kind == "tiny":
+        problem = problem._replace(A=problem.A * 1e-6)
+    if kind == "all zero":
+        problem = problem._replace(A=np.zeros_like(problem.A))
+    if kind == "capacity":
+        capacity = 1
+    solution = solved(cast(problem, dtype), max_active=capacity)
+    for part in solution:
+        assert np.isfinite(part).all()
+    image = product(problem.C, np.asarray(solution.x, float))
+    slip = 1e-3 * (1 + np.abs(image))
+    assert (image >= problem.lower - slip).all()
+    assert (image <= problem.upper + slip).all()
+
+
+# --- Derivatives ----------------------------------------------------------------------------------
+
+
+def test_derivatives(x64: None) -> None:
+    """By every argument, forwards and backwards, against differences."""
+    some = problems("active", 5, 6)
+    rng = np.random.default_rng(1)
+    symmetric = definite(rng, 6, N) - np.eye(N)
+    changes = QP(*(rng.normal(size=p.shape) for p in some))
+    changes = cast(changes._replace(H=symmetric, C=symmetric[::-1]), float)
+    problem, step = cast(some, float), 1e-6
+
+    def x_of(problem: QP) -> Array:
+        return jax.vmap(lambda p: solve_qp(p, softness=1e-9).x)(problem)
+
+    def moved(sign: float) -> QP:
+        return jax.tree.map(lambda p, d: p + sign * step * d, problem, changes)
+
+    solve = jax.jit(x_of)
+    numeric = (solve(moved(1)) - solve(moved(-1))) / (2 * step)
+    x, forward = jax.jit(lambda p, d: jax.jvp(x_of, (p,), (d,)))(problem, changes)
+    np.testing.assert_allclose(forward, numeric, rtol=1e-4, atol=1e-4)
+    weight = jnp.asarray(rng.normal(size=x.shape))
+    backward = jax.jit(jax.grad(lambda p: jnp.sum(weight * x_of(p))))(problem)
+    inner = sum(jnp.sum(g * d) for g, d in zip(backward, changes, strict=True))
+    np.testing.assert_allclose(inner, jnp.sum(weight * forward), rtol=1e-9)
+
+
+def test_derivatives_are_finite_everywhere(dtype: np.dtype) -> None:
+    for problem in (contradictory(4), problems("duplicated"), problems("no bounds")):
+        gradient = jax.jit(
+            jax.grad(lambda p: jnp.sum(jax.vmap(lambda p: solve_qp(p).x)(p))),
+        )(cast(problem, dtype))
+        for part in gradient:
+            assert np.isfinite(part).all()
+
+
+# --- Arguments and transformations ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", QP._fields)
+def test_shapes_are_checked(name: str) -> None:
+    problem = jax.tree.map(lambda x: jnp.asarray(x[0]), problems("plain"))
+    wrong = {"H": "A", "A": "b", "b": "lower", "C": "A", "lower": "b", "upper": "b"}
+    if name == "A":
+        wrong["A"] = "H"
+    with pytest.raises(ArrayError, match="of the quadratic program has shape"):
+        solve_qp(problem._replace(**{name: getattr(problem, wrong[name])}))
+
+
+def test_vmap_is_a_loop(dtype: np.dtype) -> None:
+    one = jax.jit(solve_qp)
+    for make in (partial(problems, "active"), contradictory):
+        problem = cast(make(seed=7, size=6), dtype)
+        together = solved(problem)
+        apart = [one(jax.tree.map(lambda p, k=k: p[k], problem)) for k in range(6)]
+        for name in ("x", "slack"):
+            each = np.stack([getattr(s, name) for s in apart])
+            tolerance = 1e-3 if dtype == np.float32 else 1e-9
+            np.testing.assert_allclose(
+                getattr(together, name), each, rtol=tolerance, atol=tolerance
+            )
+        np.testing.assert_array_equal(together.feasible, [s.feasible for s in apart])
+
+
+@pytest.mark.parametrize("make", [partial(problems, "active"), contradictory])
+def test_fused(make: Callable[..., QP]) -> None:
+    problem = cast(make(seed=8, size=33), np.float32)
+    expected, actual = solved(problem), fraxenv.fuse(solve_qp, "native")(problem)
+    np.testing.assert_array_equal(actual.feasible, expected.feasible)
+    np.testing.assert_allclose(actual.x, expected.x, rtol=2e-3, atol=2e-3)
+    assert explain(solve_qp, "native")(problem).fallbacks == []
