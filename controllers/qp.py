@@ -54,6 +54,7 @@ VIOLATION_WEIGHT = 1e3
 
 NEWTON_STEPS = 16
 STEPS = (1.0, 0.3, 0.1, 0.03, 0.01)
+SHORT = (1.0, 0.2)
 NEAR, RIDGE = 1e-5, 1e-6
 """Of `_least_violation`: steps, their lengths, how near a bound counts as at it, regularisation."""
 
@@ -281,6 +282,8 @@ def _least_violation(problem: QP, factor: Array, x: Array) -> tuple[Array, Array
         change = root * cholesky_solve(cholesky(scaled), -root * g)
         to_bound = jnp.where(free, 0, jnp.where(g > 0, lower, upper) - u)
         trials = [jnp.clip(u + to_bound + t * change, lower, upper) for t in STEPS]
+        # Where bounds that are near cut Newton's step short, the gradient's still leads down.
+        trials += [jnp.clip(u - t * g / jnp.diagonal(hessian), lower, upper) for t in SHORT]
         costs = jnp.stack([cost(t) for t in trials])
         # The cost is known to its rounding only. Where the system is singular, `u` stays.
         best = jnp.where(jnp.isfinite(costs), costs, jnp.inf)

@@ -292,7 +292,8 @@ def _completed(
     report: SafetyReport, safe: Conditions, change: Array, nominal: Array
 ) -> SafetyReport:
     deviation = norm(change)
-    value, row = smallest(safe.values)
+    none = jnp.full((), jnp.inf, deviation.dtype), jnp.full((), -1, jnp.int32)
+    value, row = smallest(safe.values) if len(safe.values) else none
     return {
         **report,
         "min_barrier": value,

@@ -27,6 +27,15 @@ STEPS = 2000
 """Of a rollout: 2 s."""
 
 HAND = SafetyFilter(end_effectors=("hand",))
+APART = SafetyFilter(
+    (
+        barriers.joint_position(),
+        barriers.obstacles(margin=0.002),
+        barriers.self_collision(margin=0.002),
+    ),
+    end_effectors=("hand",),
+)
+"""Without velocity limits, which are met exactly at most times and would be the least of all."""
 
 
 def panda() -> Robot:
@@ -67,6 +76,20 @@ def states(robot: Robot, size: int, seed: int = 0, frame: str = "hand") -> State
     return States(q, jnp.asarray(v, float), jnp.asarray(tau, float), around)
 
 
+def calm_states(robot: Robot, size: int, seed: int, spread: float) -> States:
+    """Near the default configuration, slow, held against gravity, obstacles around the hand."""
+    rng = np.random.default_rng(seed)
+    q, v, a = rng.normal(size=(3, size, robot.nv)) * [[[0.1]], [[0.1]], [[2.0]]]
+    q, v, a = jnp.asarray(robot.q_default + q, float), jnp.asarray(v, float), jnp.asarray(a, float)
+
+    def held(q: Array, v: Array, a: Array) -> tuple[Array, Array]:
+        terms = dynamics.compute_terms(robot, q, v)
+        return terms.bias + terms.mass_matrix @ a, dynamics.frame_pose(robot, q, "hand")[0]
+
+    tau, hand = jax.jit(jax.vmap(held), compiler_options=QUICK)(q, v, a)
+    return States(q, v, tau, jax.tree.map(jnp.asarray, world(rng, size, hand, spread)))
+
+
 def filtered(
     safety: SafetyFilter, robot: Robot, q: Array, v: Array, tau: Array, obstacles: Obstacles
 ) -> tuple[Array, SafetyReport]:
@@ -81,12 +104,15 @@ many = jax.jit(jax.vmap(filtered, (None, None, 0, 0, 0, 0)), compiler_options=QU
 
 
 def test_nothing_near_changes_nothing(dtype: np.dtype) -> None:
-    robot, rng = panda(), np.random.default_rng(0)
-    q = jnp.asarray(robot.q_default + 0.1 * rng.normal(size=(50, 7)), float)
-    v, tau = (jnp.asarray(s * rng.normal(size=(50, 7)), float) for s in (0.1, 3.0))
-    around = jax.tree.map(jnp.asarray, world(rng, 50, np.full((50, 3), 3.0)))
-    safe, report = many(HAND, robot, q, v, tau, around)
-    np.testing.assert_array_equal(safe, tau)
+    robot = panda()
+    given = calm_states(robot, 50, 0, 0.3)
+    far = given.obstacles
+    far = dataclasses.replace(
+        far, spheres=dataclasses.replace(far.spheres, position=far.spheres.position + 3),
+        boxes=dataclasses.replace(far.boxes, position=far.boxes.position + 3),
+    )  # fmt: skip
+    safe, report = many(HAND, robot, *given._replace(obstacles=far))
+    np.testing.assert_array_equal(safe, given.tau)
     assert not report["intervened"].any()
     assert not report["deviation"].any()
     assert report["feasible"].all()
@@ -134,9 +160,9 @@ def test_barriers_without_rows(name: str) -> None:
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_torques_are_within_limits(dtype: np.dtype, enabled: bool) -> None:
-    """To the last bit, in 2000 states of which many ask for what cannot be."""
+    """To the last bit, in many states of which many ask for what cannot be."""
     robot = panda()
-    given = states(robot, 2000)
+    given = states(robot, 2000 if dtype == np.float32 else 400)
     broken = given.tau.at[::10, 3].set(jnp.nan).at[5::10, 2].set(jnp.inf)
     safety = dataclasses.replace(HAND, enabled=enabled)
     safe, report = many(safety, robot, *given._replace(tau=broken))
@@ -181,7 +207,8 @@ def test_torques_that_are_not_finite_hold_the_robot() -> None:
     )
     for bad in (np.nan, np.inf, -np.inf):
         safe, report = one(HAND, robot, q, v, jnp.full(7, bad), around)
-        np.testing.assert_array_equal(safe, dynamics.compute_terms(robot, q, v).bias)
+        held = dynamics.compute_terms(robot, q, v).bias
+        np.testing.assert_allclose(safe, held, rtol=1e-6, atol=1e-6)
         assert report["feasible"]
 
 
@@ -230,11 +257,6 @@ def drives(robot: Robot) -> Drive:
     return jax.tree.map(lambda x: jnp.asarray(x, float), made)
 
 
-def torques_to(robot: Robot, q: Array, v: Array, goal: Array) -> Array:
-    terms = dynamics.compute_terms(robot, q, v)
-    return terms.bias + terms.mass_matrix @ (100 * (goal - q) - 20 * v)
-
-
 def rollout(safety: SafetyFilter, robot: Robot, drive: Drive) -> dict[str, Array]:
     """Reports, torques and configurations of all steps."""
 
@@ -274,7 +296,7 @@ def both(run: Any) -> Rollouts:
     robot = panda()
     given, found = drives(robot), {}
     for enabled in (True, False):
-        safety = dataclasses.replace(HAND, enabled=enabled)
+        safety = dataclasses.replace(APART, enabled=enabled)
         together = jax.jit(jax.vmap(lambda d, s=safety: run(s, robot, d)))
         found[enabled] = jax.tree.map(np.asarray, together(given))
     return found
@@ -302,7 +324,7 @@ def test_barriers_hold(rollouts: Rollouts, name: str) -> None:
     assert (np.abs(with_filter["torque"][k]) <= limit).all()
     row = with_filter["min_barrier_row"][k, np.argmin(with_filter["min_barrier"][k])]
     obstacles = jax.tree.map(lambda x: x[k], drives(panda()).obstacles)
-    kind = HAND.row_names(panda(), obstacles)[row]
+    kind = APART.row_names(panda(), obstacles)[row]
     expected = {"joint limit": "joint position: panda_joint6 upper", "box": "boxes[0]"}
     assert expected.get(name, "self-collision" if "self" in name else "spheres[0]") in kind
 
@@ -354,25 +376,22 @@ def height(robot: Robot, x: Situation, barrier: Barrier) -> Array:
 def test_without_a_task_the_change_is_gauss_least(x64: None) -> None:
     """One row: the change of acceleration is along `M^-1 A^T`, and just enough."""
     robot = panda()
-    q, v = jnp.asarray(robot.q_default, float), jnp.full(7, 0.1)
-    tau = dynamics.compute_terms(robot, q, v).bias - 1.0
-    hand, _ = dynamics.frame_pose(robot, q, "hand")
-    safety = SafetyFilter(barriers=(Barrier(height, 2, parameters=hand[2] - 0.001),))
+    q = jnp.asarray(robot.q_default, float)
 
     def solve() -> Any:
-        terms = dynamics.compute_terms(robot, q, v)
-        return (
-            safety(robot, terms, tau, DT),
-            safety.quadratic_program(robot, terms, tau, DT),
-            terms.mass_matrix,
-        )
+        down = -dynamics.frame_jacobian(robot, q, "hand")[2]
+        terms = dynamics.compute_terms(robot, q, 0.2 * down / (down @ down))  # 0.2 m/s
+        hand, _ = dynamics.frame_pose(robot, q, "hand")
+        safety = SafetyFilter((Barrier(height, 2, parameters=hand[2] - 0.001),))
+        problem = safety.quadratic_program(robot, terms, terms.bias, DT)
+        return terms, safety(robot, terms, terms.bias, DT), problem
 
-    (safe, report), problem, M = jax.jit(solve)()
+    terms, (safe, report), problem = jax.jit(solve)()
     A, lacking = problem.A[0], problem.b[0]
     assert lacking > 0
-    along = np.linalg.solve(M, A)
+    along = np.linalg.solve(terms.mass_matrix, A)
     change = along * lacking / (A @ along)
-    np.testing.assert_allclose(safe - tau, problem.C @ change, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(safe - terms.bias, problem.C @ change, rtol=1e-4, atol=1e-6)
     assert report["feasible"]
     assert report["intervened"]
 
@@ -381,17 +400,18 @@ def test_the_task_is_kept_where_the_nullspace_can_give_way(x64: None) -> None:
     """A ball at the elbow: the hand is accelerated less the more its task weighs."""
     robot = panda()
     q, v = jnp.asarray(robot.q_default, float), jnp.zeros(7)
-    terms = dynamics.compute_terms(robot, q, v)
-    names = [s.name for s in robot.topology.collision_shapes]
-    geometry = dynamics.robot_geometry(robot, q)
-    capsules = [n for n, s in zip(names, robot.topology.collision_shapes, strict=True)
-                if s.kind != "sphere"]  # fmt: skip
-    elbow = np.asarray(geometry.capsules.start)[capsules.index("link4_2")]
+
+    @jax.jit
+    def here() -> Any:
+        elbow, _ = dynamics.frame_pose(robot, q, "panda_link4")
+        J = dynamics.frame_jacobian(robot, q, "hand")
+        return dynamics.compute_terms(robot, q, v), elbow, J
+
+    terms, elbow, J = here()
     ball = Obstacles(
-        Sphere(jnp.asarray(elbow + np.array([0.0, 0.2, 0.0]))[None], jnp.array([0.08])),
+        Sphere(elbow[None] + jnp.array([[0.0, 0.2, 0.0]]), jnp.array([0.08])),
         velocity=jnp.array([[0.0, -0.8, 0.0]]),
     )
-    J = dynamics.frame_jacobian(robot, q, "hand")
     hand = []
     for weight in (1.0, 10.0, 100.0):
         safety = SafetyFilter(
@@ -430,7 +450,7 @@ def test_the_worse_of_two_reports() -> None:
 
 def test_one_by_one_as_together() -> None:
     robot = panda()
-    given = states(robot, 12, seed=2)
+    given = calm_states(robot, 12, 2, 0.3)
     safe, report = many(HAND, robot, *given)
     for k in range(12):
         alone, its_report = one(HAND, robot, *jax.tree.map(lambda x, k=k: x[k], given))
@@ -445,9 +465,7 @@ def test_gradients_by_the_torque(
     """Of what passes, the unit matrix; of what is changed, a projection; finite everywhere."""
     with precision("float64"):
         robot = panda()
-        given = states(robot, 40, seed=3)
-        calm = given.v * 0.05
-        tau = 0.2 * given.tau
+        given = calm_states(robot, 30, 3, 0.3)
 
         def both_modes(q: Array, v: Array, tau: Array, around: Obstacles) -> Any:
             def torque(tau: Array) -> Array:
@@ -456,25 +474,24 @@ def test_gradients_by_the_torque(
             forward = jax.jvp(torque, (tau,), (jnp.ones_like(tau),))
             return *forward, jax.grad(lambda t: jnp.sum(torque(t)))(tau)
 
-        arguments = (given.q, calm, tau, given.obstacles)
         differentiate = jax.jit(jax.vmap(both_modes), compiler_options=QUICK)
-        safe, forward, backward = differentiate(*arguments)
+        safe, forward, backward = differentiate(*given)
         assert np.isfinite(forward).all()
         assert np.isfinite(backward).all()
         np.testing.assert_allclose(forward.sum(axis=1), backward.sum(axis=1), rtol=1e-6, atol=1e-8)
-        untouched = (safe == tau).all(axis=1)
-        assert 0 < untouched.sum() < 40
+        untouched = (safe == given.tau).all(axis=1)
+        assert 0 < untouched.sum() < 30
         np.testing.assert_array_equal(forward[untouched], 1)
         assert (np.abs(forward[~untouched] - 1).max(axis=1) > 1e-3).any()
 
 
 def test_fused() -> None:
     robot = dynamics.load_robot("planar_mobile_manipulator")
-    given = states(robot, 33, seed=4)
+    given = calm_states(robot, 33, 4, 0.3)
     ball = dataclasses.replace(
         given.obstacles, boxes=None, active=None, velocity=given.obstacles.velocity[:, :3]
     )
-    given = given._replace(obstacles=ball, v=0.3 * given.v)
+    given = given._replace(obstacles=ball)
 
     def fn(q: Array, v: Array, tau: Array, obstacles: Obstacles) -> tuple[Array, SafetyReport]:
         return filtered(HAND, robot, q, v, tau, obstacles)
@@ -485,7 +502,9 @@ def test_fused() -> None:
     assert (np.abs(safe) <= limit).all()
     np.testing.assert_array_equal(its_report["feasible"], report["feasible"])
     np.testing.assert_allclose(its_report["min_barrier"], report["min_barrier"], atol=1e-5)
-    np.testing.assert_allclose(safe / limit, expected / limit, atol=5e-3)
+    met = np.asarray(report["feasible"])
+    assert report["intervened"][met].any()
+    np.testing.assert_allclose((safe / limit)[met], (expected / limit)[met], atol=1e-3)
     assert explain(fn, "native")(*given).fallbacks == []
 
 

@@ -1,0 +1,265 @@
+"""Reaching among obstacles: where they are put, how they move, and what the filter reports."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from jax import Array
+
+import fraxenv
+from fraxenv import dynamics
+from fraxenv.controllers import SafetyFilter
+from fraxenv.envs import Environment, EnvParams, EnvState, ReachObstacles
+from fraxenv.errors import ConfigError, UnknownNameError
+from fraxenv.registration import register_envs
+
+ID = "PandaReachObstacles-v0"
+QUICK = {"xla_backend_optimization_level": 0}  # to compile
+SIZE, STEPS = 32, 100
+
+Env = tuple[Environment, EnvParams]
+KINDS: dict[str, dict[str, Any]] = {
+    "filter": {},
+    "moving": {"task_options": {"moving_count": 3, "obstacle_speed": 0.3}},
+    "off": {"safety_options": {"enabled": False}, "action_options": {"target": "desired"}},
+    "none": {"safety": "none"},
+}
+
+
+def make(kind: str = "filter") -> Env:
+    return fraxenv.make(ID, backend="vmap", **KINDS[kind])
+
+
+def resets(env: Env, size: int, seed: int = 0) -> EnvState:
+    environment, params = env
+    keys = jax.random.split(jax.random.key(seed), size)
+    reset = jax.jit(jax.vmap(environment.reset_env, (0, None)), compiler_options=QUICK)
+    return reset(keys, params)[1]
+
+
+def rollout(kind: str, steps: int = STEPS) -> tuple[dict[str, Any], EnvState]:
+    """`info` (steps, SIZE) of random steps without resets, and the states."""
+    environment, params = make(kind)
+
+    def step(state: EnvState, key: Array) -> tuple[EnvState, Any]:
+        keys = jax.random.split(key, SIZE)
+        action = jax.vmap(environment.action_space(params).sample)(keys)
+        _, state, _, _, info = jax.vmap(environment.step_env, (0, 0, 0, None))(
+            keys, state, action, params
+        )
+        return state, (info, state)
+
+    keys = jax.random.split(jax.random.key(7), steps)
+    _, found = jax.jit(partial(jax.lax.scan, step))(resets((environment, params), SIZE), keys)
+    info, states = jax.tree.map(np.asarray, found)
+    return info, states
+
+
+Rollouts = dict[str, tuple[dict[str, Any], EnvState]]
+
+
+@pytest.fixture(scope="module")
+def rollouts() -> Rollouts:
+    return {kind: rollout(kind, 2 if kind == "none" else STEPS) for kind in KINDS}
+
+
+# --- Resets ---------------------------------------------------------------------------------------
+
+
+def test_resets_leave_robot_and_goal_free() -> None:
+    environment, params = make()
+    state, task = resets((environment, params), 500), params.task
+    spheres, active = state.task_state.obstacles.spheres, state.task_state.obstacles.active
+    robot = environment.robot
+    every = [s.name for s in robot.topology.collision_shapes]
+
+    def gaps(q: Array, obstacles: Any) -> Array:
+        return dynamics.obstacle_distances(robot, q, obstacles, shapes=every)
+
+    clearance = float(task.clearance)
+    assert clearance > 0
+    found = jax.jit(jax.vmap(gaps))(state.q, state.task_state.obstacles)
+    assert np.min(found) > clearance - 1e-5
+    away = np.linalg.norm(spheres.position - state.task_state.position[:, None], axis=-1)
+    assert (away - spheres.radius)[np.asarray(active)].min() > clearance - 1e-5
+    assert 0.5 < np.mean(active) <= 1
+
+    low, high = np.asarray(task.obstacle_low), np.asarray(task.obstacle_high)
+    assert (spheres.position >= low - 1e-6).all()
+    assert (spheres.position <= high + 1e-6).all()
+    smallest, largest = np.asarray(task.obstacle_radius)
+    assert np.asarray(spheres.radius).min() >= smallest - 1e-6
+    assert np.asarray(spheres.radius).max() <= largest + 1e-6
+    assert np.std(np.asarray(spheres.position)[:, 0], axis=0).min() > 0.05  # anew every time
+
+
+def test_obstacles_that_are_left_out_are_not_seen() -> None:
+    environment, params = make()
+    state = resets((environment, params), 200)
+    observe = jax.jit(jax.vmap(lambda s: environment._observation_terms(s, params)))
+    terms, active = observe(state), np.asarray(state.task_state.obstacles.active)
+    assert not active.all()
+    seen = np.asarray(terms["to_obstacles"]).reshape(200, 8, 3)
+    assert not seen[~active].any()
+    assert not np.asarray(terms["obstacle_radius"])[~active].any()
+    assert (np.abs(seen[active]).max(axis=-1) > 0).all()
+    assert environment.observation_layout["to_obstacles"] == 24
+    assert "obstacle_velocity" not in environment.observation_layout
+    moving, _ = make("moving")
+    assert moving.observation_layout["obstacle_velocity"] == 9
+
+
+# --- Steps ----------------------------------------------------------------------------------------
+
+
+def test_reports_have_one_structure(rollouts: Rollouts) -> None:
+    expected = {
+        "min_barrier": "float32",
+        "min_barrier_row": "int32",
+        "slack": "float32",
+        "deviation": "float32",
+        "residual": "float32",
+        "intervened": "bool",
+        "feasible": "bool",
+    }
+    for info, _ in rollouts.values():
+        report = info["safety"]
+        assert {k: x.dtype.name for k, x in report.items()} == expected
+        assert all(x.shape == info["clearance"].shape for x in report.values())
+        assert all(np.isfinite(report[k]).all() for k in ("slack", "deviation", "residual"))
+    off = rollouts["none"][0]["safety"]
+    assert (off["min_barrier"] == np.inf).all()
+    assert (off["min_barrier_row"] == -1).all()
+    assert not off["intervened"].any()
+    assert off["feasible"].all()
+
+
+@pytest.mark.parametrize("kind", ["filter", "moving"])
+def test_the_filter_keeps_the_robot_off(rollouts: Rollouts, kind: str) -> None:
+    info, _ = rollouts[kind]
+    assert info["safety"]["min_barrier"].min() >= -2e-3
+    assert info["clearance"].min() >= -2e-3
+    assert info["safety"]["intervened"].any()
+    assert not info["diverged"].any()
+    assert not info["reward_terms"]["collision"].any()
+
+
+def test_without_the_filter_there_are_violations(rollouts: Rollouts) -> None:
+    info, _ = rollouts["off"]
+    report = info["safety"]
+    assert (info["clearance"] < -2e-3).any()
+    assert (report["min_barrier"] < -2e-3).any()
+    assert not report["intervened"].any()
+    assert not report["deviation"].any()
+    collided = info["reward_terms"]["collision"] == 1
+    np.testing.assert_array_equal(collided, info["clearance"] < 0)
+
+
+def test_obstacles_move_within_their_box(rollouts: Rollouts) -> None:
+    """Some of them, straight on at their speed, and back when they have left it."""
+    _, states = rollouts["moving"]
+    position = states.task_state.obstacles.spheres.position  # (STEPS, SIZE, 8, 3)
+    velocity = states.task_state.obstacles.velocity
+    moved = np.diff(position, axis=0) * 50  # m/s
+    assert not moved[:, :, 3:].any()
+    assert (np.abs(moved[:, :, :3]).max(axis=(0, 3)) > 1e-3).all()
+    np.testing.assert_allclose(moved, velocity[:-1], atol=1e-4)
+    assert np.abs(velocity).max() <= 0.3
+    turned = velocity[1:] * velocity[:-1] < 0
+    assert turned.any()
+    task = make("moving")[1].task
+    beyond = 0.3 / 50 + 1e-5
+    assert (position >= np.asarray(task.obstacle_low) - beyond).all()
+    assert (position <= np.asarray(task.obstacle_high) + beyond).all()
+    _, still = rollouts["filter"]
+    assert not np.diff(still.task_state.obstacles.spheres.position, axis=0).any()
+
+
+def test_fused_as_vmap() -> None:
+    """One policy step of 5 control steps, in the kernel and without it."""
+    options = {"control_hz": 250, "physics_hz": 1000}
+    results, tried = [], resets(make(), 33)
+    for backend in ("vmap", "native"):
+        environment, params = fraxenv.make(ID, backend=backend, **options)
+        step = jax.jit(jax.vmap(environment.step_env, (0, 0, 0, None)))
+        keys = jax.random.split(jax.random.key(0), 33)
+        actions = jax.random.uniform(jax.random.key(1), (33, 6), minval=-1.0)
+        results.append(step(keys, tried, actions, params))
+    (obs, state, reward, _, info), (fused_obs, fused_state, fused_reward, _, fused_info) = results
+    np.testing.assert_allclose(fused_obs, obs, atol=1e-3)
+    np.testing.assert_allclose(fused_state.q, state.q, atol=1e-3)
+    np.testing.assert_allclose(fused_reward, reward, atol=1e-3)
+    np.testing.assert_allclose(
+        fused_info["safety"]["min_barrier"], info["safety"]["min_barrier"], atol=1e-3
+    )
+    assert info["safety"]["intervened"].any()
+
+
+# --- Options --------------------------------------------------------------------------------------
+
+WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "unknown filter": ({"safety": "shield"}, ConfigError, "safety of .*'shield'.*'cbf', 'none'"),
+    "no filter": ({"safety": True}, ConfigError, "safety=True of .*SafetyFilter"),
+    "a class": ({"safety": SafetyFilter}, ConfigError, "safety=.* expected 'cbf', 'none' or a"),
+    "options of none": (
+        {"safety": "none", "safety_options": {"enabled": False}},
+        ConfigError,
+        "safety_options of .* without a safety filter",
+    ),
+    "unknown option": (
+        {"safety_options": {"enable": False}},
+        UnknownNameError,
+        "safety option of SafetyFilter 'enable'. Did you mean 'enabled'",
+    ),
+    "no dict": ({"safety_options": 3}, ConfigError, "safety_options=3, expected a dict"),
+    "too many that move": ({"task_options": {"moving_count": 9}}, ConfigError, "moving_count=9"),
+    "no obstacles": ({"task_options": {"obstacle_count": 0}}, ConfigError, "obstacle_count=0"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_options_are_refused(name: str) -> None:
+    options, error, message = WRONG[name]
+    with pytest.raises(error, match=message):
+        fraxenv.make(ID, **options)
+
+
+def test_filters_are_chosen_by_configuration() -> None:
+    assert fraxenv.make("PandaReach-v0")[1].safety is None
+    assert fraxenv.make(ID, safety="none")[1].safety is None
+    chosen = fraxenv.make("PandaReach-v0", safety="cbf", safety_options={"task_weight": 3.0})[1]
+    assert isinstance(chosen.safety, SafetyFilter)
+    assert float(chosen.safety.task_weight) == 3.0
+    assert chosen.safety.end_effectors == ("hand",)
+    own = SafetyFilter(max_active=4)
+    assert fraxenv.make(ID, safety=own)[1].safety.max_active == 4
+
+
+def test_few_obstacles_and_markers() -> None:
+    task = ReachObstacles(end_effector="hand", obstacle_count=2)
+    robot = fraxenv.make(ID)[0].robot
+    _, state = jax.jit(task.reset, static_argnums=())(jax.random.key(3), robot)
+    markers = task.markers(jax.tree.map(np.asarray, state))
+    assert len(markers) == 1 + int(state.obstacles.active.sum())
+    for marker, radius in zip(
+        markers[1:], state.obstacles.spheres.radius[state.obstacles.active], strict=True
+    ):
+        assert marker.radius == pytest.approx(float(radius))
+    assert jnp.all(state.obstacles.active)
+
+
+def test_gymnasium(recwarn: pytest.WarningsRecorder) -> None:
+    register_envs()
+    env = gym.make(f"fraxenv/{ID}", control_hz=100, physics_hz=100, max_episode_steps=4)
+    check_env(env.unwrapped, skip_render_check=True)
+    env.reset(seed=0)
+    *_, info = env.step(env.action_space.sample())
+    assert "min_barrier" in info["safety"]
+    env.close()
