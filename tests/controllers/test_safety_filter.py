@@ -322,7 +322,7 @@ def test_barriers_hold(rollouts: Rollouts, name: str) -> None:
     assert with_filter["intervened"][k].any()
     assert with_filter["feasible"][k].all()
     assert (np.abs(with_filter["torque"][k]) <= limit).all()
-    row = with_filter["min_barrier_row"][k, np.argmin(with_filter["min_barrier"][k])]
+    row = without["min_barrier_row"][k, np.argmin(without["min_barrier"][k])]
     obstacles = jax.tree.map(lambda x: x[k], drives(panda()).obstacles)
     kind = APART.row_names(panda(), obstacles)[row]
     expected = {"joint limit": "joint position: panda_joint6 upper", "box": "boxes[0]"}
@@ -450,9 +450,9 @@ def test_the_worse_of_two_reports() -> None:
 
 def test_one_by_one_as_together() -> None:
     robot = panda()
-    given = calm_states(robot, 12, 2, 0.3)
+    given = calm_states(robot, 50, 2, 0.3)  # as many as above, to compile once
     safe, report = many(HAND, robot, *given)
-    for k in range(12):
+    for k in range(8):
         alone, its_report = one(HAND, robot, *jax.tree.map(lambda x, k=k: x[k], given))
         np.testing.assert_allclose(alone, safe[k], rtol=1e-3, atol=1e-2)
         assert its_report["feasible"] == report["feasible"][k]
@@ -464,7 +464,7 @@ def test_gradients_by_the_torque(
 ) -> None:
     """Of what passes, the unit matrix; of what is changed, a projection; finite everywhere."""
     with precision("float64"):
-        robot = panda()
+        robot = dynamics.load_robot("planar_mobile_manipulator")
         given = calm_states(robot, 30, 3, 0.3)
 
         def both_modes(q: Array, v: Array, tau: Array, around: Obstacles) -> Any:
