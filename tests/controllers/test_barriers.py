@@ -124,8 +124,10 @@ def demand(degree: int, h: Any, rate: Any, second: Any) -> Any:
 
 
 def given(robot: Robot, barrier: Barrier, now: Moment) -> Conditions:
+    """Conditions on changes of half the acceleration: as much again is the change to all of it."""
     terms = dynamics.compute_terms(robot, now.q, now.v)
-    return barrier_conditions(robot, (barrier,), situation(robot, terms, now.obstacles))
+    here = situation(robot, terms, now.obstacles)
+    return barrier_conditions(robot, (barrier,), here, 0.5 * now.a)
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
@@ -148,11 +150,17 @@ def derivatives(
             found = {}
             for name, barrier in library(request.param).items():
                 conditions = given(robot, barrier, now)
-                spread = conditions.rows(robot.nv) @ now.a
-                demanded = conditions.along(now.a) - conditions.bounds
+                rows, lacking = conditions.rows(robot.nv)
+                demanded = conditions.along(0.5 * now.a) - conditions.lacking
                 h = twice(lambda t, b=barrier: along_path(robot, b, now, t))
                 true = demand(barrier.relative_degree, *h)
-                found[name] = (conditions.values, h[0], demanded, true, spread - conditions.bounds)
+                found[name] = (
+                    conditions.values,
+                    h[0],
+                    demanded,
+                    true,
+                    rows @ (0.5 * now.a) - lacking,
+                )
             return found
 
         return jax.jit(compare, compiler_options=QUICK)(moment(robot))
@@ -179,7 +187,7 @@ def test_conditions_on_a_floating_base(x64: None) -> None:
             before, h, after = jax.vmap(lambda t, b=barrier: along_path(robot, b, now, t))(times)
             rates = (after - before) / (2 * step), (after - 2 * h + before) / step**2
             true = demand(barrier.relative_degree, h, *rates)
-            found.append((conditions.along(now.a) - conditions.bounds, true))
+            found.append((conditions.along(0.5 * now.a) - conditions.lacking, true))
         return found
 
     for demanded, true in jax.jit(compare, compiler_options=QUICK)(now):
@@ -193,11 +201,12 @@ def test_velocity_conditions_are_rates(x64: None) -> None:
 
     def compare(now: Moment) -> tuple[Array, Array]:
         terms = dynamics.compute_terms(robot, now.q, jnp.zeros_like(now.v))
-        conditions = velocity_conditions(robot, chosen, situation(robot, terms, now.obstacles))
+        here = situation(robot, terms, now.obstacles)
+        conditions = velocity_conditions(robot, chosen, here, 0.5 * now.v)
         straight = now._replace(a=jnp.zeros_like(now.a))
         pairs = [twice(lambda t, b=b: along_path(robot, b, straight, t))[:2] for b in chosen]
         true = jnp.concatenate([rate + RATE * (h - MARGIN) for h, rate in pairs])
-        return conditions.along(now.v) - conditions.bounds, true
+        return conditions.along(0.5 * now.v) - conditions.lacking, true
 
     assert_close(*jax.jit(compare, compiler_options=QUICK)(now), 1e-9)
 
@@ -213,7 +222,8 @@ def test_every_value_has_a_name(name: str) -> None:
 
     def values(q: Array) -> Array:
         terms = dynamics.compute_terms(robot, q, jnp.zeros(robot.nv))
-        return barrier_conditions(robot, chosen, situation(robot, terms, around)).values
+        here = situation(robot, terms, around)
+        return barrier_conditions(robot, chosen, here, jnp.zeros(robot.nv)).values
 
     shape = jax.eval_shape(values, jnp.asarray(robot.q_default, float)).shape
     names = barrier_names(robot, chosen, around)
@@ -243,10 +253,10 @@ def test_no_limit_is_no_barrier() -> None:
 
     def compute(q: Array) -> tuple[Array, Array, Array]:
         here = situation(robot, dynamics.compute_terms(robot, q, jnp.ones(robot.nv)))
-        conditions = barrier_conditions(robot, chosen, here)
-        return conditions.values, conditions.rows(robot.nv), conditions.bounds
+        conditions = barrier_conditions(robot, chosen, here, jnp.zeros(robot.nv))
+        return conditions.values, *conditions.rows(robot.nv)
 
-    values, rows, bounds = jax.jit(compute)(jnp.asarray(robot.q_default, float))
+    values, rows, lacking = jax.jit(compute)(jnp.asarray(robot.q_default, float))
     free = np.asarray(values) == NO_LIMIT
     names = np.array(barrier_names(robot, chosen))
     assert list(names[free][:6]) == [
@@ -260,7 +270,7 @@ def test_no_limit_is_no_barrier() -> None:
     assert all(n.startswith(("body box", "half-space")) for n in names[free][6:])
     assert free.sum() == 6 + 7 * (len(names) - 28 - 6) // 7
     assert not np.asarray(rows)[free].any()
-    assert (np.asarray(bounds)[free] < 0).all()
+    assert (np.asarray(lacking)[free] < 0).all()
     assert np.isfinite(values).all()
 
 
@@ -270,13 +280,14 @@ def test_no_limit_is_no_barrier() -> None:
 def conditions_of(robot: Robot, barrier: Barrier, now: Moment) -> tuple[Array, Array, Array]:
     def compute(now: Moment) -> tuple[Array, Array, Array]:
         conditions = given(robot, barrier, now)
-        return conditions.values, conditions.along(now.a), conditions.bounds
+        rows, lacking = conditions.rows(robot.nv)
+        return conditions.values, rows @ now.a, lacking
 
     return jax.jit(compute, compiler_options=QUICK)(now)
 
 
 def test_nearest_takes_what_matters(x64: None) -> None:
-    """Of each kind, and for each shape, those that will be nearest `1 / rate` later."""
+    """Of each kind, and for each shape, those that lack most."""
     robot, shapes = dynamics.load_robot("panda"), ("hand_1", "link3_1")
     now, rng = moment(robot), np.random.default_rng(3)
     spheres = Sphere(rng.uniform(-1, 1, (6, 3)), np.full(6, 0.05))
@@ -285,23 +296,18 @@ def test_nearest_takes_what_matters(x64: None) -> None:
         obstacles=Obstacles(spheres, boxes=boxes, velocity=5 * rng.normal(size=(8, 3)))
     )
     some, every = (barriers.obstacles(shapes, RATE, MARGIN, nearest=k) for k in (2, ALL))
-    values, along, bounds = conditions_of(robot, some, now)
-    all_values, all_along, all_bounds = conditions_of(robot, every, now)
+    values, along, lacking = map(np.asarray, conditions_of(robot, some, now))
+    all_values, all_along, all_lacking = map(np.asarray, conditions_of(robot, every, now))
     np.testing.assert_allclose(values, all_values)  # all are reported
 
-    def rate_of(now: Moment) -> Array:
-        return twice(lambda t: along_path(robot, every, now, t))[1]
-
-    rates = jax.jit(rate_of, compiler_options=QUICK)(now)
-    table = np.asarray(all_values).reshape(2, 8)
-    urgency = table + np.asarray(rates).reshape(2, 8) / RATE
-    spheres_first = np.argsort(urgency[:, :6], axis=1)[:, :2]
-    assert (spheres_first != np.argsort(table[:, :6], axis=1)[:, :2]).any()  # motion mattered
-    rows = np.concatenate([spheres_first, np.broadcast_to([6, 7], (2, 2))], axis=1)
+    worst = np.argsort(-all_lacking.reshape(2, 8)[:, :6], axis=1)[:, :2]
+    nearest = np.argsort(all_values.reshape(2, 8)[:, :6], axis=1)[:, :2]
+    assert (worst != nearest).any()  # motion mattered
+    rows = np.concatenate([worst, np.broadcast_to([6, 7], (2, 2))], axis=1)
     rows = (rows + np.array([[0], [8]])).ravel()
     assert along.shape == (8,)
-    np.testing.assert_allclose(along, np.asarray(all_along)[rows], atol=1e-12)
-    np.testing.assert_allclose(bounds, np.asarray(all_bounds)[rows], atol=1e-9)
+    np.testing.assert_allclose(along, all_along[rows], atol=1e-12)
+    np.testing.assert_allclose(lacking, all_lacking[rows], atol=1e-9)
 
 
 @pytest.mark.parametrize("nearest", [1, ALL])
@@ -316,13 +322,13 @@ def test_masked_obstacles_demand_nothing(x64: None, nearest: int) -> None:
     alone = Obstacles(jax.tree.map(lambda x: x[1:], around.spheres), velocity=around.velocity[1:2])
     barrier = barriers.obstacles(("hand_1",), RATE, MARGIN, nearest)
     masked = now._replace(obstacles=dataclasses.replace(around, active=active))
-    values, along, bounds = map(np.asarray, conditions_of(robot, barrier, masked))
+    values, along, lacking = map(np.asarray, conditions_of(robot, barrier, masked))
     one = tuple(map(np.asarray, conditions_of(robot, barrier, now._replace(obstacles=alone))))
     assert (values == np.where(active, one[0], FAR)).all()
     left = along != 0
     assert left.sum() == 1
-    np.testing.assert_allclose((along[left], bounds[left]), one[1:], rtol=1e-12)
-    assert (bounds[~left] < -(RATE**2) * FAR / 2).all()
+    np.testing.assert_allclose((along[left], lacking[left]), one[1:], rtol=1e-12)
+    assert (lacking[~left] < -(RATE**2) * FAR / 2).all()
 
 
 def test_no_shapes_and_no_obstacles_are_no_rows() -> None:
@@ -343,7 +349,7 @@ def test_parameters_are_data() -> None:
     def bound(low: Array, rate: Array) -> Array:
         barrier = Barrier(height, 2, parameters=low, rate=rate)
         here = situation(robot, dynamics.compute_terms(robot, q, jnp.zeros(7)))
-        return barrier_conditions(robot, (barrier,), here).bounds[0]
+        return barrier_conditions(robot, (barrier,), here, jnp.zeros(7)).lacking[0]
 
     lows = jnp.array([0.1, 0.2])
     found = jax.jit(jax.vmap(bound, (0, None)))(lows, jnp.asarray(2.0))

@@ -454,8 +454,11 @@ def test_one_by_one_as_together() -> None:
     safe, report = many(HAND, robot, *given)
     for k in range(8):
         alone, its_report = one(HAND, robot, *jax.tree.map(lambda x, k=k: x[k], given))
-        np.testing.assert_allclose(alone, safe[k], rtol=1e-3, atol=1e-2)
         assert its_report["feasible"] == report["feasible"][k]
+        if its_report["feasible"]:
+            np.testing.assert_allclose(alone, safe[k], rtol=1e-3, atol=1e-2)
+        # Where rows cannot be met, float32 knows the shortfall better than the torque.
+        np.testing.assert_allclose(its_report["slack"], report["slack"][k], rtol=1e-2, atol=1e-2)
         assert its_report["min_barrier_row"] == report["min_barrier_row"][k]
 
 
