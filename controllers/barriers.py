@@ -38,10 +38,12 @@ from fraxenv.dynamics import (
     Robot,
     RobotGeometry,
     Terms,
+    chosen_obstacle_distances,
     compute_terms,
     coordinate_rates,
+    first_obstacles,
     frame_pose,
-    nearest_obstacle_distances,
+    obstacle_count,
     obstacle_distance_names,
     obstacle_distances,
     obstacle_rates,
@@ -107,9 +109,10 @@ class Barrier:
             a module, since the program that is compiled is looked up by it.
         relative_degree: 2 for a function of the configuration, 1 for one of the velocity.
         name: what its rows are called.
-        row_names: `(robot, obstacles)` -> the names of its values; numbered if None.
-        values: what is reported of it, a function like `function`, which may leave out rows that
-            cannot matter now; `function` itself if None.
+        row_names: `(robot, obstacles)` -> the names of its rows; numbered if None.
+        choose: `(robot, situation, barrier, lacking)` -> a function like `function` with some of
+            its rows, and what these lack (c,), out of `lacking` (rows,): where there are many rows,
+            of which few matter. All of them if None.
         parameters: whatever `function` takes; its leaves may be batched and differentiated.
         rate: 1/s, of the approach.
         margin: value of `h` at which the approach ends, in its unit: what the time between two
@@ -122,7 +125,7 @@ class Barrier:
     row_names: Callable[[Robot, Obstacles], Sequence[str]] | None = field(
         default=None, metadata={"static": True}
     )
-    values: BarrierFunction | None = field(default=None, metadata={"static": True})
+    choose: Callable[..., Any] | None = field(default=None, metadata={"static": True})
     parameters: Any = ()
     rate: ArrayLike = 10.0
     margin: ArrayLike = 0.0
@@ -143,18 +146,21 @@ class Conditions(NamedTuple):
     """What barriers demand at one state.
 
     Attributes:
-        values: (k,), of the barriers.
-        along: `along(a)` (m,), linear in an acceleration `a` (nv,), which is safe if
-        bounds: (m,) are not greater: `along(a) >= bounds`.
+        values: (m,), of the barriers.
+        along: `along(da)` (m,), linear in a change of acceleration (nv,), which is safe if
+        lacking: (m,) is not greater: `along(da) >= lacking`.
+        chosen: gives `along` and `lacking` of those rows that can matter.
     """
 
     values: Array
     along: Callable[[Array], Array]
-    bounds: Array
+    lacking: Array
+    chosen: Callable[[], tuple[Callable[[Array], Array], Array]]
 
-    def rows(self, nv: int) -> Array:
-        """`along` as a matrix (m, nv)."""
-        return jax.vmap(self.along)(jnp.eye(nv, dtype=self.bounds.dtype)).T
+    def rows(self, nv: int) -> tuple[Array, Array]:
+        """Those that can matter as a matrix (c, nv), and what they lack (c,)."""
+        along, lacking = self.chosen()
+        return jax.vmap(along)(jnp.eye(nv, dtype=lacking.dtype)).T, lacking
 
 
 def joint_position(rate: ArrayLike = 20.0, margin: ArrayLike = 0.0) -> Barrier:
@@ -215,22 +221,21 @@ def obstacles(
     shapes: Sequence[str] | None = None,
     rate: ArrayLike = 10.0,
     margin: ArrayLike = 0.0,
-    nearest: int = 1,
+    nearest: int = 2,
 ) -> Barrier:
-    """The robot's collision shapes off the obstacles of the situation; values in m.
+    """The robot's collision shapes off the obstacles of the situation; a row for each pair, m.
 
-    There is a value for every pair, and a row for every shape and the obstacles of each kind that
-    matter most to it: that will be nearest after `1 / rate` of the present motion. Others become
-    rows before they are near.
+    For each shape, the filter minds the obstacles of each kind whose conditions fail most. Others
+    get their turn in the next control step, if they fail then.
 
     Args:
-        shapes: names of the collision shapes. Default: all that move.
+        shapes: names of the collision shapes. Default: all that some joint moves.
         rate: see `Barrier`.
         margin: m.
         nearest: obstacles of each kind (spheres, capsules, boxes, half-spaces) per shape.
     """
     kind = _OffObstacles(None if shapes is None else tuple(shapes), nearest)
-    return Barrier(kind, 2, "obstacles", kind.names, kind.values, (), rate, margin)
+    return Barrier(kind, 2, "obstacles", kind.names, kind.choose, (), rate, margin)
 
 
 def self_collision(rate: ArrayLike = 10.0, margin: ArrayLike = 0.0) -> Barrier:
@@ -258,35 +263,37 @@ def manipulability(
 
 
 def barrier_conditions(
-    robot: Robot, barriers: Sequence[Barrier], situation: Situation
+    robot: Robot, barriers: Sequence[Barrier], situation: Situation, a: Array
 ) -> Conditions:
-    """Values of barriers, and the accelerations that are safe.
+    """Values of barriers, and the changes of the acceleration `a` (nv,) that are safe.
 
-    With the motion `x(t)` of the situation, `h''` is linear in the acceleration: a part that the
-    acceleration does not change, and the rate of `h` along it as if it were a velocity.
+    With the motion `x(t)` of the situation, `h''` is linear in the acceleration: `h` is
+    differentiated twice along the motion, and once along a change of acceleration as if it were a
+    velocity.
 
     Args:
         robot: the model.
         barriers: at least one.
         situation: where the robot is, how it moves, and among what.
+        a: (nv,), rad/s^2 and m/s^2, to be changed.
     """
-    return _joined([_acceleration_conditions(robot, b, situation) for b in barriers])
+    return _joined([_acceleration_conditions(robot, b, situation, a) for b in barriers])
 
 
 def velocity_conditions(
-    robot: Robot, barriers: Sequence[Barrier], situation: Situation
+    robot: Robot, barriers: Sequence[Barrier], situation: Situation, v: Array
 ) -> Conditions:
-    """Values of barriers of relative degree two, and the velocities that are safe.
+    """Values of barriers of relative degree two, and the safe changes of the velocity `v` (nv,).
 
     As if they were of degree one: `dh/dt + rate (h - margin) >= 0`.
     """
-    return _joined([_velocity_conditions(robot, b, situation) for b in barriers])
+    return _joined([_velocity_conditions(robot, b, situation, v) for b in barriers])
 
 
 def barrier_names(
     robot: Robot, barriers: Sequence[Barrier], obstacles: Obstacles = NO_OBSTACLES
 ) -> tuple[str, ...]:
-    """Names of all values of barriers, in order: "self-collision: hand_1 - link0_1"."""
+    """Names of all rows of barriers, in order: "self-collision: hand_1 - link0_1"."""
     names: list[str] = []
     for barrier in barriers:
         if barrier.row_names is not None:
@@ -301,64 +308,94 @@ def _count(robot: Robot, barrier: Barrier, obstacles: Obstacles) -> int:
     def values(q: Array) -> Array:
         terms = compute_terms(robot, q, jnp.zeros(robot.nv))
         here = situation(robot, terms, obstacles)
-        return (barrier.values or barrier.function)(robot, here, barrier)
+        return barrier.function(robot, here, barrier)
 
     return int(jax.eval_shape(values, jnp.asarray(robot.q_default, float)).shape[0])
 
 
 def _joined(parts: Sequence[Conditions]) -> Conditions:
+    def chosen() -> tuple[Callable[[Array], Array], Array]:
+        found = [part.chosen() for part in parts]
+        return _together([along for along, _ in found]), jnp.concatenate([x for _, x in found])
+
     return Conditions(
         jnp.concatenate([p.values for p in parts]),
-        lambda a: jnp.concatenate([p.along(a) for p in parts]),
-        jnp.concatenate([p.bounds for p in parts]),
+        _together([p.along for p in parts]),
+        jnp.concatenate([p.lacking for p in parts]),
+        chosen,
     )
 
 
-def _acceleration_conditions(robot: Robot, barrier: Barrier, situation: Situation) -> Conditions:
+def _together(parts: Sequence[Callable[[Array], Array]]) -> Callable[[Array], Array]:
+    return lambda a: jnp.concatenate([along(a) for along in parts])
+
+
+def _acceleration_conditions(
+    robot: Robot, barrier: Barrier, situation: Situation, a: Array
+) -> Conditions:
     v = situation.v
     h, place, moving, rest = _along_motion(robot, barrier, situation)
     rate, margin = jnp.asarray(barrier.rate, v.dtype), jnp.asarray(barrier.margin, v.dtype)
     motion = _rate(robot, place, v, moving)
     if barrier.relative_degree == 1:
-        value, along = jax.linearize(lambda v: h(place, v), v)
-        _, drift = jax.jvp(lambda place: h(place, v), (place,), (motion,))
-        bounds = -drift - rate * (value - margin)
-        return Conditions(_values(robot, barrier, situation, value), along, bounds)
+        (value, value_rate) = jax.jvp(h, (place, v), (motion, a))
+        lacking = -value_rate - rate * (value - margin)
 
-    value, rate_along = jax.linearize(lambda place: h(place, v), place)
-    value_rate = rate_along(motion)
-    _, drift = jax.jvp(
-        lambda place: jax.jvp(
-            lambda place: h(place, v), (place,), (_rate(robot, place, v, moving),)
-        )[1],
-        (place,),
-        (motion,),
-    )
-    bounds = -drift - 2 * rate * value_rate - rate**2 * (value - margin)
-    return Conditions(
-        _values(robot, barrier, situation, value),
-        lambda a: rate_along(_rate(robot, place, a, rest)),
-        bounds,
-    )
+        def along(da: Array) -> Array:
+            change: Array = jax.jvp(lambda v: h(place, v), (v,), (da,))[1]
+            return change
+
+        return Conditions(value, along, lacking, lambda: (along, lacking))
+
+    def h_and_rate(place: _Place, v: Array) -> tuple[Array, Array]:
+        moved = _rate(robot, place, v, moving)
+        return jax.jvp(lambda place: h(place, situation.v), (place,), (moved,))
+
+    (value, value_rate), (_, value_acceleration) = jax.jvp(h_and_rate, (place, v), (motion, a))
+    lacking = -value_acceleration - 2 * rate * value_rate - rate**2 * (value - margin)
+    return _place_conditions(robot, barrier, situation, h, place, rest, value, lacking)
 
 
-def _velocity_conditions(robot: Robot, barrier: Barrier, situation: Situation) -> Conditions:
-    v = situation.v
+def _velocity_conditions(
+    robot: Robot, barrier: Barrier, situation: Situation, v: Array
+) -> Conditions:
     h, place, moving, rest = _along_motion(robot, barrier, situation)
     rate, margin = jnp.asarray(barrier.rate, v.dtype), jnp.asarray(barrier.margin, v.dtype)
-    value, rate_along = jax.linearize(lambda place: h(place, v), place)
-    drift = rate_along(_rate(robot, place, jnp.zeros_like(v), moving))
-    return Conditions(
-        _values(robot, barrier, situation, value),
-        lambda u: rate_along(_rate(robot, place, u, rest)),
-        -drift - rate * (value - margin),
-    )
+    motion = _rate(robot, place, v, moving)
+    value, value_rate = jax.jvp(lambda place: h(place, situation.v), (place,), (motion,))
+    lacking = -value_rate - rate * (value - margin)
+    return _place_conditions(robot, barrier, situation, h, place, rest, value, lacking)
 
 
-def _values(robot: Robot, barrier: Barrier, situation: Situation, rows: Array) -> Array:
-    if barrier.values is None:
-        return rows
-    return barrier.values(robot, situation, barrier).astype(rows.dtype)
+def _place_conditions(
+    robot: Robot,
+    barrier: Barrier,
+    situation: Situation,
+    h: Callable[[_Place, Array], Array],
+    place: _Place,
+    rest: Obstacles,
+    value: Array,
+    lacking: Array,
+) -> Conditions:
+    """Conditions of a barrier of the configuration."""
+    v = situation.v
+
+    def rate_of(h: Callable[[_Place, Array], Array]) -> Callable[[Array], Array]:
+        def along(da: Array) -> Array:
+            motion = _rate(robot, place, da, rest)
+            change: Array = jax.jvp(lambda place: h(place, v), (place,), (motion,))[1]
+            return change
+
+        return along
+
+    def chosen() -> tuple[Callable[[Array], Array], Array]:
+        if barrier.choose is None:
+            return rate_of(h), lacking
+        function, left = barrier.choose(robot, situation, barrier, lacking)
+        part, *_ = _along_motion(robot, dataclasses.replace(barrier, function=function), situation)
+        return rate_of(part), left
+
+    return Conditions(value, rate_of(h), lacking, chosen)
 
 
 def _along_motion(
@@ -474,32 +511,28 @@ class _OffObstacles:
     shapes: tuple[str, ...] | None
     nearest: int
 
-    def __call__(self, robot: Robot, x: Situation, barrier: Barrier) -> Array:
-        still = jax.lax.stop_gradient(
-            _Place(
-                x.q, x.kin, x.geometry, dataclasses.replace(x.obstacles, active=None, velocity=None)
-            )
-        )
-        motion = _rate(robot, still, x.v, obstacle_rates(x.obstacles, x.q.dtype))
-
-        def table(place: _Place) -> Array:
-            around = dataclasses.replace(place.obstacles, active=x.obstacles.active)
-            return obstacle_distances(
-                robot, place.q, around, shapes=self.shapes, geometry=place.geometry
-            )
-
-        distance, rate = jax.jvp(table, (still,), (motion,))
-        urgency = jax.lax.stop_gradient(
-            distance + rate * (1 / jnp.asarray(barrier.rate, x.q.dtype))
-        )
-        return nearest_obstacle_distances(
-            robot, x.q, x.obstacles, urgency, self.nearest, shapes=self.shapes, geometry=x.geometry
-        ).ravel()
-
-    def values(self, robot: Robot, x: Situation, _: Barrier) -> Array:
+    def __call__(self, robot: Robot, x: Situation, _: Barrier) -> Array:
         return obstacle_distances(
             robot, x.q, x.obstacles, shapes=self.shapes, geometry=x.geometry
         ).ravel()
+
+    def choose(
+        self, robot: Robot, x: Situation, _: Barrier, lacking: Array
+    ) -> tuple[BarrierFunction, Array]:
+        count = obstacle_count(x.obstacles)
+        if not count:
+            return self, lacking
+        table = lacking.reshape(-1, count)
+        first = first_obstacles(x.obstacles, -table, self.nearest)
+
+        def distances(robot: Robot, x: Situation, _: Barrier) -> Array:
+            return chosen_obstacle_distances(
+                robot, x.q, x.obstacles, first, self.nearest, shapes=self.shapes,
+                geometry=x.geometry,
+            ).ravel()  # fmt: skip
+
+        left = jnp.take_along_axis(table, first, axis=1, mode="promise_in_bounds")
+        return distances, left.ravel()
 
     def names(self, robot: Robot, obstacles: Obstacles) -> tuple[str, ...]:
         return obstacle_distance_names(robot, obstacles, shapes=self.shapes)

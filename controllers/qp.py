@@ -43,6 +43,9 @@ TOLERANCE = {4: 1e-5, 8: 1e-10}
 HARDENINGS = 8
 """Times, at most, that active rows are made to give less; see `_harden`."""
 
+REFINEMENTS = 1
+"""Corrections of the solution by the rows as they are; see `_refine`."""
+
 FEASIBLE = 1e-4
 """Slack, relative to `1 + |b| + slack`, up to which the rows count as met."""
 
@@ -145,7 +148,7 @@ def solve_qp(
     Args:
         problem: what to solve.
         softness: how much a soft row gives, relative to its own compliance.
-        max_active: largest number of rows that are active at a time. Default: n + 3, at most 16.
+        max_active: largest number of rows that are active at a time. Default: n + 1, at most 16.
         max_iterations: rounds after which the iterate is returned as it is, optimal for the rows
             taken in so far; `residual` says so. Default: 6 max_active.
 
@@ -162,7 +165,7 @@ def solve_qp(
                 f"{name} of the quadratic program has shape {shape}, expected "
                 f"{getattr(expected, name)}. Batch problems with jax.vmap."
             )
-    capacity = min(n + 3, 16) if max_active is None else max_active
+    capacity = min(n + 1, 16) if max_active is None else max_active
     rounds = 6 * capacity if max_iterations is None else max_iterations
     return QPSolution(*_solve(softness, capacity, rounds, *problem))
 
@@ -202,10 +205,14 @@ def _solve(
         violation = jnp.where(_contains(entered.members, len(rhs)), -jnp.inf, violation)
         accepted = look(entered._replace(multipliers=goal), violation)
         accepted = _select(accepted.entering == NONE, _harden(accepted, tolerance), accepted)
-        new = _select(jnp.any(blocked), _retreat(entered, goal, blocked), accepted)
-        # Beyond what the precision can resolve, the rows so far have to do.
-        new = _select(jnp.all(jnp.isfinite(goal)), new, state._replace(entering=jnp.int32(NONE)))
-        return new._replace(iterations=state.iterations + 1)
+        new = _retreat(entered, accepted, goal, blocked)
+        # Beyond what the precision can resolve, the multipliers so far have to do.
+        sound = jnp.all(jnp.isfinite(goal))
+        return new._replace(
+            multipliers=jnp.where(sound, new.multipliers, state.multipliers),
+            entering=jnp.where(sound, new.entering, NONE),
+            iterations=state.iterations + 1,
+        )
 
     def proceed(state: _State) -> Array:
         return (state.entering != NONE) & (state.iterations < rounds)
@@ -216,13 +223,13 @@ def _solve(
     gap = jnp.where(jnp.isfinite(rhs), rhs - matmul(rows, x), 0)
     size = allowed / tolerance + jnp.abs(gap)
     is_soft = np.arange(len(rhs)) < len(A)
-    short = jnp.max(jnp.maximum(gap, 0) / size)
+    # What is missed of a bound is a matter of rounding, or of rows that found no room.
+    beyond, worst = smallest(np.where(is_soft, FEASIBLE, 10 * FEASIBLE) * size - gap)
+    feasible = beyond >= 0
     over = jnp.maximum(matmul(final.normals, x) - final.rhs, 0)
     work = 1 + jnp.sum(multipliers * jnp.abs(final.rhs))
+    short = jnp.maximum(gap[worst], 0) / size[worst]
     residual = jnp.maximum(short, jnp.max(multipliers * over) / work)
-    # What is missed of a bound is a matter of rounding, or of rows that found no room.
-    missing = jnp.max(jnp.where(is_soft, 1.0, 0.1) * jnp.maximum(gap, 0) / size)
-    feasible = missing <= FEASIBLE
     slack = jnp.max(jnp.where(is_soft, gap, 0), initial=0.0)
 
     def met() -> tuple[Array, ...]:
@@ -416,25 +423,31 @@ def _enter(
     )
 
 
-def _retreat(state: _State, goal: Array, blocked: Array) -> _State:
-    """Move towards `goal` until the first multiplier vanishes, and drop its row."""
+def _retreat(state: _State, accepted: _State, goal: Array, blocked: Array) -> _State:
+    """`accepted`, unless multipliers would become negative at `goal`.
+
+    Then those of `state` move towards it until the first vanishes, and its row is dropped.
+    """
+    back = jnp.any(blocked)
     ratio = state.multipliers / jnp.where(blocked, state.multipliers - goal, 1)
-    ratio = jnp.where(blocked, ratio, jnp.inf)
-    first = jnp.argmin(ratio)
-    multipliers = state.multipliers + ratio[first] * (goal - state.multipliers)
-    here = jnp.arange(len(state.rows)) == first
-    either = here[:, None] | here[None, :]
-    return state._replace(
-        rows=jnp.where(here, -1, state.rows),
-        normals=jnp.where(here[:, None], 0, state.normals),
-        whitened=jnp.where(here[:, None], 0, state.whitened),
+    least, first = smallest(jnp.where(blocked, ratio, jnp.inf))
+    moved = jnp.maximum(state.multipliers + least * (goal - state.multipliers), 0)
+    gone = back & (jnp.arange(len(state.rows)) == first)
+    either = gone[:, None] | gone[None, :]
+    dropped = jnp.where(back, _bit(state.rows[first], len(state.members)), jnp.uint32(0))
+    return accepted._replace(
+        rows=jnp.where(gone, -1, state.rows),
+        normals=jnp.where(gone[:, None], 0, state.normals),
+        whitened=jnp.where(gone[:, None], 0, state.whitened),
         gram=jnp.where(either, 0, state.gram),
-        give=jnp.where(here, 0, state.give),
-        rhs=jnp.where(here, 0, state.rhs),
-        extra=jnp.where(here, 0, state.extra),
-        multipliers=jnp.where(here, 0, jnp.maximum(multipliers, 0)),
-        members=state.members & ~_bit(state.rows[first], len(state.members)),
-        entering=jnp.int32(AGAIN),
+        give=jnp.where(gone, 0, state.give),
+        rhs=jnp.where(gone, 0, state.rhs),
+        extra=jnp.where(gone, 0, jnp.where(back, state.extra, accepted.extra)),
+        multipliers=jnp.where(gone, 0, jnp.where(back, moved, goal)),
+        members=state.members & ~dropped,
+        lacking=jnp.where(back, state.lacking, accepted.lacking),
+        hardenings=jnp.where(back, state.hardenings, accepted.hardenings),
+        entering=jnp.where(back, AGAIN, accepted.entering).astype(jnp.int32),
     )
 
 
@@ -462,7 +475,7 @@ def _refine(state: _State, factor: Array) -> tuple[Array, Array]:
     """
     system, multipliers = cholesky(_system(state)), state.multipliers
     x = solve_upper_transposed(factor, _point(state.whitened, multipliers))
-    for _ in range(2):
+    for _ in range(REFINEMENTS):
         wanted = state.give * multipliers - state.extra
         left = state.rhs - matmul(state.normals, x) - wanted
         change = cholesky_solve(system, left)

@@ -118,12 +118,10 @@ class SafetyFilter:
         nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
         if not self.barriers:
             return nominal, no_safety_report(nominal.dtype)
-        safe, lacking, problem = self._torque_problem(
-            robot, terms, nominal, dt, obstacles, lower, upper
-        )
+        safe, problem = self._torque_problem(robot, terms, nominal, dt, obstacles, lower, upper)
         if not self.enabled:
             return nominal, _completed(_nothing(nominal.dtype), safe, nominal - nominal, nominal)
-        change, report = self._solve(robot.nv, lacking, problem)
+        change, report = self._solve(robot.nv, safe.lacking, problem)
         filtered = jnp.clip(nominal + matmul(self._inertia(robot, terms, dt), change), lower, upper)
         return filtered, _completed(report, safe, filtered - nominal, nominal)
 
@@ -163,17 +161,17 @@ class SafetyFilter:
         if not barriers:
             return nominal, no_safety_report(dtype)
         still = dataclasses.replace(terms, v=jnp.zeros_like(terms.v))
-        safe = velocity_conditions(robot, barriers, situation(robot, still, obstacles))
+        here = situation(robot, still, obstacles)
+        safe = velocity_conditions(robot, barriers, here, nominal)
         if not self.enabled:
             return nominal, _completed(_nothing(dtype), safe, jnp.zeros_like(nominal), nominal)
-        lacking = safe.bounds - safe.along(nominal)
 
         def problem() -> QP:
             eye = jnp.eye(robot.nv, dtype=dtype)
             metric = self._metric(robot, terms)
-            return QP(metric, safe.rows(robot.nv), lacking, eye, -limit - nominal, limit - nominal)
+            return QP(metric, *safe.rows(robot.nv), eye, -limit - nominal, limit - nominal)
 
-        change, report = self._solve(robot.nv, lacking, problem)
+        change, report = self._solve(robot.nv, safe.lacking, problem)
         filtered = jnp.clip(nominal + change, -limit, limit)
         return filtered, _completed(report, safe, filtered - nominal, nominal)
 
@@ -205,22 +203,22 @@ class SafetyFilter:
         obstacles: Obstacles,
         lower: Array,
         upper: Array,
-    ) -> tuple[Conditions, Array, Callable[[], QP]]:
-        """The barriers' conditions, what the nominal torque lacks, and the problem that mends it.
+    ) -> tuple[Conditions, Callable[[], QP]]:
+        """The barriers' conditions, and the problem that mends what the nominal torque lacks.
 
         The problem is not computed here: most states do not need it.
         """
         force, _ = implicit_resistance(robot, terms.q, terms.v, jnp.asarray(dt, nominal.dtype))
         M = self._inertia(robot, terms, dt)
         free = cholesky_solve(cholesky(M), nominal - terms.bias - force)
-        safe = barrier_conditions(robot, self.barriers, situation(robot, terms, obstacles))
-        lacking = safe.bounds - safe.along(free)
+        here = situation(robot, terms, obstacles)
+        safe = barrier_conditions(robot, self.barriers, here, free)
 
         def problem() -> QP:
             metric = self._metric(robot, terms)
-            return QP(metric, safe.rows(robot.nv), lacking, M, lower - nominal, upper - nominal)
+            return QP(metric, *safe.rows(robot.nv), M, lower - nominal, upper - nominal)
 
-        return safe, lacking, problem
+        return safe, problem
 
     def _solve(
         self, nv: int, lacking: Array, problem: Callable[[], QP]

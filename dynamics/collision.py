@@ -434,45 +434,68 @@ def obstacle_distances(
     return distances if active is None else jnp.where(active, distances, FAR)
 
 
-def nearest_obstacle_distances(
+def first_obstacles(obstacles: Obstacles, order: ArrayLike, count: int) -> Array:
+    """For each row, the obstacles of each kind that come first: columns (r, c), int32.
+
+    Args:
+        obstacles: what is in the world.
+        order: (r, m), as `obstacle_distances`; the smallest are taken.
+        count: how many of each kind; all if there are no more.
+
+    Raises:
+        ArrayError: arrays do not fit together.
+    """
+    order = jnp.asarray(order)
+    kinds = _kinds(obstacles, order.dtype)
+    total = sum(number for *_, number in kinds)
+    if order.ndim != 2 or order.shape[1] != total:
+        raise ArrayError(f"order has shape {order.shape}, expected (r, {total}).")
+    columns, start = [jnp.zeros((len(order), 0), jnp.int32)], 0
+    for _, _, number in kinds:
+        part = order[:, start : start + number]
+        if number <= count:
+            places = jnp.broadcast_to(jnp.arange(number, dtype=jnp.int32), part.shape)
+        else:
+            places = jnp.stack(_smallest(part, count), axis=1)
+        columns.append(start + places)
+        start += number
+    return jnp.concatenate(columns, axis=1)
+
+
+def chosen_obstacle_distances(
     robot: Robot,
     q: ArrayLike,
     obstacles: Obstacles,
-    urgency: ArrayLike,
-    nearest: int,
+    columns: Array,
+    count: int,
     *,
     shapes: Sequence[str] | None = None,
     kin: Kinematics | Poses | None = None,
     geometry: RobotGeometry | None = None,
 ) -> Array:
-    """Signed distances (r, c), m, of each collision shape and some obstacles of each kind.
+    """Some of `obstacle_distances`: (r, c), m, of each collision shape and the obstacles chosen.
 
-    Far cheaper to differentiate than all `obstacle_distances` where there are many obstacles.
+    Cheaper to differentiate than all of them where there are many.
 
     Args:
         robot: the model.
         q: (nq,).
         obstacles: what is in the world.
-        urgency: (r, m), as `obstacle_distances`: of each kind, those with the smallest are taken.
-        nearest: how many of each kind; all if there are no more.
+        columns: (r, c), of `first_obstacles`, with the same `count`.
+        count: of `first_obstacles`.
         shapes: as for `obstacle_distances`.
         kin: kinematics at `q`, or the bodies' poses, if already computed.
         geometry: `robot_geometry(robot, q)`, if already computed.
 
     Raises:
-        ArrayError: `q` is not of shape (nq,), or arrays do not fit together.
+        ArrayError: `q` is not of shape (nq,), or arrays of obstacles do not fit together.
         UnknownNameError: there is no collision shape of that name.
     """
     q = configuration(robot, q)
     layout = _layout(robot.topology)
     rows = _rows(robot, shapes)
     kinds = _kinds(obstacles, q.dtype)
-    count = sum(count for *_, count in kinds)
-    active = _active(obstacles, count)
-    active = jnp.ones(count, bool) if active is None else active
-    urgency = jnp.asarray(urgency)
-    if urgency.shape != (len(rows), count):
-        raise ArrayError(f"urgency has shape {urgency.shape}, expected {(len(rows), count)}.")
+    active = _active(obstacles, sum(number for *_, number in kinds))
     geometry = robot_geometry(robot, q, kin=kin) if geometry is None else geometry
 
     members, blocks = [], []
@@ -480,24 +503,21 @@ def nearest_obstacle_distances(
         member = np.flatnonzero(layout.is_capsule[rows] == capsule)
         if not len(member) or not kinds:
             continue
-        chosen = _take(mine, layout.place[rows[member]])
-        columns, start = [], 0
+        own = _take(mine, layout.place[rows[member]])
+        found, start, slot = [], 0, 0
         for _, others, number in kinds:
-            part = slice(start, start + number)
+            distance = jax.vmap(_DISTANCE[type(mine), type(others)])
+            for _ in range(min(number, count)):
+                place = columns[member, slot] - start
+                found.append(distance(own, _pick(others, place)))
+                slot += 1
             start += number
-            distance = _DISTANCE[type(mine), type(others)]
-            if number <= nearest:
-                block = _table(distance, chosen, others)
-                columns.append(jnp.where(active[part], block, FAR))
-                continue
-            for place in _smallest(urgency[member, part], nearest):
-                block = jax.vmap(distance)(chosen, _take(others, place))
-                columns.append(jnp.where(active[part][place], block, FAR)[:, None])
-        blocks.append(jnp.concatenate(columns, axis=1))
+        blocks.append(jnp.stack(found, axis=1))
         members.append(member)
     if not members:
         return jnp.zeros((len(rows), 0), q.dtype)
-    return _reorder(jnp.concatenate(blocks), members)
+    distances = _reorder(jnp.concatenate(blocks), members)
+    return distances if active is None else jnp.where(active[columns], distances, FAR)
 
 
 def _smallest(x: Array, count: int) -> list[Array]:
@@ -507,6 +527,15 @@ def _smallest(x: Array, count: int) -> list[Array]:
         found.append(smallest(x)[1])
         x = jnp.where(jnp.arange(x.shape[1]) == found[-1][:, None], jnp.inf, x)
     return found
+
+
+def obstacle_count(obstacles: Obstacles) -> int:
+    """How many obstacles there are, active or not: columns of `obstacle_distances`.
+
+    Raises:
+        ArrayError: arrays of obstacles do not fit together.
+    """
+    return sum(count for *_, count in _kinds(obstacles, jnp.result_type(float)))
 
 
 def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
@@ -729,8 +758,13 @@ def _fields(shape: _Shape, where: str, *, many: bool) -> tuple[Array, ...]:
     return tuple(arrays)
 
 
-def _take(shape: Any, index: np.ndarray | Array) -> Any:
+def _take(shape: Any, index: np.ndarray) -> Any:
     return jax.tree.map(lambda x: x[index], shape)
+
+
+def _pick(shape: Any, index: Array) -> Any:
+    """Rows of arrays, at indices that are known to be there."""
+    return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), shape)
 
 
 def _table(distance: Callable[..., Array], rows: Any, columns: Any) -> Array:
@@ -782,10 +816,24 @@ def _direction(x: Array) -> Array:
     return x * _inverse_norm(x)
 
 
+@jax.custom_jvp
+def _slope(x: Array, dx: Array) -> Array:
+    """Derivative of the norm of `x` (3,) along `dx` (3,)."""
+    return jnp.sum(_direction(x) * dx)
+
+
 @_norm.defjvp
 def _norm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
-    return _norm(x), jnp.sum(_direction(x) * dx)
+    return _norm(x), _slope(x, dx)
+
+
+@_slope.defjvp
+def _slope_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    (x, dx), (ex, d2x) = primals, tangents
+    slope = _slope(x, dx)
+    across = jnp.sum(dx * ex) - slope * _slope(x, ex)
+    return slope, _inverse_norm(x) * across + _slope(x, d2x)
 
 
 @_inverse_norm.defjvp
