@@ -148,7 +148,7 @@ def solve_qp(
     Args:
         problem: what to solve.
         softness: how much a soft row gives, relative to its own compliance.
-        max_active: largest number of rows that are active at a time. Default: n + 1, at most 16.
+        max_active: largest number of rows that are active at a time. Default: n + 3, at most 16.
         max_iterations: rounds after which the iterate is returned as it is, optimal for the rows
             taken in so far; `residual` says so. Default: 6 max_active.
 
@@ -165,7 +165,7 @@ def solve_qp(
                 f"{name} of the quadratic program has shape {shape}, expected "
                 f"{getattr(expected, name)}. Batch problems with jax.vmap."
             )
-    capacity = min(n + 1, 16) if max_active is None else max_active
+    capacity = min(n + 3, 16) if max_active is None else max_active
     rounds = 6 * capacity if max_iterations is None else max_iterations
     return QPSolution(*_solve(softness, capacity, rounds, *problem))
 
@@ -224,7 +224,7 @@ def _solve(
     size = allowed / tolerance + jnp.abs(gap)
     is_soft = np.arange(len(rhs)) < len(A)
     # What is missed of a bound is a matter of rounding, or of rows that found no room.
-    beyond, worst = smallest(np.where(is_soft, FEASIBLE, 10 * FEASIBLE) * size - gap)
+    beyond, worst = smallest(jnp.where(is_soft, FEASIBLE, 10 * FEASIBLE) * size - gap)
     feasible = beyond >= 0
     over = jnp.maximum(matmul(final.normals, x) - final.rhs, 0)
     work = 1 + jnp.sum(multipliers * jnp.abs(final.rhs))
