@@ -339,7 +339,9 @@ def _solve_jvp(
     factor = cholesky(H)
     whitened = solve_upper(factor, rows.T).T
     length = jnp.sum(whitened**2, axis=1)
-    give = jnp.where(active < len(A), softness * (length + FLOOR), 0) * there
+    # In float32 a little more than the rows give, so that rows that conflict can be solved for.
+    least = 100 * float(np.finfo(x.dtype).eps)
+    give = jnp.maximum(jnp.where(active < len(A), softness, 0), least) * (length + FLOOR) * there
     gram = matmul(whitened, whitened.T) + jnp.diag(give + (1 - there))
 
     pull = matmul(d_rows.T, multipliers) - matmul(d_H, x)
