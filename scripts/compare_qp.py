@@ -184,6 +184,10 @@ def oracle(problem: QP, index: int) -> float | None:
     """The least objective, by quadprog; None if the rows cannot be met."""
     H, (rows, bounds) = problem.H[index], _stack(problem, index)
     there = np.isfinite(bounds)
+    # Rows of one length, and no two quite alike: quadprog may run in circles where they are.
+    length = np.linalg.norm(rows, axis=1) + 1e-9
+    apart = 1e-10 * np.random.default_rng(index).random(len(bounds)) * (1 + np.abs(bounds))
+    rows, bounds = rows / length[:, None], (bounds - apart) / length
     try:
         _, value, *_ = quadprog.solve_qp(H, np.zeros(len(H)), rows[there].T, bounds[there])
     except ValueError:

@@ -276,7 +276,8 @@ def _too_much(worker: Worker, batch: int) -> str:
     compiling = answer["compile_seconds"] or 0.0
     if compiling > SLOW_COMPILER and batch != HEADLINE:
         return f"{compiling:.0f} s of compiling for each batch size"
-    if len(worker.prepared) > 1 and answer["peak_bytes"] is not None:
+    near = batch <= 32 * before  # what a few environments take is noise, and foretells nothing
+    if near and len(worker.prepared) > 1 and answer["peak_bytes"] is not None:
         # The compiler takes most of it, but for what grows with the batch.
         earlier, other = worker.prepared[-2]
         per_row = (answer["peak_bytes"] - other["peak_bytes"]) / (before - earlier)

@@ -1,4 +1,4 @@
-"""docs/controllers.md: its block runs, and what it names exists."""
+"""docs/controllers.md and docs/safety.md: their blocks run, and what they name exists."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import fraxenv.controllers
+from fraxenv.controllers import barriers
+from fraxenv.controllers.safety_filter import no_safety_report
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "controllers.md").read_text("utf-8")
+SAFETY = (ROOT / "docs" / "safety.md").read_text("utf-8")
 
 
 def test_python_blocks_run() -> None:
@@ -26,4 +31,29 @@ def test_what_is_named_exists() -> None:
     for name in {n for row in table for n in row if n}:
         assert hasattr(fraxenv.controllers, name), name
     for path in re.findall(r"scripts/\w+\.py", TEXT):
+        assert (ROOT / path).exists(), path
+
+
+def test_python_blocks_of_safety_run() -> None:
+    namespace: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", SAFETY, flags=re.DOTALL):
+        exec(compile(block, "docs/safety.md", "exec"), namespace)
+    assert namespace["report"]["feasible"]
+    _, report = namespace["safety"](
+        namespace["robot"], namespace["terms"], namespace["tau"], 0.001, namespace["world"]
+    )
+    assert report["min_barrier"] > 0.1
+
+
+def test_what_safety_names_exists() -> None:
+    table = re.findall(r"^\| `(\w+)\(.*?\)` \|", SAFETY, flags=re.MULTILINE)
+    assert len(table) == 8
+    for name in table:
+        assert hasattr(barriers, name), name
+    report = re.search(r"\| key \| meaning \|\n(.*?)\n\n", SAFETY, flags=re.DOTALL)
+    assert report is not None
+    first = [line.split("|")[1] for line in report[1].splitlines()[1:]]
+    keys = {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
+    assert keys == set(no_safety_report(np.dtype(np.float32)))
+    for path in re.findall(r"scripts/\w+\.py", SAFETY):
         assert (ROOT / path).exists(), path
