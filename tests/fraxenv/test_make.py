@@ -25,7 +25,7 @@ from fraxenv.errors import (
 
 
 def test_ids() -> None:
-    assert fraxenv.list_envs() == ["PandaReach-v0", "PandaReachPose-v0"]
+    assert fraxenv.list_envs() == ["PandaReach-v0", "PandaReachPose-v0", "PandaReachObstacles-v0"]
     env, params = fraxenv.make("PandaReach-v0")
     assert env.name == "PandaReach-v0"
     assert env.action_space(params).shape == (6,)
