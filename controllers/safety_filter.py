@@ -118,11 +118,11 @@ class SafetyFilter:
         nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
         if not self.barriers:
             return nominal, no_safety_report(nominal.dtype)
-        safe, problem = self._torque_problem(robot, terms, nominal, dt, obstacles, lower, upper)
+        M, safe, problem = self._torque_problem(robot, terms, nominal, dt, obstacles, lower, upper)
         if not self.enabled:
             return nominal, _completed(_nothing(nominal.dtype), safe, nominal - nominal, nominal)
         change, report = self._solve(robot.nv, safe.lacking, problem)
-        filtered = jnp.clip(nominal + matmul(self._inertia(robot, terms, dt), change), lower, upper)
+        filtered = jnp.clip(nominal + matmul(M, change), lower, upper)
         return filtered, _completed(report, safe, filtered - nominal, nominal)
 
     def quadratic_program(
@@ -189,11 +189,6 @@ class SafetyFilter:
         nominal = jnp.where(jnp.all(jnp.isfinite(tau)), tau, terms.bias).astype(dtype)
         return jnp.clip(nominal, lower, upper), lower, upper
 
-    def _inertia(self, robot: Robot, terms: Terms, dt: ArrayLike) -> Array:
-        """The mass matrix with the implicit part of the joints' resistance, as in `step`."""
-        _, slope = implicit_resistance(robot, terms.q, terms.v, jnp.asarray(dt, terms.v.dtype))
-        return terms.mass_matrix + jnp.diag(slope)
-
     def _torque_problem(
         self,
         robot: Robot,
@@ -203,13 +198,14 @@ class SafetyFilter:
         obstacles: Obstacles,
         lower: Array,
         upper: Array,
-    ) -> tuple[Conditions, Callable[[], QP]]:
-        """The barriers' conditions, and the problem that mends what the nominal torque lacks.
+    ) -> tuple[Array, Conditions, Callable[[], QP]]:
+        """Inertia, the barriers' conditions, and the problem that mends what the torque lacks.
 
         The problem is not computed here: most states do not need it.
         """
-        force, _ = implicit_resistance(robot, terms.q, terms.v, jnp.asarray(dt, nominal.dtype))
-        M = self._inertia(robot, terms, dt)
+        dt = jnp.asarray(dt, nominal.dtype)
+        force, slope = implicit_resistance(robot, terms.q, terms.v, dt)
+        M = terms.mass_matrix + jnp.diag(slope)
         free = cholesky_solve(cholesky(M), nominal - terms.bias - force)
         here = situation(robot, terms, obstacles)
         safe = barrier_conditions(robot, self.barriers, here, free)
@@ -218,7 +214,7 @@ class SafetyFilter:
             metric = self._metric(robot, terms)
             return QP(metric, *safe.rows(robot.nv), M, lower - nominal, upper - nominal)
 
-        return safe, problem
+        return M, safe, problem
 
     def _solve(
         self, nv: int, lacking: Array, problem: Callable[[], QP]

@@ -740,4 +740,4 @@ class _Writer:
         elif op in ("sqrt", "floor", "ceil", "round_even"):
             self.set(i, self.intrinsic(op.replace("round_even", "roundeven"), dtype, names[0]))
         else:
-            raise NotImplementedError(op)
+            raise BuildError(f"no instructions for the operation {op!r}")
