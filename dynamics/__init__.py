@@ -86,6 +86,7 @@ from .momentum import (
     centroidal_momentum,
     centroidal_momentum_matrix,
 )
+from .mount import mount
 from .rnea import bias_forces, generalized_forces, gravity_forces, rnea
 from .robot import WORLD, Axes, Frame, Joint, Mimic, Robot, Shape, Topology
 from .rotation import (
@@ -172,6 +173,7 @@ __all__ = [
     "load_urdf",
     "manipulability",
     "matrix_to_quaternion",
+    "mount",
     "move_obstacles",
     "neutral",
     "obstacle_count",

@@ -28,11 +28,19 @@ from fraxenv.controllers.safety_filter import (
 )
 from fraxenv.dynamics import Robot, Terms, compute_terms, forward_kinematics, move_obstacles
 from fraxenv.dynamics import step as dynamics_step
-from fraxenv.dynamics.errors import ActionError, ConfigError, unknown_name
+from fraxenv.dynamics.errors import ActionError, ConfigError, EnvStateError, unknown_name
 from fraxenv.dynamics.fingerprint import fingerprint
 from fraxenv.kernels import check_backend, fusible
 
-from .actions import ActionSpace
+from .action_space import ActionSpace
+from .randomisation import (
+    Episode,
+    Randomisation,
+    draw_episode,
+    draw_velocity,
+    pushed,
+    with_noise,
+)
 from .task import Marker, Motion, Task
 
 OBSERVATION_BOUND = 10.0
@@ -69,6 +77,9 @@ class EnvParams(_Replace):
         controller: the controller; its gains are leaves.
         task: the task; its goal distribution, tolerances and reward weights are leaves.
         safety: the filter that the controller's torques go through; None for none.
+        randomisation: what differs from episode to episode; None for nothing but the task.
+        reset_pool: observations and states (n, ...), as `Environment.draw_pool` makes them, of
+            which every reset takes one; None to work out a new one at every reset.
         robot: the robot if its parameters are to be batched or changed; None for the
             environment's own, whose parameters are then constants of the compiled program.
     """
@@ -79,6 +90,8 @@ class EnvParams(_Replace):
     task: Task
     safety: SafetyFilter | None = None
     robot: Robot | None = None
+    randomisation: Randomisation | None = None
+    reset_pool: Any = None
 
 
 @jax.tree_util.register_dataclass
@@ -94,6 +107,7 @@ class EnvState(_Replace):
         action_state: what the action space remembers.
         controller_state: what the controller remembers.
         task_state: what the task remembers, its goal among it.
+        episode: what was drawn for the episode; None where nothing is randomised.
     """
 
     time: Array
@@ -103,6 +117,7 @@ class EnvState(_Replace):
     action_state: Any
     controller_state: Any
     task_state: Any
+    episode: Episode | None = None
 
 
 class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type: ignore[misc]
@@ -119,9 +134,11 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         control_hz: controller updates per second, a multiple of `policy_hz`.
         physics_hz: integration steps per second, a multiple of `control_hz`.
         backend: how batches are computed; see `fraxenv.fuse`.
+        reset_pool: how many initial states to work out once, here, for resets to draw from; zero
+            to work out a new one at every reset.
 
     Raises:
-        ConfigError: the rates are not multiples of each other.
+        ConfigError: the rates are not multiples of each other, or a parameter is not possible.
         KernelError: there is no such backend.
     """
 
@@ -137,22 +154,34 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         control_hz: int = 1000,
         physics_hz: int = 1000,
         backend: str = "auto",
+        reset_pool: int = 0,
     ) -> None:
         _check_rates(policy_hz, control_hz, physics_hz)
         check_backend(backend)
+        if params.randomisation is not None:
+            sized = params.randomisation.sized(control_hz, policy_hz)
+            params = params.replace(randomisation=sized)
         self._name = name
         self.robot = robot
         self._params = _strongly_typed(params)
         self.policy_hz, self.control_hz, self.physics_hz = policy_hz, control_hz, physics_hz
         self.backend = backend
+        self.check_params(self._params)
+        if reset_pool:
+            pool = self.draw_pool(jax.random.key(0), self._params, reset_pool)
+            self._params = self._params.replace(reset_pool=jax.tree.map(np.asarray, pool))
 
     # --- identity ---
 
     @cached_property
     def _fingerprint(self) -> bytes:
+        return fingerprint(self._identity())
+
+    def _identity(self) -> tuple[Any, ...]:
+        """All that makes two environments the same."""
         rates = (self.policy_hz, self.control_hz, self.physics_hz)
         kind = (type(self).__qualname__, self._name, self.backend)
-        return fingerprint((kind, self.robot, self._params, rates))
+        return kind, self.robot, self._params, rates
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -183,12 +212,29 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
     def action_space(self, params: EnvParams | None = None) -> spaces.Box:
         """Box [-1, 1]; `params.action.axes(robot)` says what each number means."""
-        return spaces.Box(-1.0, 1.0, (self.num_actions,), _default_dtype())
+        return spaces.Box(-1.0, 1.0, (self.num_actions,), default_dtype())
 
     def observation_space(self, params: EnvParams | None = None) -> spaces.Box:
         """Box of the concatenated observation terms."""
         size = sum(self.observation_layout.values())
-        return spaces.Box(-OBSERVATION_BOUND, OBSERVATION_BOUND, (size,), _default_dtype())
+        return spaces.Box(-OBSERVATION_BOUND, OBSERVATION_BOUND, (size,), default_dtype())
+
+    def check_params(self, params: EnvParams) -> None:
+        """Check those of the parameters that are numbers; those that are being traced cannot be.
+
+        `reset` does so as well.
+
+        Raises:
+            ConfigError: one is not possible, such as a goal out of reach.
+        """
+        leaves = jax.tree.leaves((params.task, params.randomisation))
+        if any(isinstance(x, jax.core.Tracer) for x in leaves):
+            return
+        if params.robot is None:
+            params.task.check(self.robot)
+        if params.randomisation is not None:
+            params.randomisation.check()
+            params.randomisation.sized(self.control_hz, self.policy_hz)
 
     @cached_property
     def observation_layout(self) -> dict[str, int]:
@@ -196,8 +242,9 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         names: list[str] = []
 
         def sizes(key: Array) -> list[Array]:
-            _, state = self._reset_env(key, self._params)
-            terms = self._observation_terms(state, self._params)
+            params = self._params.replace(reset_pool=None)
+            _, state = self._reset_env(key, params)
+            terms = self._observation_terms(state, params)
             names.extend(terms)  # here, because a dict comes out of a transformation sorted
             return list(terms.values())
 
@@ -207,10 +254,21 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     # --- the protocol ---
     # Each is one kernel over the batch when it is called under `jax.vmap`.
 
-    @partial(jax.jit, static_argnames=("self",))
     def reset(self, key: Array, params: EnvParams | None = None) -> tuple[Array, EnvState]:
-        """A new episode: observation and state."""
-        return self.reset_env(key, self.default_params if params is None else params)
+        """A new episode: observation and state.
+
+        Raises:
+            ConfigError: a parameter is not possible, such as a goal out of reach.
+        """
+        if params is None:
+            params = self.default_params
+        elif params is not self.default_params:
+            self.check_params(params)
+        return self._reset(key, params)
+
+    @partial(jax.jit, static_argnames=("self",))
+    def _reset(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
+        return self.reset_env(key, params)
 
     @partial(jax.jit, static_argnames=("self",))
     def step(
@@ -226,11 +284,29 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             ActionError: the action has the wrong shape or dtype.
         """
         params = self.default_params if params is None else params
-        return fusible(self._step, self.backend)(key, state, action, params)
+        self._check_state(state, params)
+        if params.reset_pool is None:
+            return fusible(self._step, self.backend)(key, state, action, params)
+        return self._step_pooled(key, state, action, params)
 
     def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
         """A new episode: observation and state."""
+        if params.reset_pool is not None:
+            return self._drawn_from_pool(key, params.reset_pool)
         return fusible(self._reset_env, self.backend)(key, params)
+
+    def draw_pool(self, key: Array, params: EnvParams, size: int) -> tuple[Array, EnvState]:
+        """Initial observations and states (size, ...) for `params.reset_pool`.
+
+        Draw a new pool when parameters change that resets depend on.
+
+        Raises:
+            ConfigError: the size is not possible.
+        """
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ConfigError(f"reset_pool={size!r}, expected a whole number >= 1 of states.")
+        params = params.replace(reset_pool=None)
+        return jax.jit(jax.vmap(lambda k: self.reset_env(k, params)))(jax.random.split(key, size))
 
     def step_env(
         self, key: Array, state: EnvState, action: Array, params: EnvParams
@@ -244,6 +320,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         Raises:
             ActionError: the action has the wrong shape or dtype.
         """
+        self._check_state(state, params)
+        params = params.replace(reset_pool=None)
         return fusible(self._step_env, self.backend)(key, state, action, params)
 
     def _step(
@@ -258,27 +336,57 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             lambda: self._reset_env(key_reset, params),
             lambda: (obs, new),
         )
-        info = {
-            **info,
-            "terminated": terminated,
-            "truncated": truncated,
-            "final_observation": obs,
-        }
+        info = _ended(info, terminated, truncated, obs)
         return next_obs, next_state, reward, terminated, truncated, info
 
+    def _step_pooled(
+        self, key: Array, state: EnvState, action: Array, params: EnvParams
+    ) -> tuple[Array, EnvState, Array, Array, Array, dict[str, Any]]:
+        """`_step` with resets from the pool, which is read only where an environment needs it."""
+        key_step, key_reset = jax.random.split(key)
+        obs, new, reward, terminated, info = self.step_env(key_step, state, action, params)
+        truncated = self.is_truncated(new, params)
+        fresh = self._drawn_from_pool(key_reset, params.reset_pool)
+        done = terminated | truncated
+        next_obs, next_state = jax.tree.map(lambda a, b: jnp.where(done, a, b), fresh, (obs, new))
+        info = _ended(info, terminated, truncated, obs)
+        return next_obs, next_state, reward, terminated, truncated, info
+
+    def _drawn_from_pool(self, key: Array, pool: Any) -> tuple[Array, EnvState]:
+        size = jax.tree.leaves(pool)[0].shape[0]
+        index = jax.random.randint(key, (), 0, size)
+        drawn: tuple[Array, EnvState] = jax.tree.map(lambda x: jnp.asarray(x)[index], pool)
+        return drawn
+
     def _reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
-        robot = self._robot(params)
-        q, task_state = params.task.reset(key, robot)
-        v = jnp.zeros(robot.nv, q.dtype)
+        robot, random = self._robot(params), params.randomisation
+        keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
+        q, task_state = params.task.reset(keys[0], robot)
+        v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
+        terms = compute_terms(robot, q, v)
         state = EnvState(
             time=jnp.zeros((), jnp.int32),
             q=q,
             v=v,
             action=jnp.zeros(self.num_actions, q.dtype),
             action_state=params.action.init(robot, q),
-            controller_state=params.controller.init(robot, compute_terms(robot, q, v)),
+            controller_state=params.controller.init(robot, terms),
             task_state=task_state,
         )
+        if random is not None:
+            rates = (self.control_hz, self.policy_hz)
+            observation = self._observation(keys[2], state, params)
+            episode = draw_episode(
+                keys[3],
+                random,
+                robot,
+                params.controller,
+                rates,
+                terms.bias,
+                state.action,
+                observation,
+            )
+            state = state.replace(episode=episode)
         return self.observe(key, state, None, params), state
 
     def _step_env(
@@ -290,13 +398,17 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         finite_action = jnp.all(jnp.isfinite(action))
         action = jnp.clip(jnp.where(jnp.isfinite(action), action, 0.0), -1.0, 1.0).astype(dtype)
 
-        target, action_state = params.action.command(robot, state.q, action, state.action_state)
-        q, v, controller_state, control, safety = self._control(robot, state, target, params)
+        target, action_state, episode = self._command(robot, state, action, params)
+        q, v, controller_state, episode, control, safety = self._control(
+            robot, state.replace(episode=episode), target, params
+        )
 
         healthy = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.abs(v) < DIVERGED_SPEED)
         diverged = ~(healthy & finite_action)
         task_state = params.task.advance(state.task_state, jnp.asarray(1.0 / self.policy_hz, dtype))
-        new = EnvState(state.time, q, v, action, action_state, controller_state, task_state)
+        new = EnvState(
+            state.time, q, v, action, action_state, controller_state, task_state, episode
+        )
         new = jax.tree.map(lambda a, b: jnp.where(diverged, a, b), state, new)
         new = new.replace(time=state.time + 1)
         control = jax.tree.map(lambda x: jnp.where(diverged, jnp.zeros_like(x), x), control)
@@ -306,11 +418,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
         motion = self._motion(new, state.action, params)
         terms = params.task.reward_terms(robot, motion, new.task_state)
-        weights = params.task.reward_weights
-        reward = sum(
-            (jnp.asarray(weights[name], dtype) * term for name, term in terms.items()),
-            jnp.zeros((), dtype),
-        )
+        reward = self._reward(robot, motion, new, terms, params)
+        terminated = diverged | params.task.terminated(robot, motion, new.task_state)
         info = {
             **params.task.measures(robot, motion, new.task_state),
             "diverged": diverged,
@@ -318,21 +427,29 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             "safety": safety,
             "controller": control,
         }
+        if new.episode is not None and new.episode.observations is not None:
+            seen = pushed(self._observation(key, new, params), new.episode.observations)
+            new = new.replace(episode=dataclasses.replace(new.episode, observations=seen))
         obs = self.observe(key, new, action, params)
         obs, new = self._apply_transition_gradient_policy(obs, new)
-        return obs, new, jnp.where(diverged, 0.0, reward), diverged, info
+        return obs, new, jnp.where(diverged, 0.0, reward), terminated, info
 
     def observe(
         self, key: Array, state: EnvState, action: Array | None, params: EnvParams
     ) -> Array:
-        """The observation (k,) of a state: its terms, concatenated and clipped."""
-        terms = self._observation_terms(state, params)
-        obs = jnp.concatenate(list(terms.values()))
-        return jnp.clip(obs, -OBSERVATION_BOUND, OBSERVATION_BOUND)
+        """The observation (k,) of a state: its terms, concatenated and clipped.
+
+        With randomisation on, it has noise, which `key` decides, and is as old as was drawn.
+        """
+        episode = state.episode
+        if episode is not None and episode.observations is not None:
+            return episode.observations[episode.observation_delay]
+        return self._observation(key, state, params)
 
     def is_terminated(self, state: EnvState, params: EnvParams) -> Array:
-        """Never: episodes end by time; only a diverged environment terminates, in `step_env`."""
-        return jnp.zeros((), bool)
+        """Whether the task ends the episode here; a diverged environment ends in `step_env`."""
+        motion = self._motion(state, state.action, params)
+        return params.task.terminated(self._robot(params), motion, state.task_state)
 
     def markers(self, state: EnvState, params: EnvParams) -> list[Marker]:
         """What to draw of the task."""
@@ -347,9 +464,32 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         poses = forward_kinematics(self._robot(params), state.q)
         return Motion(state.q, state.v, poses, state.action, previous_action)
 
+    def _reward(
+        self,
+        robot: Robot,
+        motion: Motion,
+        state: EnvState,
+        terms: dict[str, Array],
+        params: EnvParams,
+    ) -> Array:
+        """The weighted sum of the reward terms."""
+        weights, dtype = params.task.reward_weights, motion.q.dtype
+        weighted = (jnp.asarray(weights.get(n, 1.0), dtype) * x for n, x in terms.items())
+        return sum(weighted, jnp.zeros((), dtype))
+
+    def _observation(self, key: Array, state: EnvState, params: EnvParams) -> Array:
+        """What is measured in a state (k,), noise included."""
+        obs = jnp.concatenate(list(self._seen_terms(state, params).values()))
+        obs = with_noise(key, params.randomisation, obs)
+        return jnp.clip(obs, -OBSERVATION_BOUND, OBSERVATION_BOUND)
+
     def _observation_terms(self, state: EnvState, params: EnvParams) -> dict[str, Array]:
         motion = self._motion(state, state.action, params)
         return params.task.observation_terms(self._robot(params), motion, state.task_state)
+
+    def _seen_terms(self, state: EnvState, params: EnvParams) -> dict[str, Array]:
+        """Those that the policy sees."""
+        return self._observation_terms(state, params)
 
     def _check_action(self, action: ArrayLike) -> Array:
         action = jnp.asarray(action)
@@ -366,10 +506,60 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             )
         return action
 
+    def _check_state(self, state: EnvState, params: EnvParams) -> None:
+        """Refuse the state of another environment.
+
+        Raises:
+            EnvStateError: it is one.
+        """
+        remedy = f"Use a state that {self.name}'s own reset or step returned."
+        if not isinstance(state, EnvState):
+            raise EnvStateError(
+                f"{self.name}: the state is a {type(state).__name__}, expected an EnvState. "
+                f"{remedy}"
+            )
+        robot = self._robot(params)
+        expected = {"q": (robot.nq,), "v": (robot.nv,), "action": (self.num_actions,)}
+        for name, shape in expected.items():
+            have = jnp.shape(getattr(state, name))
+            if have != shape:
+                raise EnvStateError(
+                    f"{self.name}: state.{name} has shape {have}, expected {shape}: the state is "
+                    f"another environment's, or a batch without jax.vmap. {remedy}"
+                )
+        kind = params.task.state_type
+        if kind is not None and not isinstance(state.task_state, kind):
+            raise EnvStateError(
+                f"{self.name}: state.task_state is a {type(state.task_state).__name__}, expected a "
+                f"{kind.__name__}: the state is another environment's. {remedy}"
+            )
+        if (state.episode is None) != (params.randomisation is None):
+            given, wanted = ("without", "with") if state.episode is None else ("with", "without")
+            raise EnvStateError(
+                f"{self.name}: the state is of an environment {given} randomisation, and "
+                f"params.randomisation asks for one {wanted}. Reset with these parameters first."
+            )
+
+    def _command(
+        self, robot: Robot, state: EnvState, action: Array, params: EnvParams
+    ) -> tuple[Any, Any, Episode | None]:
+        """The controller's target, and the next states of the action space and the episode."""
+        episode, before = state.episode, state.action_state
+        if episode is None or episode.actions is None:
+            return (*params.action.command(robot, state.q, action, before), episode)
+        actions = pushed(action, episode.actions)
+        due = actions[episode.action_delay]
+        command = params.action.command(robot, state.q, due, before)
+        hold = params.action.hold(robot, state.q, before), before
+        # Before the first action arrives the robot stays where it is.
+        arrived = state.time >= episode.action_delay
+        command = jax.tree.map(lambda a, b: jnp.where(arrived, a, b), command, hold)
+        return (*command, dataclasses.replace(episode, actions=actions))
+
     def _control(
         self, robot: Robot, state: EnvState, target: Any, params: EnvParams
-    ) -> tuple[Array, Array, Any, dict[str, Array], SafetyReport]:
-        """The control steps of one policy step: `q`, `v`, controller state, and what is reported.
+    ) -> tuple[Array, Array, Any, Episode | None, dict[str, Array], SafetyReport]:
+        """The control steps of one policy step: `q`, `v`, what is remembered, what is reported.
 
         Telemetry is that of the last control step, the safety report the worst of all.
         """
@@ -377,26 +567,41 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         dt = jnp.asarray(1.0 / self.physics_hz, dtype)
         control_dt = jnp.asarray(1.0 / self.control_hz, dtype)
         obstacles = params.task.obstacles(state.task_state)
+        episode = state.episode
+        true_robot = robot if episode is None else episode.true_robot(robot)
+        same_robot = episode is None or not episode.robot
+        controller = params.controller
+        if episode is not None:
+            controller = episode.own_controller(controller)
 
         def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], Any]:
-            q, v, controller_state, worst = carry
+            q, v, controller_state, torques, worst = carry
             terms = compute_terms(robot, q, v)
-            tau, controller_state, telemetry = params.controller(
+            tau, controller_state, telemetry = controller(
                 robot, terms, target, controller_state, control_dt
             )
             if params.safety is not None:
                 around = move_obstacles(obstacles, control_dt * k.astype(dtype))
                 tau, report = params.safety(robot, terms, tau, dt, around)
                 worst = worse_report(worst, report)
-            q, v = self._physics_step(robot, q, v, tau, dt, terms)
+            applied = tau
+            if episode is not None:
+                applied, torques = episode.applied_torque(robot, tau, torques)
+            q, v = self._physics_step(true_robot, q, v, applied, dt, terms if same_robot else None)
             for _substep in range(self.physics_hz // self.control_hz - 1):
-                q, v = self._physics_step(robot, q, v, tau, dt, None)
-            return (q, v, controller_state, worst), {"torque": tau, **telemetry}
+                q, v = self._physics_step(true_robot, q, v, applied, dt, None)
+            return (q, v, controller_state, torques, worst), {"torque": tau, **telemetry}
 
-        start = (state.q, state.v, state.controller_state, no_safety_report(dtype))
+        torques = None if episode is None else episode.torques
+        start = (state.q, state.v, state.controller_state, torques, no_safety_report(dtype))
         substeps = jnp.arange(self.control_hz // self.policy_hz, dtype=jnp.int32)
-        (q, v, controller_state, safety), telemetry = jax.lax.scan(control_step, start, substeps)
-        return q, v, controller_state, jax.tree.map(lambda x: x[-1], telemetry), safety
+        (q, v, controller_state, torques, safety), telemetry = jax.lax.scan(
+            control_step, start, substeps
+        )
+        if episode is not None:
+            episode = dataclasses.replace(episode, torques=torques)
+        last = jax.tree.map(lambda x: x[-1], telemetry)
+        return q, v, controller_state, episode, last, safety
 
     def _physics_step(
         self, robot: Robot, q: Array, v: Array, tau: Array, dt: Array, terms: Terms | None
@@ -405,13 +610,20 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         return dynamics_step(robot, q, v, tau, dt, terms=terms)
 
 
-def _default_dtype() -> np.dtype[Any]:
+def _ended(info: dict[str, Any], terminated: Array, truncated: Array, obs: Array) -> dict[str, Any]:
+    """`info` of a step with autoreset."""
+    ends = {"terminated": terminated, "truncated": truncated, "final_observation": obs}
+    return {**info, **ends}
+
+
+def default_dtype() -> np.dtype[Any]:
+    """That of floats, as JAX is configured now."""
     return np.dtype(jnp.result_type(float))
 
 
 def _strongly_typed(params: EnvParams) -> EnvParams:
     """Numbers as arrays of their default dtype, so that nothing is compiled twice."""
-    dtype = _default_dtype()
+    dtype = default_dtype()
 
     def convert(x: Any) -> np.ndarray:
         array = np.asarray(x)

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
-from numpy.typing import ArrayLike
+from jax.typing import ArrayLike
 
+from fraxenv.controllers.base import configuration
 from fraxenv.dynamics import (
+    Box,
+    Capsule,
     Obstacles,
     Robot,
     Sphere,
-    frame_pose,
+    move_obstacles,
     obstacle_distances,
     robot_geometry,
+    rotation_exp,
     self_distances,
 )
 from fraxenv.dynamics.errors import ConfigError
 
-from .reach import POSITION_WEIGHTS, Reach
+from .hand_task import POSITION_WEIGHTS
+from .reach import Reach
 from .task import Marker, Motion
 
 OBSTACLE_WEIGHTS = POSITION_WEIGHTS | {"collision": -1.0}
@@ -30,116 +36,142 @@ OBSTACLE_WEIGHTS = POSITION_WEIGHTS | {"collision": -1.0}
 CANDIDATES = 4
 """Places drawn for each obstacle, of which the first that is free is taken."""
 
+OBSTACLE_COLOR = (0.85, 0.3, 0.2, 0.9)
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class ReachObstaclesState:
-    """The goal of an episode, and the n spheres in the way.
+    """The goals of an episode, and the n obstacles in the way.
 
     Attributes:
-        position: (3,), m, of the goal.
-        rotation: (3, 3), of the goal.
-        centre: (n, 3), m, of the spheres.
-        radius: (n,), m.
-        active: (n,), bool; False for spheres that have been left out.
-        velocity: (n, 3), m/s; None where none moves.
+        position: (k, 3), m, of the goals.
+        rotation: (k, 3, 3), of the goals.
+        around: the obstacles; those that have been left out are not `active`.
     """
 
     position: Array
     rotation: Array
-    centre: Array
-    radius: Array
-    active: Array
-    velocity: Array | None
-
-    @property
-    def obstacles(self) -> Obstacles:
-        """The spheres, for distances and barriers."""
-        spheres = Sphere(self.centre, self.radius)
-        return Obstacles(spheres, active=self.active, velocity=self.velocity)
+    around: Obstacles
 
 
-@jax.tree_util.register_dataclass
+@configuration
 @dataclass(frozen=True)
 class ReachObstacles(Reach):
-    """Bring the hand to a random goal among spheres that are placed anew for every episode.
+    """Bring the hand to a random goal among obstacles that are placed anew for every episode.
 
-    No sphere is nearer than `clearance` to the robot, or to the goal, when an episode begins; one
+    No obstacle is nearer than `clearance` to the robot, or to a goal, when an episode begins; one
     for which there is no such place is left out. Some may move: at constant velocity, and back when
-    they leave the box in which they are drawn.
+    they leave the box in which they are drawn. All are counted in the order spheres, capsules,
+    boxes.
 
     Attributes:
-        obstacle_count: spheres.
-        moving_count: how many of them move.
+        sphere_count: spheres.
+        capsule_count: capsules, of random direction.
+        box_count: boxes, of random orientation.
+        moving_count: how many of all move: the first ones.
         obstacle_low: (3,), m, corner of the box of their centres, world.
         obstacle_high: (3,), m, the other corner.
-        obstacle_radius: (2,), m, smallest and largest.
+        obstacle_radius: (2,), m, smallest and largest, of spheres, of capsules, and of boxes' half
+            extents.
+        capsule_length: (2,), m, shortest and longest, of the axis.
         obstacle_speed: m/s, largest along each axis.
         clearance: m.
+        collision_ends: whether a collision ends the episode.
+
+    Raises:
+        ConfigError: a number of obstacles is not possible.
     """
 
-    obstacle_count: int = field(default=8, metadata={"static": True})
+    sphere_count: int = field(default=8, metadata={"static": True})
+    capsule_count: int = field(default=0, metadata={"static": True})
+    box_count: int = field(default=0, metadata={"static": True})
     moving_count: int = field(default=0, metadata={"static": True})
     obstacle_low: ArrayLike = (0.25, -0.6, 0.05)
     obstacle_high: ArrayLike = (0.8, 0.6, 0.8)
     obstacle_radius: ArrayLike = (0.03, 0.08)
+    capsule_length: ArrayLike = (0.1, 0.3)
     obstacle_speed: ArrayLike = 0.1
     clearance: ArrayLike = 0.05
+    collision_ends: bool = field(default=False, metadata={"static": True})
     reward_weights: Any = field(default_factory=lambda: dict(OBSTACLE_WEIGHTS))
 
+    state_type = ReachObstaclesState
+
     def __post_init__(self) -> None:
-        if not 0 <= self.moving_count <= self.obstacle_count or self.obstacle_count < 1:
+        super().__post_init__()
+        counts = {n: getattr(self, n) for n in ("sphere_count", "capsule_count", "box_count")}
+        whole = all(type(n) is int and n >= 0 for n in (*counts.values(), self.moving_count))
+        if not whole or not 0 <= self.moving_count <= self.count or self.count < 1:
+            given = ", ".join(f"{k}={v!r}" for k, v in counts.items())
             raise ConfigError(
-                f"obstacle_count={self.obstacle_count!r} and moving_count={self.moving_count!r}, "
-                "expected at least one obstacle, and no more that move than there are."
+                f"{given} and moving_count={self.moving_count!r}, expected whole numbers, at least "
+                "one obstacle, and no more that move than there are."
             )
 
+    @property
+    def count(self) -> int:
+        """How many obstacles there are."""
+        return self.sphere_count + self.capsule_count + self.box_count
+
     def reset(self, key: Array, robot: Robot) -> tuple[Array, Any]:
-        """Initial configuration (nq,), a random goal, and obstacles that leave both free."""
+        """Initial configuration (nq,), random goals, and obstacles that leave both free."""
         key_reach, key_place, key_size, key_velocity = jax.random.split(key, 4)
         q, goal = super().reset(key_reach, robot)
-        n, dtype = self.obstacle_count, q.dtype
+        n, dtype = self.count, q.dtype
         low, high = jnp.asarray(self.obstacle_low, dtype), jnp.asarray(self.obstacle_high, dtype)
-        smallest, largest = jnp.asarray(self.obstacle_radius, dtype)
-        radius = smallest + (largest - smallest) * jax.random.uniform(key_size, (n,), dtype)
         places = low + (high - low) * jax.random.uniform(key_place, (CANDIDATES, n, 3), dtype)
+        size = self._sizes(key_size, dtype)
+        outer = _outer_radii(self._placed(places[0], size))
 
         geometry = robot_geometry(robot, q)
-        drawn = Obstacles(Sphere(places.reshape(-1, 3), jnp.tile(radius, CANDIDATES)))
         shapes = [s.name for s in robot.topology.collision_shapes]
-        gap = jnp.min(
-            obstacle_distances(robot, q, drawn, shapes=shapes, geometry=geometry), axis=0
-        ).reshape(CANDIDATES, n)
-        from_goal = jnp.sqrt(jnp.sum((places - goal.position) ** 2, axis=-1)) - radius
-        free = jnp.minimum(gap, from_goal) > jnp.asarray(self.clearance, dtype)
-        first = jnp.argmax(free, axis=0)
-        taken = jnp.arange(CANDIDATES)[:, None] == first
-        position = jnp.sum(jnp.where(taken[..., None], places, 0.0), axis=0)
 
-        speed = jnp.asarray(self.obstacle_speed, dtype)
-        moves = (jnp.arange(n) < self.moving_count)[:, None]
-        velocity = speed * jax.random.uniform(key_velocity, (n, 3), dtype, -1.0, 1.0)
-        return q, ReachObstaclesState(
-            goal.position,
-            goal.rotation,
-            position,
-            radius,
-            jnp.any(free, axis=0),
-            jnp.where(moves, velocity, 0.0) if self.moving_count else None,
+        def gaps(centre: Array) -> Array:
+            drawn = self._placed(centre, size)
+            to_robot = obstacle_distances(robot, q, drawn, shapes=shapes, geometry=geometry)
+            way = jnp.sqrt(jnp.sum((goal.position[:, None] - centre) ** 2, axis=-1))
+            return jnp.minimum(jnp.min(to_robot, axis=0), jnp.min(way, axis=0) - outer)
+
+        gap = jnp.stack([gaps(centre) for centre in places])
+        free = gap > jnp.asarray(self.clearance, dtype)
+        taken = jnp.arange(CANDIDATES)[:, None] == jnp.argmax(free, axis=0)
+        centre = jnp.sum(jnp.where(taken[..., None], places, 0.0), axis=0)
+
+        velocity = None
+        if self.moving_count:
+            speed = jnp.asarray(self.obstacle_speed, dtype)
+            moves = (jnp.arange(n) < self.moving_count)[:, None]
+            drawn = speed * jax.random.uniform(key_velocity, (n, 3), dtype, -1.0, 1.0)
+            velocity = jnp.where(moves, drawn, 0.0)
+        around = dataclasses.replace(
+            self._placed(centre, size), active=jnp.any(free, axis=0), velocity=velocity
         )
+        return q, ReachObstaclesState(goal.position, goal.rotation, around)
 
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
-        """Those of `Reach`, and for each obstacle the way from the hand (m) and its radius.
+        """Those of `Reach`, and for each obstacle the way from the first hand (m) and its size.
 
-        Of an obstacle that was left out, all are zero.
+        Of a capsule also its half axis (3,), of a box its half axes (9,), m; and the velocities of
+        those that move, m/s. Of an obstacle that was left out, all are zero.
         """
-        hand, _ = frame_pose(robot, motion.q, self.end_effector, kin=motion.poses)
-        there = state.active
+        hand = self.hands(robot, motion)[0][0]
+        there = jnp.asarray(state.around.active)
+        centre = _centres(state.around)
         terms = super().observation_terms(robot, motion, state)
-        terms["to_obstacles"] = jnp.where(there[:, None], state.centre - hand, 0.0).ravel()
-        terms["obstacle_radius"] = jnp.where(there, state.radius, 0.0)
+        terms["to_obstacles"] = jnp.where(there[:, None], centre - hand, 0.0).ravel()
+        terms["obstacle_radius"] = jnp.where(there, _radii(state.around), 0.0)
+        axes, start = [], self.sphere_count
+        for kind in _axes(state.around):
+            shown = there[start : start + len(kind)].reshape(-1, *(1,) * (kind.ndim - 1))
+            axes.append(jnp.where(shown, kind, 0.0).ravel())
+            start += len(kind)
+        if axes:
+            terms["obstacle_axes"] = jnp.concatenate(axes)
         if self.moving_count:
-            terms["obstacle_velocity"] = state.velocity[: self.moving_count].ravel()
+            moving = there[: self.moving_count, None]
+            velocity = jnp.where(moving, state.around.velocity[: self.moving_count], 0.0)
+            terms["obstacle_velocity"] = velocity.ravel()
         return terms
 
     def reward_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
@@ -153,33 +185,150 @@ class ReachObstacles(Reach):
         measures = super().measures(robot, motion, state)
         return measures | {"clearance": self._clearance(robot, motion, state)}
 
+    def terminated(self, robot: Robot, motion: Motion, state: Any) -> Array:
+        """At a collision, if that ends the episode."""
+        if not self.collision_ends:
+            return super().terminated(robot, motion, state)
+        return self._clearance(robot, motion, state) < 0
+
     def obstacles(self, state: Any) -> Obstacles:
-        """The spheres."""
-        obstacles: Obstacles = state.obstacles
-        return obstacles
+        """All of them."""
+        around: Obstacles = state.around
+        return around
 
     def advance(self, state: Any, dt: Array) -> Any:
-        """The spheres move on, and turn back where they have left their box."""
+        """The obstacles move on, and turn back where their centres have left the box."""
         if not self.moving_count:
             return state
-        centre = state.centre + dt * state.velocity
+        around = move_obstacles(state.around, dt)
+        centre, velocity = _centres(around), jnp.asarray(around.velocity)
         low = jnp.asarray(self.obstacle_low, centre.dtype)
         high = jnp.asarray(self.obstacle_high, centre.dtype)
-        velocity = jnp.where(centre < low, jnp.abs(state.velocity), state.velocity)
+        velocity = jnp.where(centre < low, jnp.abs(velocity), velocity)
         velocity = jnp.where(centre > high, -jnp.abs(velocity), velocity)
-        return dataclasses.replace(state, centre=centre, velocity=velocity)
+        return dataclasses.replace(state, around=dataclasses.replace(around, velocity=velocity))
 
     def markers(self, state: Any) -> list[Marker]:
-        """The goal, and the obstacles."""
-        balls = zip(state.centre, state.radius, state.active, strict=True)
+        """The goals, and the obstacles."""
         return super().markers(state) + [
-            Marker(centre, None, float(radius), (0.85, 0.3, 0.2, 0.9))
-            for centre, radius, active in balls
+            marker
+            for marker, active in zip(_markers(state.around), state.around.active, strict=True)
             if active
         ]
 
     def _clearance(self, robot: Robot, motion: Motion, state: Any) -> Array:
         geometry = robot_geometry(robot, motion.q, kin=motion.poses)
-        around = obstacle_distances(robot, motion.q, state.obstacles, geometry=geometry)
+        around = obstacle_distances(robot, motion.q, state.around, geometry=geometry)
         between = self_distances(robot, motion.q, geometry=geometry)
         return jnp.minimum(jnp.min(around), jnp.min(between, initial=jnp.inf))
+
+    def _sizes(self, key: Array, dtype: Any) -> _Sizes:
+        smallest, largest = jnp.asarray(self.obstacle_radius, dtype)
+        n, (m, b) = self.count, (self.capsule_count, self.box_count)
+        radius = smallest + (largest - smallest) * jax.random.uniform(key, (n,), dtype)
+        half_axis = half_extents = rotation = None
+        if m:
+            key_axis, key_length = jax.random.split(jax.random.fold_in(key, 1))
+            shortest, longest = jnp.asarray(self.capsule_length, dtype)
+            length = shortest + (longest - shortest) * jax.random.uniform(key_length, (m, 1), dtype)
+            turns = jax.random.uniform(key_axis, (m, 3), dtype, -jnp.pi, jnp.pi)
+            half_axis = 0.5 * length * jnp.stack([rotation_exp(t)[:, 2] for t in turns])
+        if b:
+            key_turn, key_extents = jax.random.split(jax.random.fold_in(key, 2))
+            extents = jax.random.uniform(key_extents, (b, 3), dtype)
+            half_extents = smallest + (largest - smallest) * extents
+            turns = jax.random.uniform(key_turn, (b, 3), dtype, -jnp.pi, jnp.pi)
+            rotation = jnp.stack([rotation_exp(t) for t in turns])
+        return _Sizes(radius, half_axis, half_extents, rotation)
+
+    def _placed(self, centre: Array, size: _Sizes) -> Obstacles:
+        s, c = self.sphere_count, self.sphere_count + self.capsule_count
+        spheres = capsules = boxes = None
+        if s:
+            spheres = Sphere(centre[:s], size.radius[:s])
+        if size.half_axis is not None:
+            middle = centre[s:c]
+            capsules = Capsule(middle - size.half_axis, middle + size.half_axis, size.radius[s:c])
+        if size.half_extents is not None:
+            boxes = Box(centre[c:], size.rotation, size.half_extents)
+        return Obstacles(spheres, capsules, boxes)
+
+
+class _Sizes(NamedTuple):
+    """Radii (n,) of all obstacles, of which boxes have none; capsules' and boxes' own numbers."""
+
+    radius: Array
+    half_axis: Array | None
+    half_extents: Array | None
+    rotation: Array | None
+
+
+def _parts(around: Obstacles) -> tuple[list[Array], list[Array], list[Array]]:
+    """Centres, radii and half axes of spheres, capsules and boxes, kind by kind."""
+    centres, radii, axes = [], [], []
+    if around.spheres is not None:
+        centres.append(jnp.asarray(around.spheres.position))
+        radii.append(jnp.asarray(around.spheres.radius))
+    if around.capsules is not None:
+        start, end = jnp.asarray(around.capsules.start), jnp.asarray(around.capsules.end)
+        centres.append(0.5 * (start + end))
+        radii.append(jnp.asarray(around.capsules.radius))
+        axes.append(0.5 * (end - start))
+    if around.boxes is not None:
+        half = jnp.asarray(around.boxes.half_extents)
+        centres.append(jnp.asarray(around.boxes.position))
+        radii.append(jnp.sqrt(jnp.sum(half * half, axis=-1)))
+        axes.append(jnp.swapaxes(jnp.asarray(around.boxes.rotation), 1, 2) * half[..., None])
+    return centres, radii, axes
+
+
+def _centres(around: Obstacles) -> Array:
+    """(n, 3), m."""
+    return jnp.concatenate(_parts(around)[0])
+
+
+def _radii(around: Obstacles) -> Array:
+    """(n,), m: of a box that of the sphere around it."""
+    return jnp.concatenate(_parts(around)[1])
+
+
+def _outer_radii(around: Obstacles) -> Array:
+    """(n,), m: of the sphere around each."""
+    _, radii, axes = _parts(around)
+    if around.capsules is not None:
+        k = 1 if around.spheres is not None else 0
+        radii[k] = radii[k] + jnp.sqrt(jnp.sum(axes[0] ** 2, axis=-1))
+    return jnp.concatenate(radii)
+
+
+def _axes(around: Obstacles) -> list[Array]:
+    """Half axes, m, of capsules (m, 3) and of boxes (m, 3, 3), of those that there are."""
+    return _parts(around)[2]
+
+
+def _markers(around: Obstacles) -> list[Marker]:
+    markers = []
+    if around.spheres is not None:
+        for p, r in zip(around.spheres.position, around.spheres.radius, strict=True):
+            markers.append(Marker(p, None, (float(r),), OBSTACLE_COLOR))
+    if around.capsules is not None:
+        capsules = around.capsules
+        for a, b, r in zip(capsules.start, capsules.end, capsules.radius, strict=True):
+            size = (float(r), float(jnp.linalg.norm(b - a)))
+            markers.append(
+                Marker(0.5 * (a + b), _turned_to(b - a), size, OBSTACLE_COLOR, "capsule")
+            )
+    if around.boxes is not None:
+        boxes = around.boxes
+        for p, R, half in zip(boxes.position, boxes.rotation, boxes.half_extents, strict=True):
+            size = tuple(2.0 * float(x) for x in half)
+            markers.append(Marker(p, R, size, OBSTACLE_COLOR, "box"))
+    return markers
+
+
+def _turned_to(z: Array) -> Array:
+    """A rotation (3, 3) whose third column is along `z`."""
+    third = np.asarray(z, float) / np.linalg.norm(z)
+    first = np.cross(np.eye(3)[np.argmin(np.abs(third))], third)
+    first /= np.linalg.norm(first)
+    return jnp.asarray(np.stack([first, np.cross(third, first), third], axis=1))

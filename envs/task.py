@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal
 
+import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -14,19 +15,21 @@ from fraxenv.dynamics import Obstacles, Poses, Robot
 
 @dataclass(frozen=True)
 class Marker:
-    """Something of the task's to draw: a translucent ball, with axes if it has a rotation.
+    """Something of the task's to draw.
 
     Attributes:
-        position: (3,), m, world.
-        rotation: (3, 3), or None where the task has no preferred orientation.
-        radius: m.
+        position: (3,), m, world, of its middle.
+        rotation: (3, 3); a ball with one is drawn with axes. None where there is none.
+        size: as of `fraxenv.dynamics.Shape`: of a ball (radius,), m.
         rgba: colour.
+        kind: what it is.
     """
 
     position: Array
     rotation: Array | None
-    radius: float
+    size: tuple[float, ...]
     rgba: tuple[float, float, float, float]
+    kind: Literal["sphere", "capsule", "box"] = "sphere"
 
 
 @dataclass(frozen=True)
@@ -48,30 +51,77 @@ class Motion:
     previous_action: Array
 
 
-class Task(Protocol):
-    """A task is an immutable pytree: its numbers are leaves, what decides shapes is static."""
+class Task:
+    """A task is an immutable pytree: its numbers are leaves, what decides shapes is static.
 
-    @property
-    def reward_weights(self) -> Mapping[str, ArrayLike]:
-        """Reward term -> weight."""
+    To write one, derive a frozen dataclass from this class, decorate it with
+    `fraxenv.envs.configuration`, and give it at least `reset`, `observation_terms`, `reward_terms`
+    and `measures`. Everything is written for one environment, and batched by `jax.vmap`.
+    """
+
+    reward_weights: Mapping[str, ArrayLike] = {}
+    """Reward term -> weight; a term that is not here has weight one."""
+
+    state_type: type | None = None
+    """Class of the task's own state, for `step` to refuse other tasks' states; None for any."""
+
+    def check(self, robot: Robot) -> None:
+        """Check the task's numbers against the robot; called where they are numbers.
+
+        Raises:
+            ConfigError: one of them is not possible; says which, and what is.
+        """
 
     def reset(self, key: Array, robot: Robot) -> tuple[Array, Any]:
         """Initial configuration (nq,), and the task's own state (the goal, for example)."""
+        raise NotImplementedError
 
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """What the policy sees, by name, each (k,) and about one in magnitude."""
+        raise NotImplementedError
 
     def reward_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
-        """Reward terms by name, before weighting."""
+        """Reward terms by name, () each, before weighting."""
+        raise NotImplementedError
 
     def measures(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """What is reported in `info`, in physical units, `success` (bool) among it."""
+        raise NotImplementedError
+
+    def terminated(self, robot: Robot, motion: Motion, state: Any) -> Array:
+        """Whether the episode ends here, () bool; a time limit is none of the task's business."""
+        return jnp.zeros((), bool)
 
     def obstacles(self, state: Any) -> Obstacles:
         """What is in the robot's way, with its velocities."""
+        return Obstacles()
 
     def advance(self, state: Any, dt: Array) -> Any:
         """The task's state `dt` later, s: obstacles that have moved, for example."""
+        return state
 
     def markers(self, state: Any) -> list[Marker]:
         """What to draw of the task."""
+        return []
+
+
+class GoalTask(Task):
+    """A task whose goals are points of a space, as hindsight experience replay needs them."""
+
+    goal_terms: tuple[str, ...] = ()
+    """Observation terms that describe the goal: a goal environment's `observation` is without."""
+
+    def achieved_goal(self, robot: Robot, motion: Motion, state: Any) -> Array:
+        """What has been achieved, (g,)."""
+        raise NotImplementedError
+
+    def desired_goal(self, state: Any) -> Array:
+        """What should be, (g,)."""
+        raise NotImplementedError
+
+    def goal_distance(self, achieved: Array, desired: Array) -> Array:
+        """How far apart goals (..., g) are: zero where equal, one where just not reached any more.
+
+        A goal is reached where this is less than one.
+        """
+        raise NotImplementedError

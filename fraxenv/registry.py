@@ -5,20 +5,39 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from .dynamics.errors import check_choice
 from .errors import ConfigError, unknown_name
+from .setups import SETUPS, EndEffectors, RobotSetup, setup_for
 
 if TYPE_CHECKING:
-    from .controllers import SafetyFilter
+    from .controllers import Controller, SafetyFilter
     from .dynamics import Robot
-    from .envs import ActionSpace, Environment, EnvParams, Task
+    from .envs import ActionSpace, Environment, EnvParams, Randomisation, Task
 
 NAMESPACE = "fraxenv"
 """Gymnasium namespace: the id `PandaReach-v0` is `fraxenv/PandaReach-v0` there."""
+
+MAX_STEPS = 150
+"""Policy steps of an episode."""
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """A task that every robot can be given.
+
+    Attributes:
+        title: ends the ids of its environments.
+        description: one line, of what the robot does.
+        build: the task of a robot's setup and its end effectors.
+        safety: "cbf" or "none": whether torques go through the safety filter by default.
+    """
+
+    title: str
+    description: str
+    build: Callable[[RobotSetup, EndEffectors], Task]
+    safety: str = "none"
 
 
 @dataclass(frozen=True)
@@ -29,64 +48,81 @@ class EnvSpec:
         id: its name, e.g. `PandaReach-v0`.
         description: one line.
         robot: name of a bundled robot.
-        task: constructor of the task; takes `end_effector` and the task's options.
-        end_effector: name of the end effector that acts.
-        action: name of the default action space.
+        task: name of the task.
         max_steps_in_episode: policy steps.
-        safety: whether torques go through the safety filter.
-        stop_stiffness: N m/rad, of the soft stops at the position limits.
-        stop_damping: N m s/rad, likewise.
     """
 
     id: str
     description: str
     robot: str
-    task: Callable[..., Task]
-    end_effector: str = "hand"
-    action: str = "ee_delta_pose"
-    max_steps_in_episode: int = 150
-    safety: Literal["cbf", "none"] = "none"
-    stop_stiffness: float = 2000.0
-    stop_damping: float = 50.0
+    task: str
+    max_steps_in_episode: int = MAX_STEPS
 
 
-def _reach(**options: Any) -> Task:
+def _goals(setup: RobotSetup, hands: EndEffectors, task: str) -> dict[str, Any]:
+    own = setup.task_options.get(task, {})
+    return {"end_effector": hands, "goal_low": setup.goal_low, "goal_high": setup.goal_high, **own}
+
+
+def _reach(setup: RobotSetup, hands: EndEffectors) -> Task:
     from .envs import Reach
 
-    return Reach(**options)
+    return Reach(**_goals(setup, hands, "reach"))
 
 
-def _reach_pose(**options: Any) -> Task:
+def _reach_pose(setup: RobotSetup, hands: EndEffectors) -> Task:
     from .envs import POSE_WEIGHTS, Reach
 
-    return Reach(**{"orientation": True, "reward_weights": dict(POSE_WEIGHTS), **options})
+    options = _goals(setup, hands, "reach_pose")
+    return Reach(orientation=True, reward_weights=dict(POSE_WEIGHTS), **options)
 
 
-def _reach_obstacles(**options: Any) -> Task:
+def _track(setup: RobotSetup, hands: EndEffectors) -> Task:
+    from .envs import FigureEight, Track
+
+    return Track(end_effector=hands, reference=FigureEight(**setup.task_options.get("track", {})))
+
+
+def _reach_obstacles(setup: RobotSetup, hands: EndEffectors) -> Task:
     from .envs import ReachObstacles
 
-    return ReachObstacles(**options)
+    box = {"obstacle_low": setup.obstacle_low, "obstacle_high": setup.obstacle_high}
+    return ReachObstacles(**_goals(setup, hands, "reach_obstacles"), **box)
+
+
+TASKS = {
+    "reach": TaskSpec("Reach", "bring the hand to a random position", _reach),
+    "reach_pose": TaskSpec("ReachPose", "bring the hand to a random pose", _reach_pose),
+    "track": TaskSpec("Track", "keep the hand on a figure eight", _track),
+    "reach_obstacles": TaskSpec(
+        "ReachObstacles",
+        "bring the hand to a random position among spheres, with the safety filter on",
+        _reach_obstacles,
+        safety="cbf",
+    ),
+}
+"""The tasks by name."""
+
+
+def _description(setup: RobotSetup, task: TaskSpec) -> str:
+    what = task.description
+    if not isinstance(setup.end_effector, str):
+        what = what.replace("the hand", "both hands").replace("a random", "random")
+        what = what.replace("position", "positions").replace("pose", "poses", 1)
+    return f"{setup.title}: {what}"
 
 
 _SPECS = {
     spec.id: spec
-    for spec in (
-        EnvSpec("PandaReach-v0", "Panda: bring the hand to a random position", "panda", _reach),
-        EnvSpec(
-            "PandaReachPose-v0", "Panda: bring the hand to a random pose", "panda", _reach_pose
-        ),
-        EnvSpec(
-            "PandaReachObstacles-v0",
-            "Panda: bring the hand to a random position among spheres, with the safety filter on",
-            "panda",
-            _reach_obstacles,
-            safety="cbf",
-        ),
-    )
+    for robot, setup in SETUPS.items()
+    for name, task in TASKS.items()
+    for spec in [EnvSpec(f"{setup.title}{task.title}-v0", _description(setup, task), robot, name)]
 }
 
 _OVERRIDES = {
-    "robot": "a Robot, in place of the registered one",
+    "robot": "name of a bundled robot, or a Robot",
+    "task": "name of a task, or a Task",
+    "end_effector": "name of the frame that acts, or several in a tuple",
     "action": "name of an action space, or an ActionSpace",
     "action_options": "options of the action space, a dict",
     "controller": "a Controller, in place of the action space's own",
@@ -94,6 +130,10 @@ _OVERRIDES = {
     "task_options": "options of the task, a dict",
     "safety": "'cbf', 'none', or a SafetyFilter",
     "safety_options": "options of the safety filter, a dict",
+    "randomisation": "a Randomisation, or its fields in a dict",
+    "goal_env": "whether observations and rewards are those of a goal environment",
+    "goal_reward": "'sparse' or 'dense', of a goal environment",
+    "reset_pool": "how many initial states to work out once for resets to draw from",
     "policy_hz": "actions per second",
     "control_hz": "controller updates per second",
     "physics_hz": "integration steps per second",
@@ -119,17 +159,22 @@ def env_spec(id: str) -> EnvSpec:
     return _SPECS[name]
 
 
-def make(id: str, **overrides: Any) -> tuple[Environment, EnvParams]:
+def make(id: str | None = None, **overrides: Any) -> tuple[Environment, EnvParams]:
     """Make an environment and its parameters, as gymnax does.
 
     >>> env, params = make("PandaReach-v0", action="torque", max_steps_in_episode=100)
+    >>> env, params = make(robot="ur10", task="track", action="joint_velocity", safety="cbf")
 
     Args:
-        id: one of `list_envs()`.
+        id: one of `list_envs()`; None to compose one of `robot` and `task`.
         **overrides: any of
-            `robot` (a `Robot`), `action` (name of an action space, or one), `action_options`,
-            `controller` (one), `safety` ("cbf", "none" or a `SafetyFilter`), `controller_options`,
+            `robot` (name of a bundled one, or a `Robot`), `task` (name: "reach", "reach_pose",
+            "track", "reach_obstacles"; or a `Task`), `end_effector` (a frame's name, or several in
+            a tuple), `action` (name of an action space, or one), `action_options`, `controller`
+            (one), `safety` ("cbf", "none" or a `SafetyFilter`), `controller_options`,
             `task_options`, `safety_options` (dicts of the fields of the classes concerned),
+            `randomisation` (a `Randomisation`, or a dict of its fields), `goal_env` (True for one),
+            `goal_reward` ("sparse" or "dense"), `reset_pool` (a number of states),
             `policy_hz`, `control_hz`, `physics_hz` (whole numbers),
             `max_steps_in_episode`, `backend` (how batches are computed; see `fraxenv.fuse`).
 
@@ -140,86 +185,188 @@ def make(id: str, **overrides: Any) -> tuple[Environment, EnvParams]:
         UnknownNameError: an unknown id, override or option; names the closest and the valid ones.
         ConfigError: an override has a value that it cannot have.
     """
-    spec = env_spec(id)
-    if overrides.get("backend") == "mujoco":
-        raise ConfigError(
-            f"{spec.id}: backend='mujoco', expected it with gymnasium.make alone: MuJoCo's physics "
-            "runs on the host, for one environment. Use "
-            f"gymnasium.make('{NAMESPACE}/{spec.id}', backend='mujoco'), or several of these by "
-            "gymnasium.make_vec(..., vectorization_mode='sync')."
-        )
-    for key in overrides:
-        if key not in _OVERRIDES:
-            raise unknown_name(f"override of {spec.id}", key, _OVERRIDES)
+    name, setup, robot, task_name = _subject(id, overrides)
+    hands = overrides.get("end_effector") or setup.end_effector
+    for frame in (hands,) if isinstance(hands, str) else hands:
+        robot.frame(frame)
 
-    for key in ("action_options", "controller_options", "task_options", "safety_options"):
-        if not isinstance(overrides.get(key, {}), Mapping):
-            raise ConfigError(f"{key}={overrides[key]!r}, expected a dict of option -> value.")
+    from .envs import Environment, EnvParams, GoalEnvironment
 
-    from .dynamics import Robot, load_robot
-    from .envs import Environment, EnvParams
-
-    robot = overrides.get("robot")
-    if robot is not None and not isinstance(robot, Robot):
-        raise ConfigError(
-            f"robot={robot!r}, expected a Robot, such as dynamics.load_robot('panda') or "
-            "dynamics.load_urdf('my.urdf') returns."
-        )
-    if robot is None:
-        robot = load_robot(spec.robot)
-        ones = np.ones(robot.nv)
-        robot = robot.replace(
-            stop_stiffness=spec.stop_stiffness * ones, stop_damping=spec.stop_damping * ones
-        )
-    action = _action(spec, robot, overrides)
-    controller = overrides.get("controller") or action.controller()
-    controller = _with_options("controller", controller, overrides.get("controller_options"))
-    task = _with_options(
-        "task", spec.task(end_effector=spec.end_effector), overrides.get("task_options")
-    )
+    task = _task(setup, hands, task_name, overrides.get("task"))
+    task = _with_options("task", task, overrides.get("task_options"))
+    action = _action(name, setup, hands, overrides)
     action.axes(robot)  # an action space that does not fit the robot says so here
+    controller = _controller(setup, action, overrides)
+    safety = _safety(name, hands, task_name, overrides)
+    randomisation = _randomisation(hands, overrides.get("randomisation"))
 
-    max_steps = overrides.get("max_steps_in_episode", spec.max_steps_in_episode)
+    max_steps = overrides.get("max_steps_in_episode", MAX_STEPS)
     if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
         raise ConfigError(f"max_steps_in_episode={max_steps!r}, expected a whole number >= 1.")
-    options = ("policy_hz", "control_hz", "physics_hz", "backend")
-    rates = {k: overrides[k] for k in options if k in overrides}
-    if "control_hz" in rates:
-        rates.setdefault("physics_hz", max(1000, rates["control_hz"]))
-    safety = _safety(spec, overrides)
-    params = EnvParams(max_steps, action, controller, task, safety)
-    env = Environment(spec.id, robot, params, **rates)
+    keys = ("policy_hz", "control_hz", "physics_hz", "backend", "reset_pool")
+    options = {k: overrides[k] for k in keys if k in overrides}
+    if "control_hz" in options:
+        options.setdefault("physics_hz", max(1000, options["control_hz"]))
+    params = EnvParams(max_steps, action, controller, task, safety, randomisation=randomisation)
+    goal_env = overrides.get("goal_env", False)
+    if not isinstance(goal_env, bool):
+        raise ConfigError(f"goal_env={goal_env!r}, expected True or False.")
+    if goal_env:
+        options["goal_reward"] = overrides.get("goal_reward", "sparse")
+        env: Environment = GoalEnvironment(name, robot, params, **options)
+    else:
+        if "goal_reward" in overrides:
+            raise ConfigError(
+                f"{name}: goal_reward without a goal environment. Pass goal_env=True as well."
+            )
+        env = Environment(name, robot, params, **options)
     return env, env.default_params
 
 
-def _safety(spec: EnvSpec, overrides: Mapping[str, Any]) -> SafetyFilter | None:
+def _subject(
+    id: str | None, overrides: Mapping[str, Any]
+) -> tuple[str, RobotSetup, Robot, str | None]:
+    """Name of the environment, setup and robot, and name of the task (None for a user's own)."""
+    spec = None if id is None else env_spec(id)
+    name = "the environment" if spec is None else spec.id
+    if overrides.get("backend") == "mujoco":
+        raise ConfigError(
+            f"{name}: backend='mujoco', expected it with gymnasium.make alone: MuJoCo's physics "
+            "runs on the host, for one environment. Use "
+            f"gymnasium.make('{NAMESPACE}/{spec.id if spec else '...'}', backend='mujoco'), or "
+            "several of these by gymnasium.make_vec(..., vectorization_mode='sync')."
+        )
+    for key in overrides:
+        if key not in _OVERRIDES:
+            raise unknown_name(f"override of {name}", key, _OVERRIDES)
+    for key in ("action_options", "controller_options", "task_options", "safety_options"):
+        if not isinstance(overrides.get(key) or {}, Mapping):
+            raise ConfigError(f"{key}={overrides[key]!r}, expected a dict of option -> value.")
+
+    from .dynamics import Robot
+
+    given = overrides.get("robot", None if spec is None else spec.robot)
+    hands = overrides.get("end_effector")
+    if isinstance(given, str):
+        if given not in SETUPS:
+            raise unknown_name(f"robot of {name}", given, SETUPS)
+        setup, robot = SETUPS[given], SETUPS[given].load()
+        if hands is not None and hands != setup.end_effector:
+            setup = dataclasses.replace(setup_for(robot, hands), title=setup.title)
+    elif isinstance(given, Robot):
+        robot = given
+        setup = SETUPS[spec.robot] if spec else setup_for(robot, hands)
+    else:
+        raise ConfigError(
+            f"robot={given!r}, expected the name of a bundled one ({', '.join(SETUPS)}), or a "
+            "Robot, such as dynamics.load_urdf('my.urdf') returns."
+        )
+    task = overrides.get("task", None if spec is None else spec.task)
+    if task is None:
+        raise ConfigError(
+            f"{name} has no task. Pass an id, or task='...', one of {', '.join(TASKS)}."
+        )
+    if isinstance(task, str) and task not in TASKS:
+        raise unknown_name(f"task of {name}", task, TASKS)
+    if spec is None:
+        kind = TASKS[task].title if isinstance(task, str) else type(task).__name__
+        name = f"{setup.title}{kind}"
+    return name, setup, robot, task if isinstance(task, str) else None
+
+
+def _task(setup: RobotSetup, hands: EndEffectors, name: str | None, given: Any) -> Task:
+    from .envs import Task
+
+    if name is not None:
+        return TASKS[name].build(setup, hands)
+    if not isinstance(given, Task):
+        raise ConfigError(
+            f"task={given!r}, expected the name of one ({', '.join(TASKS)}), or a Task."
+        )
+    return given
+
+
+def _controller(
+    setup: RobotSetup, action: ActionSpace, overrides: Mapping[str, Any]
+) -> Controller[Any]:
+    from .controllers import OSC
+
+    controller = overrides.get("controller")
+    if controller is None:
+        controller = action.controller()
+        if isinstance(controller, OSC):
+            controller = dataclasses.replace(controller, **setup.controller_options)
+    return _with_options("controller", controller, overrides.get("controller_options"))  # type: ignore[no-any-return]
+
+
+def _safety(
+    name: str, hands: EndEffectors, task: str | None, overrides: Mapping[str, Any]
+) -> SafetyFilter | None:
     from .controllers import SafetyFilter
 
-    safety = overrides.get("safety", spec.safety)
+    safety = overrides.get("safety", TASKS[task].safety if task else "none")
     options = overrides.get("safety_options")
     if isinstance(safety, str):
-        check_choice(f"safety of {spec.id}", safety, ("cbf", "none"))
-        safety = SafetyFilter(end_effectors=(spec.end_effector,)) if safety == "cbf" else None
+        check_choice(f"safety of {name}", safety, ("cbf", "none"))
+        names = (hands,) if isinstance(hands, str) else tuple(hands)
+        safety = SafetyFilter(end_effectors=names) if safety == "cbf" else None
     elif not isinstance(safety, SafetyFilter):
-        raise ConfigError(
-            f"safety={safety!r} of {spec.id}, expected 'cbf', 'none' or a SafetyFilter."
-        )
+        raise ConfigError(f"safety={safety!r} of {name}, expected 'cbf', 'none' or a SafetyFilter.")
     if safety is None and options:
         raise ConfigError(
-            f"safety_options of {spec.id} without a safety filter. Pass safety='cbf' as well."
+            f"safety_options of {name} without a safety filter. Pass safety='cbf' as well."
         )
     return _with_options("safety", safety, options)  # type: ignore[no-any-return]
 
 
-def _action(spec: EnvSpec, robot: Robot, overrides: Mapping[str, Any]) -> ActionSpace:
-    from .envs import ACTION_SPACES
+def _action(
+    name: str, setup: RobotSetup, hands: EndEffectors, overrides: Mapping[str, Any]
+) -> ActionSpace:
+    from .envs import EEDelta, VariableImpedance, action_names, make_action
 
-    action = overrides.get("action", spec.action)
+    action = overrides.get("action", "ee_delta_pose")
     if isinstance(action, str):
-        if action not in ACTION_SPACES:
-            raise unknown_name(f"action space of {spec.id}", action, ACTION_SPACES)
-        action = ACTION_SPACES[action](end_effector=spec.end_effector)
-    return _with_options("action", action, overrides.get("action_options"))  # type: ignore[no-any-return]
+        if action not in action_names():
+            raise unknown_name(f"action space of {name}", action, action_names())
+        own = action
+        action = make_action(own, hands, (setup.goal_low, setup.goal_high))
+        inner = action.space if isinstance(action, VariableImpedance) else action
+        if isinstance(inner, EEDelta) and own.startswith("ee_delta_pose"):
+            inner = dataclasses.replace(inner, **setup.action_options)
+        elif isinstance(inner, EEDelta) and "axes_used" in setup.action_options:
+            used = setup.action_options["axes_used"]
+            inner = dataclasses.replace(
+                inner, axes_used=tuple(a for a in inner.axes_used if a in used)
+            )
+        action = (
+            dataclasses.replace(action, space=inner)
+            if isinstance(action, VariableImpedance)
+            else inner
+        )
+    options = dict(overrides.get("action_options") or {})
+    if isinstance(action, VariableImpedance):
+        fields = {f.name for f in dataclasses.fields(action.space)}  # type: ignore[arg-type]
+        inner_options = {k: options.pop(k) for k in list(options) if k in fields}
+        space = _with_options("action", action.space, inner_options)
+        action = dataclasses.replace(action, space=space)
+    return _with_options("action", action, options)  # type: ignore[no-any-return]
+
+
+def _randomisation(hands: EndEffectors, given: Any) -> Randomisation | None:
+    from .envs import Randomisation
+
+    if given is None or isinstance(given, Randomisation):
+        randomisation = given
+    elif isinstance(given, Mapping):
+        randomisation = _with_options("randomisation", Randomisation(), given)
+    else:
+        raise ConfigError(
+            f"randomisation={given!r}, expected a Randomisation, or a dict of its fields."
+        )
+    if randomisation is not None and not randomisation.end_effectors:
+        names = (hands,) if isinstance(hands, str) else tuple(hands)
+        randomisation = dataclasses.replace(randomisation, end_effectors=names)
+    return randomisation
 
 
 def _with_options(what: str, configuration: Any, options: Mapping[str, Any] | None) -> Any:

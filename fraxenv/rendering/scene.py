@@ -212,10 +212,11 @@ def _rotation_to(z: _F64) -> _F64:
 
 def _marker(marker: Marker) -> list[Shape]:
     position = np.asarray(marker.position, np.float64)
-    shapes = [Shape("sphere", (float(marker.radius),), position, np.eye(3), marker.rgba)]
-    if marker.rotation is not None:
-        length = max(_MARKER_AXES, 3.0 * float(marker.radius))
-        shapes += axes(position, np.asarray(marker.rotation, np.float64), length=length)
+    rotation = np.eye(3) if marker.rotation is None else np.asarray(marker.rotation, np.float64)
+    shapes = [Shape(marker.kind, marker.size, position, rotation, marker.rgba)]
+    if marker.kind == "sphere" and marker.rotation is not None:
+        length = max(_MARKER_AXES, 3.0 * marker.size[0])
+        shapes += axes(position, rotation, length=length)
     return shapes
 
 

@@ -1,0 +1,59 @@
+"""Where a robot's root link is in the world."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from .errors import ArrayError
+from .robot import WORLD, Frame, Robot, Shape
+
+
+def mount(robot: Robot, position: ArrayLike, rotation: ArrayLike | None = None) -> Robot:
+    """The same robot with its root link at another place: on a table, on a wall.
+
+    Everything that is fixed to the root link moves with it; gravity stays. A floating or a planar
+    base then moves relative to the new place.
+
+    Args:
+        robot: the model.
+        position: (3,), m, of the root link in the world.
+        rotation: (3, 3), root link to world; none if omitted.
+
+    Raises:
+        ArrayError: the position is not (3,) and finite, or the rotation is none.
+    """
+    p = np.asarray(position, float)
+    R = np.eye(3) if rotation is None else np.asarray(rotation, float)
+    if p.shape != (3,) or not np.isfinite(p).all():
+        raise ArrayError(f"mount: position={position!r}, expected (3,) finite numbers, m.")
+    proper = R.shape == (3, 3) and np.allclose(R @ R.T, np.eye(3), atol=1e-6)
+    if not (proper and np.linalg.det(R) > 0):
+        raise ArrayError(
+            f"mount: rotation={rotation!r}, expected a rotation matrix (3, 3): orthogonal, with "
+            "determinant 1."
+        )
+    topology = robot.topology
+    at_root = np.flatnonzero(topology.parent == WORLD)
+    positions, rotations = topology.position.copy(), topology.rotation.copy()
+    positions[at_root] = p + positions[at_root] @ R.T
+    rotations[at_root] = R @ rotations[at_root]
+
+    def moved(part: Frame | Shape) -> Frame | Shape:
+        if part.body != WORLD:
+            return part
+        return dataclasses.replace(part, position=p + R @ part.position, rotation=R @ part.rotation)
+
+    return dataclasses.replace(
+        robot,
+        topology=dataclasses.replace(
+            topology,
+            position=positions,
+            rotation=rotations,
+            frames=tuple(moved(f) for f in topology.frames),
+            collision_shapes=tuple(moved(s) for s in topology.collision_shapes),
+            visual_shapes=tuple(moved(s) for s in topology.visual_shapes),
+        ),
+    )

@@ -1,0 +1,63 @@
+"""What an action space is: the map from numbers in [-1, 1] to a controller's targets.
+
+An action space is an immutable pytree. It turns a normalised action into a controller's target,
+once per policy step, and may remember something in an explicit state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.controllers import Controller
+from fraxenv.dynamics import Robot
+
+
+@dataclass(frozen=True)
+class ActionAxis:
+    """What one number of an action means: it is mapped linearly from [-1, 1] to [low, high]."""
+
+    name: str
+    low: float
+    high: float
+    unit: str
+
+
+class ActionSpace(Protocol):
+    """The map from actions in [-1, 1] to a controller's targets."""
+
+    def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
+        """The meaning of every number of an action, in order.
+
+        Raises:
+            ConfigError: the action space does not fit the robot.
+            UnknownNameError: the robot lacks an end effector.
+        """
+
+    def controller(self) -> Controller[Any]:
+        """The controller that takes these targets, with its default options."""
+
+    def init(self, robot: Robot, q: Array) -> Any:
+        """Initial state at the configuration `q` (nq,): a pytree of arrays."""
+
+    def command(self, robot: Robot, q: Array, action: Array, state: Any) -> tuple[Any, Any]:
+        """The controller's target for an action in [-1, 1], and the next state."""
+
+    def hold(self, robot: Robot, q: Array, state: Any) -> Any:
+        """The target that keeps the robot where it was when an episode began."""
+
+
+def decimals(scale: ArrayLike, *shape: int) -> list[Any]:
+    """Scales as people wrote them: 0.02 in float32 is 0.02, not 0.019999999552965164."""
+    array = np.broadcast_to(np.asarray(scale), shape)
+    rows = [float(str(x)) for x in array.ravel()]
+    return np.asarray(rows, float).reshape(shape).tolist()
+
+
+def unit_of(rotates: bool, revolute: str, prismatic: str) -> str:
+    """The unit of a degree of freedom that turns, or that slides."""
+    return revolute if rotates else prismatic

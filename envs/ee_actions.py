@@ -1,0 +1,265 @@
+"""Action spaces that say where the hand goes: by how much, or to which pose."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Literal
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.controllers import OSC, PoseTarget
+from fraxenv.controllers.base import configuration
+from fraxenv.controllers.pose import EndEffectors, check_end_effector, names_of
+from fraxenv.dynamics import Robot, frame_pose, rotation_exp, rotation_log
+from fraxenv.dynamics.algebra import cross, matmul, norm
+from fraxenv.dynamics.errors import ConfigError, check_choice
+
+from .action_space import ActionAxis, decimals
+
+LINEAR, ANGULAR = ("x", "y", "z"), ("rx", "ry", "rz")
+AXES = LINEAR + ANGULAR
+
+DEGENERATE = 1e-3
+"""Length below which a column of a 6-D rotation has no direction."""
+
+
+@configuration
+@dataclass(frozen=True)
+class EEDelta:
+    """Move the hand: the action is a change of its pose.
+
+    The action, `[x y z rx ry rz]` or those of them that `axes_used` names, is scaled to metres and
+    to a rotation vector in radians. With `target="measured"` the controller's new target is the
+    measured pose, changed by it; with `target="desired"` it is the previous target, changed by it,
+    but never further from the measured pose than one full action, so that it cannot run away from a
+    blocked hand. An orientation of which no axis is commanded is held as it is at reset.
+
+    Several hands have their actions one after the other, and scales may have one row for each.
+
+    Attributes:
+        end_effector: name of the frame to move, or several in a tuple.
+        axes_used: what an action holds, in the order above.
+        frame: axes of the change: "base" (world axes) or "ee" (the hand's own).
+        target: what the change is added to, see above.
+        position_scale: m per unit of action, scalar or (3,).
+        rotation_scale: rad per unit of action, scalar or (3,).
+
+    Raises:
+        ConfigError: an option has a value that it cannot have.
+    """
+
+    end_effector: EndEffectors = field(default="hand", metadata={"static": True})
+    axes_used: tuple[str, ...] = field(default=AXES, metadata={"static": True})
+    frame: Literal["base", "ee"] = field(default="base", metadata={"static": True})
+    target: Literal["measured", "desired"] = field(default="measured", metadata={"static": True})
+    position_scale: ArrayLike = 0.05
+    rotation_scale: ArrayLike = 0.5
+
+    def __post_init__(self) -> None:
+        check_end_effector(self.end_effector)
+        used = self.axes_used
+        if not used or tuple(a for a in AXES if a in used) != tuple(used):
+            raise ConfigError(
+                f"axes_used={used!r}, expected some of {', '.join(map(repr, AXES))}, in this order."
+            )
+        check_choice("frame", self.frame, ("base", "ee"))
+        check_choice("target", self.target, ("measured", "desired"))
+
+    def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
+        """Changes of position and, where commanded, of orientation."""
+        names = names_of(self.end_effector)
+        position = decimals(self.position_scale, len(names), 3)
+        rotation = decimals(self.rotation_scale, len(names), 3)
+        out = []
+        for i, name in enumerate(names):
+            robot.frame(name)
+            scales = dict(zip(AXES, position[i] + rotation[i], strict=True))
+            out += [
+                ActionAxis(
+                    f"{prefix(self.end_effector, name)}d{a}",
+                    -scales[a],
+                    scales[a],
+                    "m" if a in LINEAR else "rad",
+                )
+                for a in self.axes_used
+            ]
+        return tuple(out)
+
+    def controller(self) -> OSC:
+        """Operational space control of the pose, with its defaults."""
+        return OSC(self.end_effector)
+
+    def init(self, robot: Robot, q: Array) -> PoseTarget:
+        """The pose at reset is the first target."""
+        return hand_poses(robot, q, self.end_effector)
+
+    def hold(self, robot: Robot, q: Array, state: PoseTarget) -> PoseTarget:
+        """The first target."""
+        return state
+
+    def command(
+        self, robot: Robot, q: Array, action: Array, state: PoseTarget
+    ) -> tuple[PoseTarget, PoseTarget]:
+        """The pose to go to, which is also the next state."""
+        names = names_of(self.end_effector)
+        per_hand = action.reshape(len(names), len(self.axes_used))
+        scale = self._scales(len(names), q)
+        goals = []
+        before = unstacked(self.end_effector, state)
+        for i, name in enumerate(names):
+            change = self._six(per_hand[i])
+            here = PoseTarget(*frame_pose(robot, q, name))
+            goals.append(self._moved(here, before[i], change, scale[i]))
+        goal = stacked(self.end_effector, goals)
+        return goal, goal
+
+    def _six(self, used: Array) -> Array:
+        """All axes' parts of an action (6,), of those that are used."""
+        parts = dict(zip(self.axes_used, used, strict=True))
+        return jnp.stack([parts.get(a, jnp.zeros((), used.dtype)) for a in AXES])
+
+    def _scales(self, hands: int, q: Array) -> Array:
+        scales = (self.position_scale, self.rotation_scale)
+        rows = [jnp.broadcast_to(jnp.asarray(s, q.dtype), (hands, 3)) for s in scales]
+        return jnp.concatenate(rows, axis=1)
+
+    def _moved(
+        self, here: PoseTarget, before: PoseTarget, change: Array, scale: Array
+    ) -> PoseTarget:
+        """One hand's next target."""
+        turns = any(a in ANGULAR for a in self.axes_used)
+        start = before
+        if self.target == "measured":
+            start = PoseTarget(here.position, here.rotation if turns else before.rotation)
+        axes = here.rotation if self.frame == "ee" else jnp.eye(3, dtype=change.dtype)
+        position = start.position + matmul(axes, scale[:3] * change[:3])
+        rotation = start.rotation
+        if turns:
+            rotation = matmul(rotation_exp(matmul(axes, scale[3:] * change[3:])), rotation)
+        if self.target == "desired":
+            lead = matmul(axes.T, position - here.position)
+            position = here.position + matmul(axes, jnp.clip(lead, -scale[:3], scale[:3]))
+            if turns:
+                lead = matmul(axes.T, rotation_log(matmul(rotation, here.rotation.T)))
+                lead = matmul(axes, jnp.clip(lead, -scale[3:], scale[3:]))
+                rotation = matmul(rotation_exp(lead), here.rotation)
+        return PoseTarget(position, rotation)
+
+
+@configuration
+@dataclass(frozen=True)
+class EEPose:
+    """Say where the hand should be: the action is a pose in the world.
+
+    The action is `[x y z]`, mapped to the workspace box, and the first two columns of the hand's
+    rotation matrix, which need not be orthogonal nor of unit length (Zhou et al., "On the
+    continuity of rotation representations in neural networks", CVPR 2019, section 4.2). Where they
+    have no direction, or the same one, the orientation stays what it was commanded before.
+
+    Several hands have their actions one after the other.
+
+    Attributes:
+        end_effector: name of the frame to move, or several in a tuple.
+        low: (3,), m, corner of the workspace box, world; or one row per hand.
+        high: (3,), m, the other corner.
+
+    Raises:
+        ConfigError: an option has a value that it cannot have.
+    """
+
+    end_effector: EndEffectors = field(metadata={"static": True})
+    low: ArrayLike = field(kw_only=True)
+    high: ArrayLike = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_end_effector(self.end_effector)
+
+    def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
+        """Position, and two columns of the rotation matrix."""
+        names = names_of(self.end_effector)
+        low, high = decimals(self.low, len(names), 3), decimals(self.high, len(names), 3)
+        out = []
+        for i, name in enumerate(names):
+            robot.frame(name)
+            start = prefix(self.end_effector, name)
+            box = zip(LINEAR, low[i], high[i], strict=True)
+            out += [ActionAxis(start + a, smallest, largest, "m") for a, smallest, largest in box]
+            out += [ActionAxis(f"{start}r{c}{a}", -1.0, 1.0, "1") for c in "xy" for a in LINEAR]
+        return tuple(out)
+
+    def controller(self) -> OSC:
+        """Operational space control of the pose, with its defaults."""
+        return OSC(self.end_effector)
+
+    def init(self, robot: Robot, q: Array) -> PoseTarget:
+        """The pose at reset."""
+        return hand_poses(robot, q, self.end_effector)
+
+    def hold(self, robot: Robot, q: Array, state: PoseTarget) -> PoseTarget:
+        """The first target."""
+        return state
+
+    def command(
+        self, robot: Robot, q: Array, action: Array, state: PoseTarget
+    ) -> tuple[PoseTarget, PoseTarget]:
+        """The pose to go to, which is also the next state."""
+        hands = len(names_of(self.end_effector))
+        corners = (self.low, self.high)
+        low, high = (jnp.broadcast_to(jnp.asarray(x, q.dtype), (hands, 3)) for x in corners)
+        goals = [
+            PoseTarget(
+                low[i] + (high[i] - low[i]) * 0.5 * (1 + row[:3]),
+                rotation_from_columns(row[3:6], row[6:9], before.rotation),
+            )
+            for i, (row, before) in enumerate(
+                zip(action.reshape(hands, 9), unstacked(self.end_effector, state), strict=True)
+            )
+        ]
+        goal = stacked(self.end_effector, goals)
+        return goal, goal
+
+
+def rotation_from_columns(x: Array, y: Array, instead: Array) -> Array:
+    """A rotation (3, 3) from its first two columns by Gram and Schmidt; `instead` if that fails."""
+    safe_x = jnp.where(norm(x) > DEGENERATE, x, jnp.eye(3, dtype=x.dtype)[0])
+    first = safe_x / norm(safe_x)
+    rest = y - jnp.sum(first * y) * first
+    defined = (norm(x) > DEGENERATE) & (norm(rest) > DEGENERATE)
+    # Any vector that is not parallel, where the given ones are.
+    other = jnp.where(jnp.abs(first[0]) < 0.9, jnp.eye(3, dtype=x.dtype)[0], jnp.eye(3)[1])
+    rest = jnp.where(defined, rest, cross(first, other.astype(x.dtype)))
+    second = rest / norm(rest)
+    columns = jnp.stack([first, second, cross(first, second)], axis=1)
+    return jnp.where(defined, columns, instead)
+
+
+def hand_poses(robot: Robot, q: Array, end_effector: EndEffectors) -> PoseTarget:
+    """Measured poses as a target: with a leading axis for several end effectors."""
+    poses = [PoseTarget(*frame_pose(robot, q, name)) for name in names_of(end_effector)]
+    return stacked(end_effector, poses)
+
+
+def stacked(end_effector: EndEffectors, poses: list[PoseTarget]) -> PoseTarget:
+    """One target for all hands, as controllers take it."""
+    if isinstance(end_effector, str):
+        return poses[0]
+    position = jnp.stack([p.position for p in poses])
+    return PoseTarget(position, jnp.stack([p.rotation for p in poses]))
+
+
+def unstacked(end_effector: EndEffectors, target: PoseTarget) -> list[PoseTarget]:
+    """One target for each hand."""
+    if isinstance(end_effector, str):
+        return [target]
+    return [
+        dataclasses.replace(target, position=p, rotation=r)
+        for p, r in zip(target.position, target.rotation, strict=True)
+    ]
+
+
+def prefix(end_effector: EndEffectors, name: str) -> str:
+    """What the names of a hand's axes begin with: nothing if there is only one."""
+    return "" if isinstance(end_effector, str) else f"{name}."

@@ -1,0 +1,142 @@
+"""Goal environments: observations with goals, and a reward that can be computed anew for others.
+
+For hindsight experience replay: Andrychowicz et al., NeurIPS 2017. The form is that of
+Gymnasium-Robotics' `GoalEnv`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from gymnax.environments import spaces
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.dynamics import Robot
+from fraxenv.dynamics.errors import ArrayError, ConfigError, check_choice
+
+from .environment import OBSERVATION_BOUND, Environment, EnvParams, EnvState, default_dtype
+from .task import GoalTask, Motion
+
+
+class GoalEnvironment(Environment):
+    """An environment whose observation is a dict, and whose reward is a function of goals.
+
+    The observation has `observation`, which does not show the goal, `achieved_goal` and
+    `desired_goal`. The reward is that of `compute_reward`; the task's reward terms are reported and
+    count for nothing. Noise and delay are those of `observation` alone.
+
+    Args:
+        goal_reward: "sparse": 0 where the goal is reached and -1 elsewhere; "dense": minus the
+            distance from the goal, in tolerances.
+        *args: as of `Environment`.
+        **options: as of `Environment`.
+
+    Raises:
+        ConfigError: the task has no goals.
+    """
+
+    def __init__(
+        self, *args: Any, goal_reward: Literal["sparse", "dense"] = "sparse", **options: Any
+    ) -> None:
+        check_choice("goal_reward", goal_reward, ("sparse", "dense"))
+        self.goal_reward = goal_reward
+        super().__init__(*args, **options)
+        task = self._params.task
+        if not isinstance(task, GoalTask):
+            raise ConfigError(
+                f"{self.name}: the task {type(task).__name__} has no goals, expected a GoalTask "
+                "for goal_env=True. Derive it from fraxenv.envs.GoalTask, or leave goal_env out."
+            )
+
+    def _identity(self) -> tuple[Any, ...]:
+        return (*super()._identity(), self.goal_reward)
+
+    def observation_space(self, params: EnvParams | None = None) -> spaces.Dict:
+        """A dict of boxes."""
+        task: Any = self._params.task
+        layout = self.observation_layout
+        size = sum(n for name, n in layout.items() if name not in task.goal_terms)
+        goal = (self._goal_size,)
+        low, high, dtype = -OBSERVATION_BOUND, OBSERVATION_BOUND, default_dtype()
+        return spaces.Dict(
+            {
+                "observation": spaces.Box(low, high, (size,), dtype),
+                "achieved_goal": spaces.Box(low, high, goal, dtype),
+                "desired_goal": spaces.Box(low, high, goal, dtype),
+            }
+        )
+
+    @cached_property
+    def _goal_size(self) -> int:
+        def goal(key: Array) -> Array:
+            params = self._params.replace(reset_pool=None)
+            state = self._reset_env(key, params)[1]
+            return params.task.desired_goal(state.task_state)
+
+        return int(jax.eval_shape(goal, jax.random.key(0)).shape[0])
+
+    def observe(self, key: Array, state: EnvState, action: Any, params: EnvParams) -> Any:
+        """The observation and the goals, a dict."""
+        motion = self._motion(state, state.action, params)
+        task: Any = params.task
+        return {
+            "observation": super().observe(key, state, action, params),
+            "achieved_goal": task.achieved_goal(self._robot(params), motion, state.task_state),
+            "desired_goal": task.desired_goal(state.task_state),
+        }
+
+    def compute_reward(
+        self,
+        achieved_goal: ArrayLike,
+        desired_goal: ArrayLike,
+        info: Any = None,
+        params: EnvParams | None = None,
+    ) -> Array:
+        """Rewards (...,) for goals (..., g); `step` returns that of its own.
+
+        Args:
+            achieved_goal: (..., g), as in observations.
+            desired_goal: (..., g), likewise.
+            info: not used.
+            params: with the task's tolerances; the default ones if omitted.
+
+        Raises:
+            ArrayError: goals have the wrong size.
+        """
+        params = self._params if params is None else params
+        achieved, desired = jnp.asarray(achieved_goal), jnp.asarray(desired_goal)
+        for what, goal in (("achieved_goal", achieved), ("desired_goal", desired)):
+            if goal.shape[-1:] != (self._goal_size,):
+                raise ArrayError(
+                    f"{self.name}: compute_reward was given {what} of shape {goal.shape}, expected "
+                    f"(..., {self._goal_size}). Pass what observations hold under that name."
+                )
+        return self._goal_reward(achieved, desired, params)
+
+    def _goal_reward(self, achieved: Array, desired: Array, params: EnvParams) -> Array:
+        task: Any = params.task
+        distance = task.goal_distance(achieved, desired)
+        if self.goal_reward == "dense":
+            return -distance
+        return jnp.where(distance < 1.0, 0.0, -1.0).astype(distance.dtype)
+
+    def _reward(
+        self,
+        robot: Robot,
+        motion: Motion,
+        state: EnvState,
+        terms: dict[str, Array],
+        params: EnvParams,
+    ) -> Array:
+        task: Any = params.task
+        achieved = task.achieved_goal(robot, motion, state.task_state)
+        return self._goal_reward(achieved, task.desired_goal(state.task_state), params)
+
+    def _seen_terms(self, state: EnvState, params: EnvParams) -> dict[str, Array]:
+        task: Any = params.task
+        terms = super()._seen_terms(state, params)
+        return {name: x for name, x in terms.items() if name not in task.goal_terms}

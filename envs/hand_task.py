@@ -1,0 +1,223 @@
+"""What tasks that bring hands to goals have in common: observations, rewards, success."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.controllers.base import configuration
+from fraxenv.controllers.pose import EndEffectors, check_end_effector, names_of
+from fraxenv.dynamics import Robot, frame_pose, integrate, orientation_error
+from fraxenv.dynamics.algebra import norm
+from fraxenv.dynamics.manifold import scalar_coordinates
+
+from .task import GoalTask, Marker, Motion
+
+POSITION_WEIGHTS = {
+    "position_error": -0.2,
+    "position_near": 0.1,
+    "position_fine": 0.2,
+    "action_rate": -1e-3,
+    "joint_velocity": -1e-4,
+}
+POSE_WEIGHTS = POSITION_WEIGHTS | {"orientation_error": -0.1, "orientation_fine": 0.1}
+
+GOAL_COLOR = (0.1, 0.75, 0.3, 0.6)
+
+
+class Goals(Protocol):
+    """A state with the goals of k hands."""
+
+    @property
+    def position(self) -> Array:
+        """(k, 3), m, world."""
+
+    @property
+    def rotation(self) -> Array:
+        """(k, 3, 3), hand to world."""
+
+
+@configuration
+@dataclass(frozen=True)
+class HandTask(GoalTask):
+    """Bring one hand, or several, to goals.
+
+    Episodes start near the default configuration, and end by time only. Of several hands the errors
+    that are reported are the largest, and success is that of all.
+
+    Attributes:
+        end_effector: name of the frame that should reach, or several in a tuple.
+        orientation: whether the goal's orientation counts.
+        start_noise: rad or m, largest deviation of each joint from the default configuration.
+        position_tolerance: m, distance below which the goal counts as reached.
+        orientation_tolerance: rad, likewise.
+        reward_weights: term -> weight; see `reward_terms`.
+    """
+
+    end_effector: EndEffectors = field(default="hand", metadata={"static": True})
+    orientation: bool = field(default=False, metadata={"static": True})
+    start_noise: ArrayLike = 0.1
+    position_tolerance: ArrayLike = 0.02
+    orientation_tolerance: ArrayLike = 0.1
+    reward_weights: Any = field(default_factory=lambda: dict(POSITION_WEIGHTS))
+
+    goal_terms = ("goal_position", "to_goal", "turn_to_goal")
+
+    def __post_init__(self) -> None:
+        check_end_effector(self.end_effector)
+
+    def start(self, key: Array, robot: Robot) -> Array:
+        """Initial configuration (nq,) near the default one, within the position limits."""
+        default = jnp.asarray(robot.q_default, float)
+        dtype = default.dtype
+        noise = jax.random.uniform(key, (robot.nv,), dtype, -1.0, 1.0)
+        noise = jnp.asarray(self.start_noise, dtype) * noise
+        lower, upper = jnp.asarray(robot.position_limits, dtype).T
+        x = scalar_coordinates(robot, default)
+        return integrate(robot, default, jnp.clip(noise, lower - x, upper - x), 1.0)
+
+    def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
+        """Joints, hands, goals and the way to them, and the last action.
+
+        Joint positions are scaled to [-1, 1] within their limits where there are any, joint
+        velocities to their limits; lengths are in metres, the way to the goal is in decimetres, and
+        rotations are rotation vectors in radians.
+        """
+        position, rotation = self.hands(robot, motion)
+        terms = joint_terms(robot, motion)
+        terms |= {
+            "hand_position": position.ravel(),
+            "goal_position": state.position.ravel(),
+            "to_goal": (10.0 * (state.position - position)).ravel(),
+        }
+        if self.orientation:
+            terms["hand_axes"] = jnp.swapaxes(rotation[:, :, :2], 1, 2).ravel()
+            terms["turn_to_goal"] = orientation_errors(state.rotation, rotation).ravel()
+        return terms | {"last_action": motion.action}
+
+    def reward_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
+        """Reward terms, after IsaacLab's reach task, with a finer one near the goal.
+
+        `position_error` (m), `position_near = 1 - tanh(error / 0.1 m)`, `position_fine` (same, with
+        0.02 m), `action_rate` (squared change of the action), `joint_velocity` (squared,
+        rad^2/s^2); with orientation `orientation_error` (rad) and
+        `orientation_fine = 1 - tanh(error / 0.2 rad)`. Of several hands, the mean.
+        """
+        position_error, rotation_error = self.errors(robot, motion, state)
+        change = motion.action - motion.previous_action
+        terms = {
+            "position_error": jnp.mean(position_error),
+            "position_near": jnp.mean(1.0 - jnp.tanh(position_error / 0.1)),
+            "position_fine": jnp.mean(1.0 - jnp.tanh(position_error / 0.02)),
+            "action_rate": jnp.sum(change * change),
+            "joint_velocity": jnp.sum(motion.v * motion.v),
+        }
+        if self.orientation:
+            terms["orientation_error"] = jnp.mean(rotation_error)
+            terms["orientation_fine"] = jnp.mean(1.0 - jnp.tanh(rotation_error / 0.2))
+        return terms
+
+    def measures(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
+        """`position_error` (m), `orientation_error` (rad), of the worst hand; `success` (bool)."""
+        position_error, rotation_error = self.errors(robot, motion, state)
+        success = position_error < jnp.asarray(self.position_tolerance)
+        if self.orientation:
+            success &= rotation_error < jnp.asarray(self.orientation_tolerance)
+        return {
+            "position_error": jnp.max(position_error),
+            "orientation_error": jnp.max(rotation_error),
+            "success": jnp.all(success),
+        }
+
+    def achieved_goal(self, robot: Robot, motion: Motion, state: Any) -> Array:
+        """Positions, m, and where they count the first two columns of the rotations."""
+        return self._goal(*self.hands(robot, motion))
+
+    def desired_goal(self, state: Any) -> Array:
+        """Likewise, of the goals."""
+        return self._goal(state.position, state.rotation)
+
+    def goal_distance(self, achieved: Array, desired: Array) -> Array:
+        """Errors (...,) as parts of their tolerances, the largest of all hands."""
+        k = len(names_of(self.end_effector))
+        a, b = (x.reshape(*x.shape[:-1], k, -1) for x in (achieved, desired))
+        way = a[..., :3] - b[..., :3]
+        distance = jnp.sqrt(jnp.sum(way * way, axis=-1)) / jnp.asarray(self.position_tolerance)
+        if self.orientation:
+            angle = _angle(a[..., 3:], b[..., 3:]) / jnp.asarray(self.orientation_tolerance)
+            distance = jnp.maximum(distance, angle)
+        return jnp.max(distance, axis=-1)
+
+    def markers(self, state: Any) -> list[Marker]:
+        """The goals, as large as their tolerance."""
+        radius = float(jnp.asarray(self.position_tolerance))
+        return [
+            Marker(p, r if self.orientation else None, (radius,), GOAL_COLOR)
+            for p, r in zip(state.position, state.rotation, strict=True)
+        ]
+
+    def hands(self, robot: Robot, motion: Motion) -> tuple[Array, Array]:
+        """Positions (k, 3), m, and rotations (k, 3, 3) of the hands."""
+        names = names_of(self.end_effector)
+        poses = [frame_pose(robot, motion.q, n, kin=motion.poses) for n in names]
+        return jnp.stack([p for p, _ in poses]), jnp.stack([r for _, r in poses])
+
+    def errors(self, robot: Robot, motion: Motion, state: Goals) -> tuple[Array, Array]:
+        """Distances (k,), m, and angles (k,), rad, of the hands from their goals."""
+        position, rotation = self.hands(robot, motion)
+        turn = orientation_errors(state.rotation, rotation)
+        return _lengths(state.position - position), _lengths(turn)
+
+    def _goal(self, position: Array, rotation: Array) -> Array:
+        if not self.orientation:
+            return position.ravel()
+        columns = jnp.swapaxes(rotation[:, :, :2], 1, 2).reshape(-1, 6)
+        return jnp.concatenate([position, columns], axis=1).ravel()
+
+
+def joint_terms(robot: Robot, motion: Motion) -> dict[str, Array]:
+    """`joint_position` and `joint_velocity`, scaled by the robot's limits, as policies see them.
+
+    Positions within limits are in [-1, 1], others in half turns or metres; rotations in space are
+    quaternions. Velocities are parts of their limits, or rad/s and m/s where there are none.
+    """
+    dtype = motion.q.dtype
+    topology = robot.topology
+    lower, upper = jnp.asarray(robot.position_limits, dtype).T
+    limited = jnp.isfinite(upper - lower)
+    unit = jnp.where(jnp.asarray(topology.dof_rotates), jnp.asarray(jnp.pi, dtype), 1.0)
+    middle = jnp.where(limited, 0.5 * (lower + upper), 0.0)
+    half = jnp.where(limited, 0.5 * (upper - lower), unit)
+    scaled = (scalar_coordinates(robot, motion.q) - middle) / half
+    parts = [scaled[np.flatnonzero(topology.dof_coordinate >= 0)]]
+    for body, _, _ in topology.quaternions:
+        end = int(topology.q_index[body + 1])
+        parts.append(motion.q[end - 4 : end])
+    speed = jnp.asarray(robot.velocity_limits, dtype)
+    return {
+        "joint_position": jnp.concatenate(parts) if len(parts) > 1 else parts[0],
+        "joint_velocity": motion.v / jnp.where(jnp.isfinite(speed), speed, 1.0),
+    }
+
+
+def orientation_errors(target: Array, rotation: Array) -> Array:
+    """Rotation vectors (k, 3), rad, from rotations (k, 3, 3) to targets (k, 3, 3)."""
+    return jnp.stack([orientation_error(*r) for r in zip(target, rotation, strict=True)])
+
+
+def _lengths(rows: Array) -> Array:
+    return jnp.stack([norm(x) for x in rows])
+
+
+def _angle(a: Array, b: Array) -> Array:
+    """Angles (...,), rad, between rotations given by two columns (..., 6)."""
+    x, y = (jnp.sum(a[..., i : i + 3] * b[..., i : i + 3], axis=-1) for i in (0, 3))
+    za, zb = (jnp.cross(c[..., :3], c[..., 3:]) for c in (a, b))
+    trace = x + y + jnp.sum(za * zb, axis=-1)
+    return jnp.arccos(jnp.clip(0.5 * (trace - 1.0), -1.0, 1.0))

@@ -1,0 +1,120 @@
+"""Gains as actions: an action space that also says how stiff the controller should be.
+
+Martin-Martin et al., "Variable impedance control in end-effector space: an action space for
+reinforcement learning in contact-rich tasks", IROS 2019.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.controllers import Controller, JointTarget, PoseTarget
+from fraxenv.controllers.base import configuration
+from fraxenv.controllers.pose import names_of
+from fraxenv.dynamics import Robot
+from fraxenv.dynamics.errors import ConfigError, check_choice
+
+from .action_space import ActionAxis, ActionSpace
+from .ee_actions import AXES, EEDelta, EEPose, prefix
+from .joint_actions import JointDelta, JointPosition
+
+_FITTING = (EEDelta, EEPose, JointDelta, JointPosition)
+
+
+@configuration
+@dataclass(frozen=True)
+class VariableImpedance:
+    """Another action space, followed by the controller's gains.
+
+    The gains are mapped linearly, so that zero is the middle of their range: with the defaults, the
+    controllers' own gains. robosuite calls the two choices `variable` and `variable_kp`.
+
+    Attributes:
+        space: the action space in front: of the end effector's pose, or of joint positions.
+        gains: "stiffness_and_damping" (12 numbers per hand, or 2 nv), or "stiffness" (6, or nv),
+            with the controller's own damping ratio.
+        kp_range: (2,), 1/s^2, smallest and largest stiffness.
+        damping_ratio_range: (2,), smallest and largest damping ratio.
+
+    Raises:
+        ConfigError: an option has a value that it cannot have.
+    """
+
+    space: ActionSpace
+    gains: Literal["stiffness_and_damping", "stiffness"] = field(
+        default="stiffness_and_damping", metadata={"static": True}
+    )
+    kp_range: ArrayLike = (0.0, 300.0)
+    damping_ratio_range: ArrayLike = (0.0, 2.0)
+
+    def __post_init__(self) -> None:
+        check_choice("gains", self.gains, ("stiffness_and_damping", "stiffness"))
+        if not isinstance(self.space, _FITTING):
+            raise ConfigError(
+                f"VariableImpedance: space={type(self.space).__name__}, expected one of "
+                f"{', '.join(c.__name__ for c in _FITTING)}: the others' controllers have no "
+                "stiffness. Leave '+impedance' out."
+            )
+
+    def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
+        """Those of the space in front, then stiffnesses, then damping ratios."""
+        names = self._gain_names(robot)
+        out = [ActionAxis(f"kp_{n}", *_pair(self.kp_range), "1/s^2") for n in names]
+        if self.gains == "stiffness_and_damping":
+            ratios = _pair(self.damping_ratio_range)
+            out += [ActionAxis(f"damping_ratio_{n}", *ratios, "1") for n in names]
+        return (*self.space.axes(robot), *out)
+
+    def controller(self) -> Controller[Any]:
+        """That of the space in front."""
+        return self.space.controller()
+
+    def init(self, robot: Robot, q: Array) -> Any:
+        """That of the space in front."""
+        return self.space.init(robot, q)
+
+    def hold(self, robot: Robot, q: Array, state: Any) -> Any:
+        """That of the space in front, with gains in the middle of their ranges."""
+        n = self._gain_count(robot)
+        return self._with_gains(robot, self.space.hold(robot, q, state), jnp.zeros(n, q.dtype))
+
+    def command(self, robot: Robot, q: Array, action: Array, state: Any) -> tuple[Any, Any]:
+        """The target of the space in front, with the gains."""
+        n = self._gain_count(robot)
+        target, state = self.space.command(robot, q, action[:-n], state)
+        return self._with_gains(robot, target, action[-n:]), state
+
+    def _gain_names(self, robot: Robot) -> list[str]:
+        if isinstance(self.space, EEDelta | EEPose):
+            hands = self.space.end_effector
+            return [prefix(hands, name) + a for name in names_of(hands) for a in AXES]
+        return list(robot.topology.dof_names)
+
+    def _gain_count(self, robot: Robot) -> int:
+        return len(self._gain_names(robot)) * (2 if self.gains == "stiffness_and_damping" else 1)
+
+    def _with_gains(self, robot: Robot, target: PoseTarget | JointTarget, action: Array) -> Any:
+        shape: tuple[int, ...] = (robot.nv,)
+        if isinstance(target, PoseTarget):
+            shape = (*target.position.shape[:-1], 6)
+        kp, *ratio = action.reshape(-1, *shape)
+        gains = {"kp": _mapped(kp, self.kp_range)}
+        if ratio:
+            gains["damping_ratio"] = _mapped(ratio[0], self.damping_ratio_range)
+        return dataclasses.replace(target, **gains)
+
+
+def _pair(bounds: Any) -> tuple[float, float]:
+    low, high = bounds
+    return float(str(low)), float(str(high))
+
+
+def _mapped(action: Array, bounds: ArrayLike) -> Array:
+    low, high = jnp.asarray(bounds, action.dtype)
+    return low + (high - low) * 0.5 * (1 + action)

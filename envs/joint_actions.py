@@ -1,0 +1,259 @@
+"""Action spaces of the joints: changes, positions, velocities and torques."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.controllers import JointImpedance, JointTarget, JointVelocity, Torque
+from fraxenv.controllers.base import configuration
+from fraxenv.dynamics import Robot, difference, gravity_forces, integrate
+from fraxenv.dynamics.errors import ConfigError, check_choice
+
+from .action_space import ActionAxis, decimals, unit_of
+
+
+@configuration
+@dataclass(frozen=True)
+class JointDelta:
+    """Move the joints: the action is a change of their positions.
+
+    With `target="measured"` the controller's new target is the measured configuration, changed by
+    it; with `target="desired"` it is the previous target, changed by it, but never further from the
+    measured configuration than one full action. Targets stay within the position limits.
+
+    Attributes:
+        target: what the change is added to, see above.
+        scale: rad or m per unit of action, scalar or (nv,).
+
+    Raises:
+        ConfigError: an option has a value that it cannot have.
+    """
+
+    target: Literal["measured", "desired"] = field(default="measured", metadata={"static": True})
+    scale: ArrayLike = 0.1
+
+    def __post_init__(self) -> None:
+        check_choice("target", self.target, ("measured", "desired"))
+
+    def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
+        """One change per degree of freedom."""
+        return _dof_axes(robot, "d", decimals(self.scale, robot.nv), "rad", "m")
+
+    def controller(self) -> JointImpedance:
+        """Joint impedance control, with its defaults."""
+        return JointImpedance()
+
+    def init(self, robot: Robot, q: Array) -> JointTarget:
+        """The configuration at reset is the first target."""
+        return JointTarget(q)
+
+    def hold(self, robot: Robot, q: Array, state: JointTarget) -> JointTarget:
+        """The first target."""
+        return state
+
+    def command(
+        self, robot: Robot, q: Array, action: Array, state: JointTarget
+    ) -> tuple[JointTarget, JointTarget]:
+        """The configuration to go to, which is also the next state."""
+        scale = jnp.asarray(self.scale, q.dtype)
+        lead = scale * action
+        if self.target == "desired":
+            lead = jnp.clip(difference(robot, q, state.position) + lead, -scale, scale)
+        goal = JointTarget(_within_limits(robot, integrate(robot, q, lead, 1.0)))
+        return goal, goal
+
+
+@configuration
+@dataclass(frozen=True)
+class JointPosition:
+    """Say where the joints should be: the action is mapped to a range of their positions.
+
+    Attributes:
+        low: (nv,), rad or m; the lower position limits if None, and -pi for joints that turn
+            without one.
+        high: (nv,), likewise.
+    """
+
+    low: ArrayLike | None = None
+    high: ArrayLike | None = None
+
+    def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
+        """One position per degree of freedom.
+
+        Raises:
+            ConfigError: a joint has no limits to scale by, or a quaternion for a position.
+        """
+        low, high = self._range(robot)
+        for name, a, b, coordinate in zip(
+            robot.topology.dof_names, low, high, robot.topology.dof_coordinate, strict=True
+        ):
+            if coordinate < 0:
+                raise ConfigError(
+                    f"action space 'joint_position': {name!r} of robot {robot.name!r} is a part of "
+                    "a rotation in space, which no range of positions describes. Use 'joint_delta'."
+                )
+            if not (np.isfinite(a) and np.isfinite(b)):
+                raise ConfigError(
+                    f"action space 'joint_position': joint {name!r} of robot {robot.name!r} has no "
+                    "position limits to scale the action by. Add <limit lower=... upper=...> to "
+                    "its URDF, or pass action_options={'low': ..., 'high': ...}."
+                )
+        units = [unit_of(r, "rad", "m") for r in robot.topology.dof_rotates]
+        names = robot.topology.dof_names
+        rows = zip(names, decimals(low, len(names)), decimals(high, len(names)), units, strict=True)
+        return tuple(ActionAxis(*row) for row in rows)
+
+    def controller(self) -> JointImpedance:
+        """Joint impedance control, with its defaults."""
+        return JointImpedance()
+
+    def init(self, robot: Robot, q: Array) -> JointTarget:
+        """The configuration at reset."""
+        return JointTarget(q)
+
+    def hold(self, robot: Robot, q: Array, state: JointTarget) -> JointTarget:
+        """The configuration at reset."""
+        return state
+
+    def command(
+        self, robot: Robot, q: Array, action: Array, state: JointTarget
+    ) -> tuple[JointTarget, JointTarget]:
+        """The configuration to go to, which is also the next state."""
+        lower, upper = jnp.asarray(robot.position_limits, q.dtype).T
+        turns = jnp.asarray(robot.topology.dof_rotates)
+        half_turn = jnp.where(turns, jnp.asarray(jnp.pi, q.dtype), jnp.inf)
+        low = jnp.where(jnp.isfinite(lower), lower, -half_turn)
+        high = jnp.where(jnp.isfinite(upper), upper, half_turn)
+        low = low if self.low is None else jnp.asarray(self.low, q.dtype)
+        high = high if self.high is None else jnp.asarray(self.high, q.dtype)
+        goal = JointTarget(low + (high - low) * 0.5 * (1 + action))
+        return goal, goal
+
+    def _range(self, robot: Robot) -> tuple[np.ndarray, np.ndarray]:
+        lower, upper = np.asarray(robot.position_limits, float).T
+        half_turn = np.where(robot.topology.dof_rotates, np.pi, np.inf)
+        low = np.where(np.isfinite(lower), lower, -half_turn) if self.low is None else self.low
+        high = np.where(np.isfinite(upper), upper, half_turn) if self.high is None else self.high
+        shape = (robot.nv,)
+        return np.broadcast_to(np.asarray(low), shape), np.broadcast_to(np.asarray(high), shape)
+
+
+@configuration
+@dataclass(frozen=True)
+class JointRate:
+    """Joint velocities, scaled by the velocity limits.
+
+    Attributes:
+        scale: fraction of the velocity limit per unit of action, scalar or (nv,).
+    """
+
+    scale: ArrayLike = 1.0
+
+    def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
+        """One velocity per degree of freedom.
+
+        Raises:
+            ConfigError: a joint has no velocity limit to scale by.
+        """
+        limits = _finite_limits(robot, "joint_velocity", "velocity", robot.velocity_limits)
+        scaled = np.multiply(limits, decimals(self.scale, robot.nv)).tolist()
+        return _dof_axes(robot, "v_", scaled, "rad/s", "m/s")
+
+    def controller(self) -> JointVelocity:
+        """Joint velocity control, with its defaults."""
+        return JointVelocity()
+
+    def init(self, robot: Robot, q: Array) -> tuple[()]:
+        """No state."""
+        return ()
+
+    def hold(self, robot: Robot, q: Array, state: tuple[()]) -> Array:
+        """No velocity."""
+        return jnp.zeros(robot.nv, q.dtype)
+
+    def command(
+        self, robot: Robot, q: Array, action: Array, state: tuple[()]
+    ) -> tuple[Array, tuple[()]]:
+        """Velocities (nv,), rad/s and m/s."""
+        limits = jnp.asarray(robot.velocity_limits, q.dtype)
+        return jnp.asarray(self.scale, q.dtype) * limits * action, state
+
+
+@configuration
+@dataclass(frozen=True)
+class JointTorque:
+    """Joint torques, scaled by the effort limits. Gravity is not compensated.
+
+    Attributes:
+        scale: fraction of the effort limit per unit of action, scalar or (nv,).
+    """
+
+    scale: ArrayLike = 1.0
+
+    def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
+        """One torque per degree of freedom.
+
+        Raises:
+            ConfigError: a joint has no effort limit to scale by.
+        """
+        limits = _finite_limits(robot, "torque", "effort", robot.effort_limits)
+        scaled = np.multiply(limits, decimals(self.scale, robot.nv)).tolist()
+        return _dof_axes(robot, "tau_", scaled, "N m", "N")
+
+    def controller(self) -> Torque:
+        """Torque pass-through."""
+        return Torque()
+
+    def init(self, robot: Robot, q: Array) -> tuple[()]:
+        """No state."""
+        return ()
+
+    def hold(self, robot: Robot, q: Array, state: tuple[()]) -> Array:
+        """The torques of gravity."""
+        return gravity_forces(robot, q)
+
+    def command(
+        self, robot: Robot, q: Array, action: Array, state: tuple[()]
+    ) -> tuple[Array, tuple[()]]:
+        """Torques (nv,), N m and N."""
+        limits = jnp.asarray(robot.effort_limits, q.dtype)
+        return jnp.asarray(self.scale, q.dtype) * limits * action, state
+
+
+def _dof_axes(
+    robot: Robot, start: str, scales: list[float], revolute: str, prismatic: str
+) -> tuple[ActionAxis, ...]:
+    topology = robot.topology
+    rows = zip(topology.dof_names, scales, topology.dof_rotates, strict=True)
+    return tuple(
+        ActionAxis(f"{start}{name}", -scale, scale, unit_of(rotates, revolute, prismatic))
+        for name, scale, rotates in rows
+    )
+
+
+def _finite_limits(robot: Robot, space: str, what: str, limits: ArrayLike) -> list[float]:
+    values = decimals(limits, robot.nv)
+    for name, limit in zip(robot.topology.dof_names, values, strict=True):
+        if not np.isfinite(limit):
+            raise ConfigError(
+                f"action space {space!r}: joint {name!r} of robot {robot.name!r} has no {what} "
+                f'limit to scale the action by. Add <limit {what}="..."> to its URDF, or use '
+                f"robot.replace({what}_limits=...)."
+            )
+    return values
+
+
+def _within_limits(robot: Robot, q: Array) -> Array:
+    """`q` (nq,) with every angle and displacement within its position limits."""
+    coordinate = robot.topology.dof_coordinate
+    scalar = coordinate >= 0
+    limits = jnp.asarray(robot.position_limits, q.dtype)[scalar]
+    lower = jnp.full(q.shape, -jnp.inf, q.dtype).at[coordinate[scalar]].set(limits[:, 0])
+    upper = jnp.full(q.shape, jnp.inf, q.dtype).at[coordinate[scalar]].set(limits[:, 1])
+    return jnp.clip(q, lower, upper)

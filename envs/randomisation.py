@@ -1,0 +1,346 @@
+"""Domain randomisation, noise and delay: what differs from episode to episode.
+
+Peng et al., "Sim-to-real transfer of robotic control with dynamics randomization", ICRA 2018.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.controllers import Controller
+from fraxenv.controllers.base import configuration
+from fraxenv.dynamics import Robot
+from fraxenv.dynamics.algebra import matmul
+from fraxenv.dynamics.errors import ConfigError
+from fraxenv.dynamics.robot import WORLD
+
+_SCALES = (
+    "link_mass",
+    "link_inertia",
+    "damping",
+    "friction",
+    "armature",
+    "motor_gain",
+    "kp",
+    "damping_ratio",
+)
+_RANGES = (*_SCALES, "payload", "motor_delay", "action_delay", "observation_delay")
+_SIZES = ("link_com", "payload_offset", "gravity", "start_velocity", "observation_noise")
+
+
+@configuration
+@dataclass(frozen=True)
+class Randomisation:
+    """What is drawn anew for every episode, each uniformly; what is None is left as it is.
+
+    The physics has the drawn robot, and the controller and the safety filter have the nominal one,
+    as on a real machine. Ranges are `(smallest, largest)`, and may be batched like all parameters:
+    a curriculum is a change of `params.randomisation`.
+
+    Attributes:
+        link_mass: range of factors of every link's mass, and of its inertia with it.
+        link_com: m, largest shift of every link's centre of mass along each axis.
+        link_inertia: range of factors of every link's inertia, besides.
+        payload: kg, range of a point mass in each hand, which the controller does not know of.
+        payload_offset: m, largest distance of it from the hand's origin along each axis.
+        damping: range of factors of the joints' damping.
+        friction: range of factors of their Coulomb friction.
+        armature: range of factors of their rotor inertia.
+        motor_gain: range of factors between the torques commanded and applied, of each joint.
+        motor_delay: s, range of the time from a torque command to the torque, in whole steps of the
+            controller.
+        gravity: m/s^2, largest change of gravity along each axis.
+        kp: range of factors of the controller's stiffness.
+        damping_ratio: range of factors of its damping ratio.
+        start_velocity: rad/s or m/s, largest initial velocity of each joint.
+        observation_noise: standard deviation of Gaussian noise on every number of the observation,
+            scalar or one for each; drawn at every step.
+        observation_delay: s, range of the age of what the policy sees, in whole policy steps.
+        action_delay: s, range of the time from an action to its effect, in whole policy steps.
+        end_effectors: the hands that carry payloads.
+        steps: lengths of the longest delays of motors, observations and actions, in steps; None to
+            have the environment work them out from the ranges.
+
+    Raises:
+        ConfigError: a range or a size is not possible.
+    """
+
+    link_mass: ArrayLike | None = None
+    link_com: ArrayLike | None = None
+    link_inertia: ArrayLike | None = None
+    payload: ArrayLike | None = None
+    payload_offset: ArrayLike | None = None
+    damping: ArrayLike | None = None
+    friction: ArrayLike | None = None
+    armature: ArrayLike | None = None
+    motor_gain: ArrayLike | None = None
+    motor_delay: ArrayLike | None = None
+    gravity: ArrayLike | None = None
+    kp: ArrayLike | None = None
+    damping_ratio: ArrayLike | None = None
+    start_velocity: ArrayLike | None = None
+    observation_noise: ArrayLike | None = None
+    observation_delay: ArrayLike | None = None
+    action_delay: ArrayLike | None = None
+    end_effectors: tuple[str, ...] = field(default=(), metadata={"static": True})
+    steps: tuple[int, int, int] | None = field(default=None, metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Check all numbers; those that are being traced cannot be.
+
+        Raises:
+            ConfigError: one is not possible; says which, and what is.
+        """
+        for name in (*_RANGES, *_SIZES):
+            value = getattr(self, name)
+            if value is None or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
+                continue
+            try:
+                numbers = np.asarray(value, float)
+            except (TypeError, ValueError):
+                numbers = np.array(np.nan)
+            if name in _RANGES:
+                valid = numbers.shape[-1:] == (2,) and bool(
+                    np.all(numbers[..., 0] <= numbers[..., 1])
+                )
+                expected = "(smallest, largest)"
+            else:
+                valid, expected = True, "a number"
+            if not (valid and np.isfinite(numbers).all() and (numbers >= 0).all()):
+                raise ConfigError(
+                    f"Randomisation: {name}={value!r}, expected {expected}, finite and at least "
+                    "zero; None leaves it out."
+                )
+            if name in ("link_mass", "link_inertia") and not (numbers > 0).all():
+                raise ConfigError(
+                    f"Randomisation: {name}={value!r}, expected factors greater than zero: nothing "
+                    "massless can move."
+                )
+
+    def sized(self, control_hz: int, policy_hz: int) -> Randomisation:
+        """With `steps` for the longest delays that the ranges have now."""
+        rates = (control_hz, policy_hz, policy_hz)
+        ranges = (self.motor_delay, self.observation_delay, self.action_delay)
+        needed = tuple(
+            0 if r is None else math.ceil(round(float(np.max(np.asarray(r))) * rate, 6))
+            for r, rate in zip(ranges, rates, strict=True)
+        )
+        if self.steps is not None:
+            longer = [n > have for n, have in zip(needed, self.steps, strict=True)]
+            if any(longer):
+                raise ConfigError(
+                    f"Randomisation: delays of up to {needed} steps (motors, observations, "
+                    f"actions), but steps={self.steps} is what there is room for. Make the "
+                    "environment with the longest delays that will be used, or with steps=..."
+                )
+            return self
+        return dataclasses.replace(self, steps=needed)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Episode:
+    """What was drawn for an episode, and what is under way; None where nothing is.
+
+    Histories have the newest first.
+
+    Attributes:
+        robot: the fields of the robot that differ.
+        controller: the fields of the controller that differ.
+        motor_gain: (nv,).
+        motor_delay: (), int32, controller steps.
+        torques: (n, nv), N m and N, commanded.
+        observation_delay: (), int32, policy steps.
+        observations: (n, m), measured.
+        action_delay: (), int32, policy steps.
+        actions: (n, k), taken.
+    """
+
+    robot: dict[str, Array]
+    controller: dict[str, Array]
+    motor_gain: Array | None = None
+    motor_delay: Array | None = None
+    torques: Array | None = None
+    observation_delay: Array | None = None
+    observations: Array | None = None
+    action_delay: Array | None = None
+    actions: Array | None = None
+
+    def true_robot(self, nominal: Robot) -> Robot:
+        """The robot that the physics has."""
+        return dataclasses.replace(nominal, **self.robot) if self.robot else nominal
+
+    def own_controller(self, nominal: Controller[Any]) -> Controller[Any]:
+        """The controller with this episode's gains."""
+        if not self.controller:
+            return nominal
+        return dataclasses.replace(nominal, **self.controller)  # type: ignore[type-var]
+
+    def applied_torque(
+        self, robot: Robot, tau: Array, torques: Array | None
+    ) -> tuple[Array, Array | None]:
+        """What the motors make of the torque (nv,) that is commanded now; and the history."""
+        applied = tau
+        if torques is not None:
+            torques = pushed(tau, torques)
+            applied = torques[self.motor_delay]
+        if self.motor_gain is not None:
+            limit = jnp.asarray(robot.effort_limits, tau.dtype)
+            applied = jnp.clip(self.motor_gain * applied, -limit, limit)
+        return applied, torques
+
+
+def draw_episode(
+    key: Array,
+    randomisation: Randomisation,
+    robot: Robot,
+    controller: Controller[Any],
+    rates: tuple[int, int],
+    torque: Array,
+    action: Array,
+    observation: Array,
+) -> Episode:
+    """Draw an episode.
+
+    Args:
+        key: decides all that is drawn.
+        randomisation: the ranges.
+        robot: the nominal one.
+        controller: the nominal one.
+        rates: of the controller and of the policy, Hz.
+        torque: (nv,), N m and N, applied before the episode.
+        action: (k,), taken before the episode.
+        observation: (m,), at its beginning, and before.
+    """
+    own, dtype = randomisation, torque.dtype
+    names = (*_RANGES, *_SIZES)
+    keys = dict(zip(names, jax.random.split(key, len(names)), strict=True))
+    control_hz, policy_hz = rates
+    gains = {
+        name: _between(keys[name], getattr(own, name), (), dtype)
+        * jnp.asarray(getattr(controller, name), dtype)
+        for name in ("kp", "damping_ratio")
+        if getattr(own, name) is not None and hasattr(controller, name)
+    }
+    motor_gain = None
+    if own.motor_gain is not None:
+        motor_gain = _between(keys["motor_gain"], own.motor_gain, (robot.nv,), dtype)
+
+    before: dict[str, Array] = {}
+    for history, delay, rate, value, longest in zip(
+        ("torques", "observations", "actions"),
+        ("motor_delay", "observation_delay", "action_delay"),
+        (control_hz, policy_hz, policy_hz),
+        (torque, observation, action),
+        own.steps or (0, 0, 0),
+        strict=True,
+    ):
+        if getattr(own, delay) is not None:
+            drawn = jnp.round(_between(keys[delay], getattr(own, delay), (), dtype) * rate)
+            before[delay] = jnp.clip(drawn, 0, longest).astype(jnp.int32)
+            before[history] = jnp.tile(value, (longest + 1, 1))
+    return Episode(_drawn_robot(keys, own, robot, dtype), gains, motor_gain, **before)
+
+
+def draw_velocity(key: Array, randomisation: Randomisation | None, v: Array) -> Array:
+    """Initial velocity (nv,), rad/s and m/s."""
+    if randomisation is None or randomisation.start_velocity is None:
+        return v
+    size = jnp.asarray(randomisation.start_velocity, v.dtype)
+    return size * jax.random.uniform(key, v.shape, v.dtype, -1.0, 1.0)
+
+
+def with_noise(key: Array, randomisation: Randomisation | None, obs: Array) -> Array:
+    """An observation (m,) with noise."""
+    if randomisation is None or randomisation.observation_noise is None:
+        return obs
+    size = jnp.asarray(randomisation.observation_noise, obs.dtype)
+    return obs + size * jax.random.normal(key, obs.shape, obs.dtype)
+
+
+def pushed(new: Array, history: Array) -> Array:
+    """The history (m, n) of the last m values, the newest first, with one more (n,)."""
+    return jnp.concatenate([new[None], history[:-1]])
+
+
+def _between(key: Array, bounds: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+    low, high = jnp.asarray(bounds, dtype)
+    return low + (high - low) * jax.random.uniform(key, shape, dtype)
+
+
+def _drawn_robot(
+    keys: dict[str, Array], own: Randomisation, robot: Robot, dtype: Any
+) -> dict[str, Array]:
+    """The fields of the robot that differ from the nominal ones."""
+    nb, nv = robot.nb, robot.nv
+    drawn: dict[str, Array] = {}
+    mass, com, inertia = (jnp.asarray(getattr(robot, n), dtype) for n in ("mass", "com", "inertia"))
+    if own.link_mass is not None:
+        factor = _between(keys["link_mass"], own.link_mass, (nb,), dtype)
+        mass, inertia = factor * mass, factor[:, None, None] * inertia
+        drawn |= {"mass": mass, "inertia": inertia}
+    if own.link_inertia is not None:
+        factor = _between(keys["link_inertia"], own.link_inertia, (nb,), dtype)
+        inertia = factor[:, None, None] * inertia
+        drawn["inertia"] = inertia
+    if own.link_com is not None:
+        shift = jax.random.uniform(keys["link_com"], (nb, 3), dtype, -1.0, 1.0)
+        com = com + jnp.asarray(own.link_com, dtype) * shift
+        drawn["com"] = com
+    if own.payload is not None:
+        hands = own.end_effectors
+        loads = _between(keys["payload"], own.payload, (len(hands),), dtype)
+        offsets = jnp.zeros((len(hands), 3), dtype)
+        if own.payload_offset is not None:
+            offsets = jax.random.uniform(keys["payload_offset"], (len(hands), 3), dtype, -1.0, 1.0)
+            offsets = jnp.asarray(own.payload_offset, dtype) * offsets
+        for hand, load, offset in zip(hands, loads, offsets, strict=True):
+            mass, com, inertia = _loaded(robot, hand, load, offset, (mass, com, inertia))
+        drawn |= {"mass": mass, "com": com, "inertia": inertia}
+    for name in ("damping", "friction", "armature"):
+        bounds = getattr(own, name)
+        if bounds is not None:
+            nominal = jnp.asarray(getattr(robot, name), dtype)
+            drawn[name] = _between(keys[name], bounds, (nv,), dtype) * nominal
+    if own.gravity is not None:
+        change = jax.random.uniform(keys["gravity"], (3,), dtype, -1.0, 1.0)
+        change = jnp.asarray(own.gravity, dtype) * change
+        drawn["gravity"] = jnp.asarray(robot.gravity, dtype) + change
+    return drawn
+
+
+def _loaded(
+    robot: Robot, hand: str, load: Array, offset: Array, body: tuple[Array, Array, Array]
+) -> tuple[Array, Array, Array]:
+    """Masses, centres of mass and inertias of all bodies with a point mass in a hand.
+
+    The inertia about the common centre of mass is that of a reduced mass at the distance of the
+    two: `m M / (m + M) (|d|^2 1 - d d^T)` more than the body's own.
+    """
+    mass, com, inertia = body
+    frame = robot.frame(hand)
+    i = frame.body
+    if i == WORLD:
+        return body
+    turned = matmul(jnp.asarray(frame.rotation, mass.dtype), offset)
+    d = jnp.asarray(frame.position, mass.dtype) + turned - com[i]
+    total = mass[i] + load
+    added = mass[i] * load / total * (jnp.sum(d * d) * jnp.eye(3, dtype=d.dtype) - jnp.outer(d, d))
+    here = jnp.arange(robot.nb) == i
+    return (
+        jnp.where(here, total, mass),
+        jnp.where(here[:, None], com + load / total * d, com),
+        jnp.where(here[:, None, None], inertia + added, inertia),
+    )

@@ -1,0 +1,90 @@
+"""Track: keep the hand on a reference that moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.controllers.base import configuration
+from fraxenv.controllers.pose import names_of
+from fraxenv.dynamics import Robot, frame_pose
+
+from .hand_task import HandTask
+from .references import FigureEight, Reference
+from .task import Motion
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class TrackState:
+    """Where the reference is.
+
+    Attributes:
+        position: (k, 3), m, of the reference, world.
+        rotation: (k, 3, 3), that the hands should keep.
+        velocity: (k, 3), m/s.
+        time: (), s, since the episode began.
+        path: what decides the reference in this episode.
+    """
+
+    position: Array
+    rotation: Array
+    velocity: Array
+    time: Array
+    path: Any
+
+
+@configuration
+@dataclass(frozen=True)
+class Track(HandTask):
+    """Keep the hand on a reference: a figure eight, minimum-jerk way-points, or one's own.
+
+    The policy sees where the reference is, how fast it moves, and where it will be. Success is to
+    be within the tolerance at the end of a step. The orientation is that of the default
+    configuration.
+
+    Attributes:
+        reference: the family of paths; see `fraxenv.envs.references`.
+        lookahead: s, how far ahead the policy sees.
+    """
+
+    reference: Reference = field(default_factory=FigureEight)
+    lookahead: ArrayLike = 0.2
+
+    goal_terms = ("goal_position", "to_goal", "turn_to_goal", "to_goal_ahead", "goal_velocity")
+
+    state_type = TrackState
+
+    def reset(self, key: Array, robot: Robot) -> tuple[Array, TrackState]:
+        """Initial configuration (nq,) near the default one, and a path."""
+        key_start, key_path = jax.random.split(key)
+        q = self.start(key_start, robot)
+        default = jnp.asarray(robot.q_default, q.dtype)
+        poses = [frame_pose(robot, default, n) for n in names_of(self.end_effector)]
+        path = self.reference.sample(key_path, jnp.stack([p for p, _ in poses]))
+        time = jnp.zeros((), q.dtype)
+        position, velocity = self.reference.at(path, time)
+        return q, TrackState(position, jnp.stack([r for _, r in poses]), velocity, time, path)
+
+    def advance(self, state: TrackState, dt: Array) -> TrackState:
+        """The reference moves on."""
+        time = state.time + dt
+        position, velocity = self.reference.at(state.path, time)
+        return replace(state, position=position, velocity=velocity, time=time)
+
+    def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
+        """Those of every hand task, the way to where the reference will be (dm) and its velocity.
+
+        The velocity is in m/s.
+        """
+        terms = super().observation_terms(robot, motion, state)
+        ahead = state.time + jnp.asarray(self.lookahead, motion.q.dtype)
+        position, _ = self.reference.at(state.path, ahead)
+        terms["to_goal_ahead"] = (10.0 * (position - self.hands(robot, motion)[0])).ravel()
+        terms["goal_velocity"] = state.velocity.ravel()
+        return terms

@@ -1,0 +1,166 @@
+"""What environments need to know of a robot: its hands, where they can go, how it is held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from .dynamics import Robot
+
+EndEffectors = str | tuple[str, ...]
+Corner = tuple[float, float, float] | tuple[tuple[float, float, float], ...]
+
+
+@dataclass(frozen=True)
+class RobotSetup:
+    """A robot in a place, ready for tasks.
+
+    Attributes:
+        title: begins the ids of its environments.
+        goal_low: m, corner of the box of goals and of absolute positions, world; one row per hand
+            if there are several.
+        goal_high: m, the other corner.
+        end_effector: the frame that acts, or several.
+        obstacle_low: m, corner of the box of obstacles.
+        obstacle_high: m, the other corner.
+        robot: name of a bundled robot.
+        floating_base: as of `dynamics.load_robot`.
+        height: m, of the root link.
+        armature: kg m^2, of every joint; None for the robot's own.
+        stop_stiffness: N m/rad, of the soft stops at the position limits.
+        stop_damping: N m s/rad, likewise.
+        action_options: of action spaces that change the hand's pose.
+        controller_options: of the operational space controller.
+        task_options: task -> its options.
+    """
+
+    title: str
+    goal_low: Corner
+    goal_high: Corner
+    end_effector: EndEffectors = "hand"
+    obstacle_low: tuple[float, float, float] = (0.25, -0.6, 0.05)
+    obstacle_high: tuple[float, float, float] = (0.8, 0.6, 0.8)
+    robot: str = ""
+    floating_base: bool | None = None
+    height: float = 0.0
+    armature: float | None = None
+    stop_stiffness: float = 2000.0
+    stop_damping: float = 50.0
+    action_options: Mapping[str, Any] = field(default_factory=dict)
+    controller_options: Mapping[str, Any] = field(default_factory=dict)
+    task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def load(self) -> Robot:
+        """The robot, with soft stops at its position limits."""
+        from .dynamics import load_robot, mount
+
+        robot = load_robot(self.robot, floating_base=self.floating_base)
+        ones = np.ones(robot.nv)
+        changes: dict[str, Any] = {
+            "stop_stiffness": self.stop_stiffness * ones,
+            "stop_damping": self.stop_damping * ones,
+        }
+        if self.armature is not None:
+            changes["armature"] = self.armature * ones
+        if self.height:
+            robot = mount(robot, (0.0, 0.0, self.height))
+        return robot.replace(**changes)
+
+
+SETUPS: dict[str, RobotSetup] = {
+    "panda": RobotSetup("Panda", (0.3, -0.3, 0.15), (0.6, 0.3, 0.6), robot="panda"),
+    "iiwa14": RobotSetup(
+        "Iiwa14",
+        (0.4, -0.35, 0.2),
+        (0.7, 0.35, 0.65),
+        robot="iiwa14",
+        obstacle_low=(0.3, -0.7, 0.05),
+        obstacle_high=(0.9, 0.7, 0.9),
+    ),
+    "ur10": RobotSetup(
+        "UR10",
+        (0.5, -0.2, 0.35),
+        (0.85, 0.5, 0.8),
+        robot="ur10",
+        obstacle_low=(0.35, -0.6, 0.05),
+        obstacle_high=(1.1, 0.9, 1.0),
+    ),
+    "planar_mobile_manipulator": RobotSetup(
+        "Mobile",
+        (0.4, -0.35, 0.32),
+        (1.15, 0.5, 0.32),
+        robot="planar_mobile_manipulator",
+        obstacle_low=(0.3, -0.8, 0.1),
+        obstacle_high=(1.5, 0.9, 0.4),
+        action_options={"axes_used": ("x", "y", "rz")},
+        task_options={
+            "reach_pose": {"goal_rotation": (0.0, 0.0, 0.5)},
+            "track": {"plane": "xy"},
+        },
+    ),
+    "g1": RobotSetup(
+        "G1",
+        ((0.15, 0.08, 0.75), (0.15, -0.35, 0.75)),
+        ((0.38, 0.35, 1.1), (0.38, -0.08, 1.1)),
+        end_effector=("left_hand", "right_hand"),
+        robot="g1",
+        floating_base=False,
+        height=0.793,
+        armature=0.01,
+        obstacle_low=(0.2, -0.5, 0.6),
+        obstacle_high=(0.7, 0.5, 1.4),
+        controller_options={"singularity_threshold": 0.03},
+    ),
+}
+"""The bundled robots that have environments, by name."""
+
+
+def setup_for(robot: Robot, end_effector: EndEffectors | None) -> RobotSetup:
+    """A setup for a user's own robot: goals around where its hands are by default.
+
+    The box of goals reaches a fifth of the hand's distance from its first joint to every side, but
+    at most 0.2 m; that of obstacles twice as far.
+
+    Raises:
+        ConfigError: it is not said which frame should act, and the robot does not say either.
+        UnknownNameError: the robot lacks an end effector.
+    """
+    from .controllers.pose import names_of
+    from .dynamics import frame_pose
+    from .envs.reachability import reach
+
+    if end_effector is None:
+        own = robot.end_effectors
+        if len(own) != 1:
+            has = f"has {', '.join(own)}" if own else "names none"
+            raise ConfigError(
+                f"robot {robot.name!r} {has} as end effectors, expected one to act. Pass "
+                "end_effector='...', the name of a frame, or a tuple of several; its frames are "
+                f"{', '.join(robot.frame_names)}."
+            )
+        end_effector = own[0]
+    q = np.asarray(robot.q_default)
+    low, high = [], []
+    for name in names_of(end_effector):
+        hand = np.asarray(frame_pose(robot, q, name)[0], float)
+        anchor, _ = reach(robot, name)
+        half = min(0.2, 0.2 * float(np.linalg.norm(hand - anchor)))
+        low.append(tuple((hand - half).round(6).tolist()))
+        high.append(tuple((hand + half).round(6).tolist()))
+    one = isinstance(end_effector, str)
+    corners = np.asarray([low, high])
+    middle, half_size = corners.mean(axis=0), 0.5 * (corners[1] - corners[0])
+    return RobotSetup(
+        robot.name,
+        low[0] if one else tuple(low),
+        high[0] if one else tuple(high),
+        end_effector,
+        tuple((middle - 2 * half_size).min(axis=0).tolist()),
+        tuple((middle + 2 * half_size).max(axis=0).tolist()),
+    )
