@@ -57,11 +57,34 @@ def save_pytree(path: str | Path, tree: Any, metadata: Mapping[str, Any] | None 
         tree: a pytree of arrays and numbers.
         metadata: anything that JSON can hold.
     """
-    arrays = {name: np.asarray(leaf) for name, leaf in _named_leaves(tree)}
-    arrays[_METADATA] = np.array(json.dumps(dict(metadata or {}), sort_keys=True))
+    save_arrays(path, {name: np.asarray(leaf) for name, leaf in named_leaves(tree)}, metadata)
+
+
+def save_arrays(
+    path: str | Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any] | None = None
+) -> None:
+    """Save arrays by name, with JSON metadata; atomic.
+
+    Args:
+        path: the file, an uncompressed npz archive.
+        arrays: not of objects.
+        metadata: anything that JSON can hold.
+    """
+    text = np.array(json.dumps(dict(metadata or {}), sort_keys=True))
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
+    np.savez(buffer, allow_pickle=False, **{**arrays, _METADATA: text})
     write_atomic(path, buffer.getvalue())
+
+
+def load_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Load what `save_arrays` or `save_pytree` saved: the arrays by name, and the metadata.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    arrays = _read(Path(path))
+    metadata: dict[str, Any] = json.loads(str(arrays.pop(_METADATA)))
+    return arrays, metadata
 
 
 def load_pytree(path: str | Path, template: T) -> tuple[T, dict[str, Any]]:
@@ -77,9 +100,8 @@ def load_pytree(path: str | Path, template: T) -> tuple[T, dict[str, Any]]:
     Raises:
         CheckpointError: the file is missing or damaged, or does not fit the template.
     """
-    stored = _read(Path(path))
-    metadata: dict[str, Any] = json.loads(str(stored.pop(_METADATA)))
-    expected = _named_leaves(template)
+    stored, metadata = load_arrays(path)
+    expected = named_leaves(template)
     missing = [name for name, _ in expected if name not in stored]
     extra = sorted(set(stored) - {name for name, _ in expected})
     if missing or extra:
@@ -105,11 +127,11 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    metadata: dict[str, Any] = json.loads(str(_read(Path(path))[_METADATA]))
-    return metadata
+    return load_arrays(path)[1]
 
 
-def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    """The leaves of a pytree with their paths in it, such as `.task.goal_low`."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
 
@@ -122,7 +144,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         raise CheckpointError(
             f"{path}: there is no such checkpoint. Check the path of the run."
         ) from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
         raise CheckpointError(
             f"{path}: not a checkpoint, or a damaged one ({error}). Use another copy of it."
         ) from error
