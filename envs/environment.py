@@ -622,7 +622,10 @@ def default_dtype() -> np.dtype[Any]:
 
 
 def _strongly_typed(params: EnvParams) -> EnvParams:
-    """Numbers as arrays of their default dtype, so that nothing is compiled twice."""
+    """Numbers as arrays of their default dtype, so that nothing is compiled twice.
+
+    Tuples of numbers become one array each, as users will replace them with.
+    """
     dtype = default_dtype()
 
     def convert(x: Any) -> np.ndarray:
@@ -630,7 +633,14 @@ def _strongly_typed(params: EnvParams) -> EnvParams:
         floating = np.issubdtype(array.dtype, np.floating)
         return array.astype(dtype if floating else np.dtype(np.int32))
 
-    return jax.tree.map(convert, params)  # type: ignore[no-any-return]
+    return jax.tree.map(convert, params, is_leaf=_is_row)  # type: ignore[no-any-return]
+
+
+def _is_row(x: Any) -> bool:
+    """A tuple or list of numbers, or of such."""
+    if not (isinstance(x, tuple | list) and x):
+        return False
+    return all(isinstance(y, int | float | np.number) or _is_row(y) for y in x)
 
 
 def _check_rates(policy_hz: int, control_hz: int, physics_hz: int) -> None:

@@ -77,7 +77,7 @@ def rollouts() -> Rollouts:
 def test_resets_leave_robot_and_goal_free() -> None:
     environment, params = make()
     state, task = resets((environment, params), 500), params.task
-    spheres, active = state.task_state.obstacles.spheres, state.task_state.obstacles.active
+    spheres, active = state.task_state.around.spheres, state.task_state.around.active
     robot = environment.robot
     every = [s.name for s in robot.topology.collision_shapes]
 
@@ -86,9 +86,9 @@ def test_resets_leave_robot_and_goal_free() -> None:
 
     clearance = float(task.clearance)
     assert clearance > 0
-    found = jax.jit(jax.vmap(gaps))(state.q, state.task_state.obstacles)
+    found = jax.jit(jax.vmap(gaps))(state.q, state.task_state.around)
     assert np.min(found) > clearance - 1e-5
-    away = np.linalg.norm(spheres.position - state.task_state.position[:, None], axis=-1)
+    away = np.linalg.norm(spheres.position - state.task_state.position, axis=-1)
     assert (away - spheres.radius)[np.asarray(active)].min() > clearance - 1e-5
     assert 0.5 < np.mean(active) <= 1
 
@@ -106,7 +106,7 @@ def test_obstacles_that_are_left_out_are_not_seen() -> None:
     environment, params = make("none", task_options=crowded)
     state = resets((environment, params), 200)
     observe = jax.jit(jax.vmap(lambda s: environment._observation_terms(s, params)))
-    terms, active = observe(state), np.asarray(state.task_state.obstacles.active)
+    terms, active = observe(state), np.asarray(state.task_state.around.active)
     assert not active.all()
     seen = np.asarray(terms["to_obstacles"]).reshape(200, 8, 3)
     assert not seen[~active].any()
@@ -166,8 +166,8 @@ def test_without_the_filter_there_are_violations(rollouts: Rollouts) -> None:
 def test_obstacles_move_within_their_box(rollouts: Rollouts) -> None:
     """Some of them, straight on at their speed, and back when they have left it."""
     _, states = rollouts["filter"]
-    position = states.task_state.obstacles.spheres.position  # (STEPS, SIZE, 8, 3)
-    velocity = states.task_state.obstacles.velocity
+    position = states.task_state.around.spheres.position  # (STEPS, SIZE, 8, 3)
+    velocity = states.task_state.around.velocity
     moved = np.diff(position, axis=0) * 50  # m/s
     assert not moved[:, :, 3:].any()
     assert (np.abs(moved[:, :, :3]).max(axis=(0, 3)) > 1e-3).all()
@@ -180,7 +180,7 @@ def test_obstacles_move_within_their_box(rollouts: Rollouts) -> None:
     assert (position >= np.asarray(task.obstacle_low) - beyond).all()
     assert (position <= np.asarray(task.obstacle_high) + beyond).all()
     _, still = rollouts["off"]
-    assert not np.diff(still.task_state.obstacles.spheres.position, axis=0).any()
+    assert not np.diff(still.task_state.around.spheres.position, axis=0).any()
 
 
 def test_fused_as_vmap() -> None:
@@ -221,7 +221,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     ),
     "no dict": ({"safety_options": 3}, ConfigError, "safety_options=3, expected a dict"),
     "too many that move": ({"task_options": {"moving_count": 9}}, ConfigError, "moving_count=9"),
-    "no obstacles": ({"task_options": {"obstacle_count": 0}}, ConfigError, "obstacle_count=0"),
+    "no obstacles": ({"task_options": {"sphere_count": 0}}, ConfigError, "sphere_count=0"),
 }
 
 
@@ -244,16 +244,16 @@ def test_filters_are_chosen_by_configuration() -> None:
 
 
 def test_few_obstacles_and_markers() -> None:
-    task = ReachObstacles(end_effector="hand", obstacle_count=2)
+    task = ReachObstacles(end_effector="hand", sphere_count=2)
     robot = fraxenv.make(ID)[0].robot
     _, state = jax.jit(task.reset, static_argnums=())(jax.random.key(3), robot)
     markers = task.markers(jax.tree.map(np.asarray, state))
-    assert len(markers) == 1 + int(state.obstacles.active.sum())
+    assert len(markers) == 1 + int(state.around.active.sum())
     for marker, radius in zip(
-        markers[1:], state.obstacles.spheres.radius[state.obstacles.active], strict=True
+        markers[1:], state.around.spheres.radius[state.around.active], strict=True
     ):
-        assert marker.radius == pytest.approx(float(radius))
-    assert jnp.all(state.obstacles.active)
+        assert marker.size == pytest.approx((float(radius),))
+    assert jnp.all(state.around.active)
 
 
 def test_gymnasium(recwarn: pytest.WarningsRecorder) -> None:

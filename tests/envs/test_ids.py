@@ -1,0 +1,132 @@
+"""Every registered environment: finite, repeatable, compiled once, within its spaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from jax import Array
+
+import fraxenv
+from fraxenv.envs import Environment, EnvParams
+from fraxenv.registration import register_envs
+from fraxenv.registry import env_spec
+
+QUICK = ("Iiwa14ReachPose-v0", "UR10Track-v0", "MobileReachObstacles-v0", "G1Reach-v0")
+"""Run with every change; the others with `--slow`. Between them every robot and every task."""
+
+IDS = [pytest.param(i, marks=() if i in QUICK else pytest.mark.slow) for i in fraxenv.list_envs()]
+SIZE = 256
+
+Env = tuple[Environment, EnvParams]
+
+
+@pytest.fixture(scope="module", params=IDS)
+def env(request: pytest.FixtureRequest) -> Env:
+    return fraxenv.make(request.param)
+
+
+def random_steps(env: Env, steps: int) -> Any:
+    """A compiled function of a key: the last state, and what was seen of all steps."""
+    environment, params = env
+    observations, actions = environment.observation_space(params), environment.action_space(params)
+
+    def step(carry: tuple[Array, Any], key: Array) -> tuple[tuple[Array, Any], dict[str, Array]]:
+        key_action, key_step = jax.random.split(key)
+        action = jax.vmap(actions.sample)(jax.random.split(key_action, SIZE))
+        keys = jax.random.split(key_step, SIZE)
+        obs, state, reward, terminated, truncated, info = jax.vmap(
+            environment.step, (0, 0, 0, None)
+        )(keys, carry[1], action, params)
+        finite = [jnp.isfinite(x).all() for x in (obs, reward, state.q, state.v, action)]
+        limit = jnp.asarray(environment.robot.effort_limits) * (1 + 1e-6)
+        return (obs, state), {
+            "finite": jnp.stack(finite).all(),
+            "contained": jax.vmap(observations.contains)(obs).all(),
+            "final_contained": jax.vmap(observations.contains)(info["final_observation"]).all(),
+            "terminated": terminated.sum(),
+            "truncated": truncated.sum(),
+            "torques": (jnp.abs(info["controller"]["torque"]) <= limit).all(),
+            "barrier": info["safety"]["min_barrier"].min(),
+        }
+
+    @jax.jit
+    def run(key: Array) -> Any:
+        key_reset, key_steps = jax.random.split(key)
+        keys = jax.random.split(key_reset, SIZE)
+        first = jax.vmap(environment.reset, (0, None))(keys, params)
+        return jax.lax.scan(step, first, jax.random.split(key_steps, steps))
+
+    return run
+
+
+def check_random_steps(env: Env, steps: int) -> None:
+    run = random_steps(env, steps)
+    (obs, state), seen = run(jax.random.key(0))
+    for name in ("finite", "contained", "final_contained", "torques"):
+        assert bool(seen[name].all()), name
+    assert int(seen["terminated"].sum()) == 0
+    assert int(seen["truncated"].sum()) == SIZE * (steps // 150)
+    if env[1].safety is not None:
+        assert float(seen["barrier"].min()) > -2e-3
+    again, _ = run(jax.random.key(0))
+    for a, b in zip(jax.tree.leaves(again), jax.tree.leaves((obs, state)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    (other, _), _ = run(jax.random.key(1))
+    assert not np.array_equal(other, obs)
+    assert run._cache_size() == 1
+
+
+def test_random_steps(env: Env) -> None:
+    """160 steps of 256 environments: a whole episode and the first steps of the next."""
+    check_random_steps(env, 160)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", fraxenv.list_envs())
+def test_ten_thousand_random_steps(id: str) -> None:
+    check_random_steps(fraxenv.make(id), 10_000)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_descriptions_and_names(id: str) -> None:
+    spec = env_spec(id)
+    assert spec.id == id
+    assert 20 < len(spec.description) < 100
+    assert "\n" not in spec.description
+
+
+def test_there_are_many() -> None:
+    ids = fraxenv.list_envs()
+    assert len(ids) == len(set(ids)) == 20
+    for known in ("PandaReach-v0", "PandaReachPose-v0", "PandaTrack-v0", "PandaReachObstacles-v0"):
+        assert known in ids
+    assert {"MobileReach-v0", "G1Reach-v0", "UR10Reach-v0", "Iiwa14Reach-v0"} < set(ids)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", fraxenv.list_envs())
+def test_gymnasium_check(id: str) -> None:
+    register_envs()
+    check_env(gym.make(f"fraxenv/{id}").unwrapped, skip_render_check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", fraxenv.list_envs())
+def test_vmap_equals_loop(id: str) -> None:
+    """What a batch gives, one environment gives, whatever computes it."""
+    environment, params = fraxenv.make(id)
+    keys = jax.random.split(jax.random.key(0), 8)
+    _, state = jax.vmap(environment.reset, (0, None))(keys, params)
+    actions = jax.random.uniform(jax.random.key(1), (8, environment.num_actions), minval=-1.0)
+    together = jax.vmap(environment.step, (0, 0, 0, None))(keys, state, actions, params)
+    for i in range(8):
+        one = jax.tree.map(lambda x, i=i: x[i], (keys, state, actions))
+        alone = environment.step(*one, params)
+        for a, b in ((alone[0], together[0][i]), (alone[1].q, together[1].q[i])):
+            np.testing.assert_allclose(a, b, atol=2e-4, rtol=2e-4)

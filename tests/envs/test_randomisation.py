@@ -1,0 +1,295 @@
+"""What is drawn for an episode, what it does, and that it costs nothing when off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+import fraxenv
+from fraxenv import dynamics
+from fraxenv.envs import Environment, EnvParams, EnvState
+from fraxenv.errors import ConfigError, EnvStateError, UnknownNameError
+
+Env = tuple[Environment, EnvParams]
+
+EVERYTHING: dict[str, Any] = {
+    "link_mass": (0.7, 1.3),
+    "link_com": 0.01,
+    "link_inertia": (0.8, 1.2),
+    "payload": (0.0, 1.0),
+    "payload_offset": 0.05,
+    "damping": (0.5, 2.0),
+    "friction": (0.5, 2.0),
+    "armature": (0.5, 2.0),
+    "motor_gain": (0.9, 1.1),
+    "motor_delay": (0.0, 0.005),
+    "gravity": 0.2,
+    "kp": (0.8, 1.2),
+    "damping_ratio": (0.8, 1.2),
+    "start_velocity": 0.1,
+    "observation_noise": 0.01,
+    "observation_delay": (0.0, 0.04),
+    "action_delay": (0.0, 0.04),
+}
+
+
+def make(randomisation: Any = None, **options: Any) -> Env:
+    options = {"control_hz": 100, "backend": "vmap"} | options
+    return fraxenv.make("PandaReach-v0", randomisation=randomisation, **options)
+
+
+def resets(env: Env, size: int, seed: int = 0) -> tuple[Array, EnvState]:
+    keys = jax.random.split(jax.random.key(seed), size)
+    return jax.jit(jax.vmap(env[0].reset_env, (0, None)))(keys, env[1])  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def everything() -> Env:
+    return make(EVERYTHING)
+
+
+def test_off_by_default_and_free() -> None:
+    environment, params = make()
+    assert params.randomisation is None
+    _, state = resets((environment, params), 2)
+    assert state.episode is None
+
+
+def test_everything_is_drawn_within_its_range(everything: Env) -> None:
+    environment, _ = everything
+    robot = environment.robot
+    _, state = resets(everything, 512)
+    episode = state.episode
+    assert episode is not None
+    loaded = robot.frame("hand").body
+    ratio = np.asarray(episode.robot["mass"]) / np.asarray(robot.mass)
+    light = np.delete(ratio, loaded, axis=1)
+    assert 0.7 <= light.min() < 0.71
+    assert 1.29 < light.max() <= 1.3 + 1e-6
+    added = np.asarray(episode.robot["mass"])[:, loaded] - 0.7 * np.asarray(robot.mass)[loaded]
+    assert added.min() >= 0
+    for name in ("damping", "friction", "armature"):
+        nominal = np.asarray(getattr(robot, name))
+        drawn = np.asarray(episode.robot[name])
+        assert (drawn >= 0.5 * nominal - 1e-6).all()
+        assert (drawn <= 2.0 * nominal + 1e-6).all()
+    assert np.abs(np.asarray(episode.robot["gravity"]) - robot.gravity).max() <= 0.2 + 1e-6
+    assert 0.9 <= np.min(episode.motor_gain) < 0.91
+    assert set(np.unique(episode.motor_delay)) <= set(range(1 + 1))
+    assert set(np.unique(episode.action_delay)) == {0, 1, 2}
+    assert set(np.unique(episode.observation_delay)) == {0, 1, 2}
+    gains = np.asarray(episode.controller["kp"]) / 150
+    assert 0.8 <= gains.min() < 0.85
+    assert 1.15 < gains.max() <= 1.2 + 1e-6
+    assert 0 < np.abs(state.v).max() <= 0.1
+    # All different, and everything that is drawn is physical.
+    assert len(np.unique(ratio[:, 0])) == 512
+    eigenvalues = np.linalg.eigvalsh(np.asarray(episode.robot["inertia"]))
+    assert eigenvalues.min() > 0
+
+
+def test_payload_is_a_point_mass_in_the_hand(x64: None) -> None:
+    """Against a robot whose mass matrix is that of the arm plus `m J^T J` of the point."""
+    environment, params = make({"payload": (2.0, 2.0), "payload_offset": 0.1})
+    _, state = environment.reset_env(jax.random.key(3), params)
+    robot = environment.robot
+    loaded = state.episode.true_robot(robot)
+    assert float(loaded.mass[-1] - robot.mass[-1]) == pytest.approx(2.0)
+    # The point: where the moment of the added mass puts it, in the hand's body.
+    before, after = (np.asarray(r.mass)[-1] * np.asarray(r.com)[-1] for r in (robot, loaded))
+    point = (after - before) / 2.0
+    frame = robot.frame("hand")
+    offset = frame.rotation.T @ (point - frame.position)
+    assert np.abs(offset).max() <= 0.1
+    q = np.asarray(robot.q_default) + 0.2
+    kin = dynamics.forward_kinematics(robot, q)
+    at = kin.position[-1] + kin.rotation[-1] @ point
+    J = np.asarray(dynamics.frame_jacobian(robot, q, "hand"))
+    arm = np.asarray(at - dynamics.frame_pose(robot, q, "hand")[0])
+    Jp = J[:3] + np.cross(J[3:].T, arm).T
+    expected = np.asarray(dynamics.crba(robot, q)) + 2.0 * Jp.T @ Jp
+    np.testing.assert_allclose(dynamics.crba(loaded, q), expected, atol=1e-10)
+
+
+def test_the_controller_does_not_know_of_it() -> None:
+    """A payload makes the hand sag: the controller compensates the nominal weight."""
+    sag = {}
+    environment, params = make({"payload": (0.0, 3.0)}, control_hz=500)
+    for load in (0.0, 3.0):
+        loads = replace(params.randomisation, payload=np.full(2, load, np.float32))
+        params = params.replace(randomisation=loads)
+        _, state = environment.reset(KEY, params)
+        before = dynamics.frame_pose(environment.robot, state.q, "hand")[0][2]
+        for _ in range(10):
+            _, state, *_ = environment.step(KEY, state, jnp.zeros(6), params)
+        after = dynamics.frame_pose(environment.robot, state.q, "hand")[0][2]
+        sag[load] = float(before - after)
+    assert abs(sag[0.0]) < 1e-3
+    assert sag[3.0] > 5e-3
+
+
+@pytest.fixture(scope="module")
+def late() -> Env:
+    return make({"action_delay": (0.0, 0.04), "observation_delay": (0.0, 0.04)})
+
+
+def with_delays(env: Env, **delays: float) -> Env:
+    """The same program with other numbers."""
+    ranges = {n: np.full(2, delays.get(n, 0.0), np.float32) for n in DELAYS}
+    return env[0], env[1].replace(randomisation=replace(env[1].randomisation, **ranges))
+
+
+DELAYS = ("action_delay", "observation_delay")
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_actions_are_late_by_whole_steps(late: Env, steps: int) -> None:
+    """With a delay the motion is that without it, later; before that the robot stays."""
+    actions = jax.random.uniform(jax.random.key(5), (5, 6), minval=-1.0)
+
+    def run(env: Env) -> np.ndarray:
+        environment, params = env
+        _, state = environment.reset(KEY, params)
+        out = [np.asarray(state.q)]
+        for action in actions:
+            _, state, *_ = environment.step(KEY, state, action, params)
+            out.append(np.asarray(state.q))
+        return np.array(out)
+
+    reference, found = run(with_delays(late)), run(with_delays(late, action_delay=steps / 50))
+    np.testing.assert_allclose(found[: steps + 1], found[[0] * (steps + 1)], atol=2e-3)
+    np.testing.assert_allclose(found[steps:], reference[: 6 - steps], atol=5e-3)
+    assert np.abs(found[steps + 1] - found[0]).max() > 5e-3
+
+
+@pytest.mark.parametrize("action", ["ee_pose", "torque"])
+def test_before_the_first_action_arrives_the_robot_stays(action: str) -> None:
+    environment, params = make({"action_delay": (0.04, 0.04)}, action=action, control_hz=1000)
+    _, state = environment.reset_env(jax.random.key(0), params)
+    start = np.asarray(state.q)
+    step = jax.jit(environment.step_env)
+    full = jnp.ones(environment.num_actions)
+    for _ in range(2):
+        _, state, *_ = step(jax.random.key(0), state, full, params)
+    np.testing.assert_allclose(state.q, start, atol=5e-3)
+    _, state, *_ = step(jax.random.key(0), state, full, params)
+    assert np.abs(np.asarray(state.q) - start).max() > 2e-3
+
+
+def test_observations_are_late_by_whole_steps(late: Env) -> None:
+    """The same motion, seen two steps later; and `observe` shows what `step` did."""
+    seen = {}
+    for delay in (0, 2):
+        environment, params = with_delays(late, observation_delay=delay / 50)
+        obs, state = environment.reset(KEY, params)
+        seen[delay] = [np.asarray(obs)]
+        for _ in range(4):
+            obs, state, *_ = environment.step(KEY, state, 0.3 * jnp.ones(6), params)
+            np.testing.assert_array_equal(obs, environment.observe(KEY, state, None, params))
+            seen[delay].append(np.asarray(obs))
+    exact = seen[0]
+    np.testing.assert_array_equal(seen[2], [exact[0], exact[0], *exact[:3]])
+    assert np.abs(exact[0] - exact[1]).max() > 1e-3
+
+
+def test_noise_has_its_size_and_is_new_at_every_step() -> None:
+    environment, params = make({"observation_noise": 0.1})
+    clean, clean_params = make()
+    _, state = environment.reset_env(jax.random.key(0), params)
+    exact = clean._observation(jax.random.key(0), state, clean_params)
+    keys = jax.random.split(jax.random.key(1), 2000)
+    seen = jax.jit(jax.vmap(lambda k: environment.observe(k, state, None, params)))(keys)
+    noise = np.asarray(seen - exact)
+    np.testing.assert_allclose(noise.std(axis=0), 0.1, rtol=0.1)
+    assert np.abs(noise.mean(axis=0)).max() < 0.02
+
+
+def test_motor_delay_and_gain() -> None:
+    environment, params = make(
+        {"motor_delay": (0.003, 0.003), "motor_gain": (1.2, 1.2)}, control_hz=1000
+    )
+    _, state = environment.reset_env(jax.random.key(0), params)
+    episode = state.episode
+    assert episode is not None
+    assert episode.torques.shape == (4, 7)
+    tau = jnp.arange(1.0, 8.0)
+    torques = episode.torques
+    applied = []
+    for k in range(5):
+        out, torques = episode.applied_torque(environment.robot, (k + 1.0) * tau, torques)
+        applied.append(np.asarray(out))
+    for k in (3, 4):
+        expected = np.minimum(1.2 * (k - 2) * np.asarray(tau), environment.robot.effort_limits)
+        np.testing.assert_allclose(applied[k], expected, rtol=1e-6)
+
+
+def test_parameters_are_leaves(everything: Env) -> None:
+    """A curriculum is a change of numbers: nothing is compiled again."""
+    environment, params = everything
+    reset = jax.jit(environment.reset_env)
+    _, wide = reset(jax.random.key(0), params)
+    narrow_range = replace(params.randomisation, link_mass=np.ones(2, np.float32))
+    _, narrow = reset(jax.random.key(0), params.replace(randomisation=narrow_range))
+    assert reset._cache_size() == 1
+    ratio = np.asarray(narrow.episode.robot["mass"]) / np.asarray(environment.robot.mass)
+    np.testing.assert_allclose(ratio[:-1], 1.0, rtol=1e-6)
+    assert not np.allclose(wide.episode.robot["mass"], narrow.episode.robot["mass"])
+
+
+def test_every_part_in_one_step_and_fused_as_vmap() -> None:
+    results = []
+    for backend in ("vmap", "native"):
+        environment, params = make(EVERYTHING, backend=backend)
+        keys = jax.random.split(jax.random.key(0), 21)
+        _, state = jax.jit(jax.vmap(environment.reset_env, (0, None)))(keys, params)
+        actions = jax.random.uniform(jax.random.key(1), (21, 6), minval=-1.0)
+        step = jax.jit(jax.vmap(environment.step, (0, 0, 0, None)))
+        for _ in range(3):
+            obs, state, reward, *_ = step(keys, state, actions, params)
+        results.append((obs, reward, state.q))
+        assert all(bool(jnp.isfinite(x).all()) for x in results[-1])
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3)
+
+
+# --- Wrong input ----------------------------------------------------------------------------------
+
+WRONG: dict[str, tuple[Any, type[Exception], str]] = {
+    "negative noise": ({"observation_noise": -0.1}, ConfigError, "observation_noise=-0.1.*zero"),
+    "inside out": ({"link_mass": (1.3, 0.7)}, ConfigError, r"link_mass=.*smallest, largest"),
+    "one number": ({"link_mass": 1.3}, ConfigError, r"link_mass=1.3.*smallest, largest"),
+    "massless": ({"link_mass": (0.0, 1.0)}, ConfigError, "link_mass=.*greater than zero"),
+    "not a number": ({"payload": (0.0, np.nan)}, ConfigError, "payload=.*finite"),
+    "text": ({"gravity": "low"}, ConfigError, "gravity='low'"),
+    "unknown": ({"mass": (0.9, 1.1)}, UnknownNameError, "'mass'. Did you mean 'link_mass'"),
+    "no dict": (3, ConfigError, "randomisation=3.*Randomisation"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_ranges_are_refused(name: str) -> None:
+    given, error, message = WRONG[name]
+    with pytest.raises(error, match=message):
+        make(given)
+
+
+def test_longer_delays_than_there_is_room_for() -> None:
+    environment, params = make({"action_delay": (0.0, 0.02)})
+    longer = replace(params.randomisation, action_delay=(0.0, 0.1))
+    with pytest.raises(ConfigError, match=r"delays of up to \(0, 0, 5\).*steps=\(0, 0, 1\)"):
+        environment.reset(jax.random.key(0), params.replace(randomisation=longer))
+
+
+def test_states_without_an_episode_are_refused(everything: Env) -> None:
+    environment, params = everything
+    plain, plain_params = make()
+    _, state = plain.reset_env(jax.random.key(0), plain_params)
+    with pytest.raises(EnvStateError, match="without randomisation"):
+        environment.step(jax.random.key(0), state, jnp.zeros(6), params)
