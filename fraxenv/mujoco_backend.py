@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fraxenv.dynamics import Robot, Terms
 from fraxenv.dynamics.integration import implicit_resistance
-from fraxenv.envs import Environment, EnvParams
+from fraxenv.envs import Environment, EnvParams, GoalEnvironment
 
 from .cross_check.mujoco import MujocoOracle
 from .errors import ConfigError
@@ -27,6 +27,30 @@ _LOCK = threading.Lock()
 
 _MUJOCO_MAX = 1e10
 """Beyond this MuJoCo calls a state bad, and writes a log file that nobody asked for."""
+
+
+_MODELLED = (
+    "link_mass",
+    "link_com",
+    "link_inertia",
+    "payload",
+    "payload_offset",
+    "armature",
+    "gravity",
+)
+"""Randomisation of what MuJoCo's model holds; damping and friction are ours, and reach it anew."""
+
+
+def with_mujoco(env: Environment) -> Environment:
+    """The same environment with MuJoCo's physics.
+
+    Raises:
+        MissingExtraError: MuJoCo is not installed.
+        ConfigError: MuJoCo cannot model the robot, or the parameters change it.
+    """
+    if isinstance(env, GoalEnvironment):
+        return MujocoGoalEnvironment(env, goal_reward=env.goal_reward)
+    return MujocoEnvironment(env)
 
 
 class MujocoEnvironment(Environment):
@@ -40,15 +64,16 @@ class MujocoEnvironment(Environment):
 
     Args:
         env: the environment to take everything else from.
+        **options: of the class of environments that it belongs to.
 
     Raises:
         MissingExtraError: MuJoCo is not installed.
-        ConfigError: MuJoCo cannot model the robot.
+        ConfigError: MuJoCo cannot model the robot, or the parameters change it.
     """
 
     _supports_transition_gradients = False
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, **options: Any) -> None:
         super().__init__(
             env.name,
             env.robot,
@@ -57,14 +82,29 @@ class MujocoEnvironment(Environment):
             control_hz=env.control_hz,
             physics_hz=env.physics_hz,
             backend="vmap",
+            **options,
         )
+        self._robot(env.default_params)
         self._oracle = MujocoOracle.from_robot(env.robot, 1.0 / env.physics_hz)
 
     def _robot(self, params: EnvParams) -> Robot:
+        where = f"{self.name} with backend='mujoco'"
         if params.robot is not None:
             raise ConfigError(
-                f"{self.name}: params.robot is set, expected None with backend='mujoco', whose "
-                "model is built once. Make the environment with robot=... instead."
+                f"{where}: params.robot is set, expected None: MuJoCo's model is built once. Make "
+                "the environment with robot=... instead."
+            )
+        if params.reset_pool is not None:
+            raise ConfigError(
+                f"{where}: there is a reset_pool, expected None: pools are for the resets of "
+                "batches. Leave reset_pool out."
+            )
+        random = params.randomisation
+        changed = [n for n in _MODELLED if random is not None and getattr(random, n) is not None]
+        if changed:
+            raise ConfigError(
+                f"{where}: randomisation of {', '.join(changed)}, expected none of these: "
+                "MuJoCo's model is built once. Leave them out, or use fraxenv's own physics."
             )
         return self.robot
 
@@ -95,3 +135,7 @@ class MujocoEnvironment(Environment):
         with _LOCK:
             q_next, v_next = oracle.step(*inputs)
         return q_next.astype(dtype), v_next.astype(dtype)
+
+
+class MujocoGoalEnvironment(MujocoEnvironment, GoalEnvironment):
+    """A goal environment whose rigid-body dynamics and integrator are MuJoCo's."""

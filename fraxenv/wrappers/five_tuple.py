@@ -9,40 +9,27 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from .base import Wrapper
+
 if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams, EnvState
+    from ..envs import EnvParams, EnvState
 
 
-class FiveTuple:
+class FiveTuple(Wrapper):
     """Gives an environment the `step` of gymnax < 1.0: `(obs, state, reward, done, info)`.
 
     `done` is terminated or truncated; both are still in `info`. Everything else is the
     environment's own. rejax, PureJaxRL and Stoix take it.
 
     Args:
-        env: an environment of the gymnax 1.0 protocol, as `fraxenv.make` returns it.
+        env: an environment of the gymnax 1.0 protocol, as `fraxenv.make` returns it, or one in
+            `EpisodeStatistics`.
     """
-
-    def __init__(self, env: Environment) -> None:
-        self.env = env
-
-    def __getattr__(self, name: str) -> Any:
-        # `deepcopy` and `pickle` ask an object without attributes yet for special methods; asking
-        # `self.env` then would ask for `env` again, for ever.
-        if name == "env" or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.env, name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FiveTuple) and self.env == other.env
-
-    def __hash__(self) -> int:
-        return hash((FiveTuple, self.env))
 
     @partial(jax.jit, static_argnums=0)
     def reset(self, key: Array, params: EnvParams | None = None) -> tuple[Array, EnvState]:
         """A new episode: observation and state."""
-        return self.env.reset(key, params)  # type: ignore[no-any-return]
+        return self.env.reset(key, params)
 
     @partial(jax.jit, static_argnums=0)
     def step(

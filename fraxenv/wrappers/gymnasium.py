@@ -6,6 +6,10 @@
 >>> env = gymnasium.make("fraxenv/PandaReach-v0", render_mode="rgb_array")
 >>> envs = gymnasium.make_vec("fraxenv/PandaReach-v0", num_envs=256)
 
+An environment without an id is composed of the same options that `fraxenv.make` takes:
+
+>>> env = gymnasium.make("fraxenv/Custom-v0", robot="ur10", task="track", goal_env=True)
+
 What both have in common:
 
 - Spaces are boxes of the environment's dtype, actions [-1, 1]. An action that is finite but out of
@@ -15,6 +19,8 @@ What both have in common:
   `np_random` when it begins, so that an equal seed gives, bit for bit, an equal trajectory.
 - Everything returned is a fresh NumPy array or a plain Python value. `info` is empty at a reset; at
   a step it holds what the task reports, and the dicts `reward_terms`, `safety` and `controller`.
+- With `goal_env=True` observations are dicts of `observation`, `achieved_goal` and `desired_goal`,
+  `info` has `is_success`, and `compute_reward` gives, bit for bit, the rewards that `step` does.
 - Equal environments share their compiled programs: one for `step` and one for `reset`.
 - Calling `step`, `reset` or `render` after `close`, `step` or `render` before `reset`, and `step`
   after the end of an episode (where nothing resets it) is an `EnvStateError`.
@@ -37,25 +43,28 @@ from gymnasium.vector.utils import batch_space
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ActionError, ConfigError, EnvStateError, unknown_name
+from ..errors import ActionError, ArrayError, ConfigError, EnvStateError, unknown_name
 from ..kernels import fusible, resolve
-from ..registry import NAMESPACE, env_spec, make
+from ..registration import CUSTOM
+from ..registry import MAX_STEPS, NAMESPACE, env_spec, make
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvState
 
 _NO_LIMIT: Final = int(np.iinfo(np.int32).max)
 _RENDER_MODES: Final = ("rgb_array",)
+_REWARD_ROWS: Final = 256
 _KEY: Final = "threefry2x32"  # fixed, so that a seed means the same under every JAX configuration
 
 _Numbers = NDArray[np.floating[Any]]
 _Flags = NDArray[np.bool_]
 _Words = NDArray[np.uint32]
 _Info = dict[str, Any]
-_Transition = tuple[Array, Array, Array, Array, _Info]
+_Observation = _Numbers | dict[str, _Numbers]
+_Transition = tuple[Any, Array, Array, Array, _Info]
 
 
-class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
+class GymnasiumEnv(gymnasium.Env[_Observation, _Numbers]):
     """One environment as a `gymnasium.Env`.
 
     `gymnasium.make` truncates episodes by its `TimeLimit` wrapper, after the registered number of
@@ -63,7 +72,7 @@ class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
     limit of its own. Made directly, it truncates its episodes itself.
 
     Args:
-        env_id: one of `fraxenv.list_envs()`.
+        env_id: one of `fraxenv.list_envs()`, or None to compose one of `robot` and `task`.
         render_mode: None, or "rgb_array".
         width: of a frame, pixels.
         height: of a frame, pixels.
@@ -89,7 +98,7 @@ class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
 
     def __init__(
         self,
-        env_id: str,
+        env_id: str | None,
         render_mode: str | None = None,
         width: int = 480,
         height: int = 480,
@@ -98,27 +107,28 @@ class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
         backend: str | None = None,
         **overrides: Any,
     ) -> None:
+        id = CUSTOM if env_id is None else env_id
         if not time_limit:
-            registered = env_spec(env_id).max_steps_in_episode
+            registered = MAX_STEPS if env_id is None else env_spec(env_id).max_steps_in_episode
             overrides.setdefault("max_steps_in_episode", _NO_LIMIT)
             if overrides["max_steps_in_episode"] != _NO_LIMIT:
-                _check_not_longer(env_id, overrides["max_steps_in_episode"], registered)
+                _check_not_longer(id, overrides["max_steps_in_episode"], registered)
         if backend not in (None, "mujoco"):
             raise ConfigError(
-                f"{env_id}: backend={backend!r}, expected None, for fraxenv's own physics, or "
+                f"{id}: backend={backend!r}, expected None, for fraxenv's own physics, or "
                 "'mujoco'. Leave it out."
             )
         self.environment, params = make(env_id, **overrides)
         if backend == "mujoco":
-            from ..mujoco_backend import MujocoEnvironment
+            from ..mujoco_backend import with_mujoco
 
-            self.environment = MujocoEnvironment(self.environment)
+            self.environment = with_mujoco(self.environment)
         self._name = f"{NAMESPACE}/{self.environment.name}"
         self.render_mode = _render_mode(self._name, render_mode)
         self._size = _frame_size(self._name, width, height)
         self.metadata = {**type(self).metadata, "render_fps": self.environment.policy_hz}  # type: ignore[misc]
         self.action_space = _box(self.environment.action_space(params))
-        self.observation_space = _box(self.environment.observation_space(params))
+        self.observation_space = _space(self.environment.observation_space(params))
         self._programs = _programs(self.environment)
         self._key: _Words = np.zeros(2, np.uint32)
         self._over = self._closed = False
@@ -126,7 +136,7 @@ class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[_Numbers, _Info]:
+    ) -> tuple[_Observation, _Info]:
         """Begin a new episode.
 
         Args:
@@ -134,7 +144,7 @@ class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
             options: there are none.
 
         Returns:
-            The observation (k,), and an empty info.
+            The observation (k,), or a dict of such, and an empty info.
 
         Raises:
             EnvStateError: the environment is closed.
@@ -147,16 +157,16 @@ class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
         self._key = _draw_key(self.np_random)
         obs, self.state = self._programs.reset(self._key)
         self._over = False
-        return np.array(obs), {}
+        return _fresh(obs), {}
 
-    def step(self, action: ArrayLike) -> tuple[_Numbers, float, bool, bool, _Info]:
+    def step(self, action: ArrayLike) -> tuple[_Observation, float, bool, bool, _Info]:
         """One policy step.
 
         Args:
             action: (k,), any floating-point dtype, clipped to [-1, 1].
 
         Returns:
-            Observation (k,), reward, terminated, truncated, info.
+            Observation (k,), or a dict of such, reward, terminated, truncated, info.
 
         Raises:
             ActionError: the action has the wrong shape or dtype, or is not finite.
@@ -174,7 +184,25 @@ class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
         obs, reward, terminated, truncated, info = transition
         ended = bool(terminated), bool(truncated)
         self._over = any(ended)
-        return np.array(obs), float(reward), *ended, _plain(info)
+        obs, info = _fresh(obs), _plain(info)
+        if isinstance(obs, dict):
+            reward = self.compute_reward(obs["achieved_goal"], obs["desired_goal"], info)
+            info["is_success"] = info["success"]
+        return obs, float(reward), *ended, info
+
+    @property
+    def compute_reward(self) -> Callable[..., Any]:
+        """`compute_reward(achieved_goal, desired_goal, info=None)`, of goal environments alone.
+
+        Rewards (...,), float64, for goals (..., g) and, for one goal, a float: those that `step`
+        returns, bit for bit. `info` is not used, and may be a list of infos.
+
+        Raises:
+            AttributeError: the environment is none; Stable-Baselines3 asks in this way.
+            ArrayError: from the call, goals whose shapes do not fit, or that are not numbers.
+
+        """
+        return _goal_reward(self._name, self._programs)
 
     def render(self) -> NDArray[np.uint8] | None:
         """A picture (height, width, 3) of the environment, uint8.
@@ -207,7 +235,7 @@ class GymnasiumEnv(gymnasium.Env[_Numbers, _Numbers]):
         return self.state
 
 
-class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
+class GymnasiumVectorEnv(VectorEnv[_Observation, _Numbers, NDArray[Any]]):
     """A batch of environments as a `gymnasium.vector.VectorEnv`, in one compiled program.
 
     It behaves as `gymnasium.vector.SyncVectorEnv` does with the same `GymnasiumEnv`s, down to the
@@ -223,7 +251,7 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
     - DISABLED: environments are reset by `reset(options={"reset_mask": mask})`.
 
     Args:
-        env_id: one of `fraxenv.list_envs()`.
+        env_id: one of `fraxenv.list_envs()`, or None to compose one of `robot` and `task`.
         num_envs: how many.
         render_mode: None, or "rgb_array".
         autoreset_mode: an `AutoresetMode` or its value.
@@ -254,7 +282,7 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
 
     def __init__(
         self,
-        env_id: str,
+        env_id: str | None,
         num_envs: int = 1,
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
@@ -267,9 +295,10 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
         **overrides: Any,
     ) -> None:
         if max_episode_steps is not None:
-            max_episode_steps = _at_least_one(env_id, "max_episode_steps", max_episode_steps)
+            id = CUSTOM if env_id is None else env_id
+            max_episode_steps = _at_least_one(id, "max_episode_steps", max_episode_steps)
             own = overrides.setdefault("max_steps_in_episode", max_episode_steps)
-            _check_not_longer(env_id, own, max_episode_steps)
+            _check_not_longer(id, own, max_episode_steps)
         elif not time_limit:
             overrides.setdefault("max_steps_in_episode", _NO_LIMIT)
         self.environment, params = make(env_id, **overrides)
@@ -285,7 +314,7 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
             "autoreset_mode": self._mode,
         }
         self.single_action_space = _box(self.environment.action_space(params))
-        self.single_observation_space = _box(self.environment.observation_space(params))
+        self.single_observation_space = _space(self.environment.observation_space(params))
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
 
@@ -293,7 +322,7 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
         self._generators: list[tuple[np.random.Generator, int] | None] = [None] * self.num_envs
         self._keys: _Words = np.zeros((self.num_envs, 2), np.uint32)
         self._over: _Flags = np.zeros(self.num_envs, np.bool_)
-        self._obs: Array | None = None
+        self._obs: Any = None
         self.state: EnvState | None = None
 
     @property  # type: ignore[misc]
@@ -311,7 +340,7 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
         *,
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
-    ) -> tuple[_Numbers, _Info]:
+    ) -> tuple[_Observation, _Info]:
         """Begin new episodes.
 
         Args:
@@ -320,8 +349,8 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
             options: `reset_mask`, (num_envs,) bool, the environments to reset; default all.
 
         Returns:
-            Observations (num_envs, k), the last ones of environments that were not reset; and an
-            empty info.
+            Observations (num_envs, k), or a dict of such, the last ones of environments that were
+            not reset; and an empty info.
 
         Raises:
             EnvStateError: closed, or a mask that leaves some out before all were reset once.
@@ -344,14 +373,15 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
 
     def step(
         self, actions: ArrayLike
-    ) -> tuple[_Numbers, NDArray[np.float64], _Flags, _Flags, _Info]:
+    ) -> tuple[_Observation, NDArray[np.float64], _Flags, _Flags, _Info]:
         """One policy step of every environment.
 
         Args:
             actions: (num_envs, k), any floating-point dtype, clipped to [-1, 1].
 
         Returns:
-            Observations (num_envs, k), rewards, terminations and truncations (num_envs,), infos.
+            Observations (num_envs, k), or a dict of such, rewards, terminations and truncations
+            (num_envs,), infos.
 
         Raises:
             ActionError: the actions have the wrong shape or dtype, or are not finite.
@@ -375,21 +405,29 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
 
         (self._obs, *rest, info), self.state = self._programs.step_batch(self._keys, state, actions)
         reward, terminated, truncated = (np.asarray(x) for x in rest)
+        info, final = _plain_batch(info), {}
+        if isinstance(self._obs, dict):
+            reward = self.compute_reward(self._obs["achieved_goal"], self._obs["desired_goal"])
+            info["is_success"] = info["success"].copy()
         reward = np.where(resetting, 0.0, reward.astype(np.float64))
         terminated, truncated = terminated & ~resetting, truncated & ~resetting
         self._over = terminated | truncated
-        info, final = _plain_batch(info), {}
         if self._mode == AutoresetMode.SAME_STEP and self._over.any():
             resetting = self._over
             final = {
-                "final_obs": _rows(np.asarray(self._obs), resetting),
+                "final_obs": _rows(_fresh(self._obs), resetting),
                 "_final_obs": resetting.copy(),
                 "final_info": _masked(info, resetting),
                 "_final_info": resetting.copy(),
             }
         info = {} if resetting.all() else _masked(info, ~resetting)
-        obs = self._begin_episodes(resetting) if resetting.any() else np.array(self._obs)
+        obs = self._begin_episodes(resetting) if resetting.any() else _fresh(self._obs)
         return obs, reward, terminated, truncated, {**info, **final}
+
+    @property
+    def compute_reward(self) -> Callable[..., Any]:
+        """`compute_reward(achieved_goal, desired_goal, info=None)`, as of `GymnasiumEnv`."""
+        return _goal_reward(self._name, self._programs)
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
         """A frame (height, width, 3), uint8, for every environment.
@@ -422,7 +460,7 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
 
     # --- parts ---
 
-    def _begin_episodes(self, mask: _Flags) -> _Numbers:
+    def _begin_episodes(self, mask: _Flags) -> _Observation:
         """Reset the environments in `mask` (num_envs,) and return all observations."""
         if self._obs is None or self.state is None:
             shapes = jax.eval_shape(jax.vmap(self._programs.reset), self._keys)
@@ -433,7 +471,7 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
         self._keys = keys
         self._obs, self.state = self._programs.reset_batch(keys, mask, self._obs, self.state)
         self._over = self._over & ~mask
-        return np.array(self._obs)
+        return _fresh(self._obs)
 
     def _generator(self, i: int) -> tuple[np.random.Generator, int]:
         generator = self._generators[i]
@@ -489,13 +527,18 @@ class GymnasiumVectorEnv(VectorEnv[_Numbers, _Numbers, NDArray[Any]]):
 
 @dataclass(frozen=True, eq=False)
 class _Programs:
-    """An environment's programs. Episodes have a key of two words, of shape (2,) or (n, 2)."""
+    """An environment's programs. Episodes have a key of two words, of shape (2,) or (n, 2).
+
+    `reward` gives those of exactly `_REWARD_ROWS` pairs of goals. There is one program for however
+    many are asked for, so that a reward's last bit does not depend on which others come with it.
+    """
 
     env: Environment
-    reset: Callable[[_Words], tuple[Array, EnvState]]
+    reset: Callable[[_Words], tuple[Any, EnvState]]
     step: Callable[[_Words, EnvState, _Numbers], tuple[_Transition, EnvState]]
-    reset_batch: Callable[[_Words, _Flags, Array, EnvState], tuple[Array, EnvState]]
+    reset_batch: Callable[[_Words, _Flags, Any, EnvState], tuple[Any, EnvState]]
     step_batch: Callable[[_Words, EnvState, _Numbers], tuple[_Transition, EnvState]]
+    reward: Callable[[_Numbers, _Numbers], Array] | None
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         # Copies and pickles of an environment find the programs that there are.
@@ -510,7 +553,7 @@ def _programs(env: Environment) -> _Programs:
     def key(words: Array, time: Array | int) -> Array:
         return jax.random.fold_in(jax.random.wrap_key_data(words, impl=_KEY), time)
 
-    def reset(words: Array) -> tuple[Array, EnvState]:
+    def reset(words: Array) -> tuple[Any, EnvState]:
         return env.reset_env(key(words, 0), params)
 
     def step(words: Array, state: EnvState, action: Array) -> tuple[_Transition, EnvState]:
@@ -521,9 +564,7 @@ def _programs(env: Environment) -> _Programs:
         transition = obs, reward, terminated, truncated, info
         return transition, new
 
-    def reset_batch(
-        words: Array, mask: Array, obs: Array, state: EnvState
-    ) -> tuple[Array, EnvState]:
+    def reset_batch(words: Array, mask: Array, obs: Any, state: EnvState) -> tuple[Any, EnvState]:
         def choose(new: Array, old: Array) -> Array:
             return jnp.where(mask.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
@@ -531,8 +572,14 @@ def _programs(env: Environment) -> _Programs:
         return jax.tree.map(choose, fresh, (obs, state))  # type: ignore[no-any-return]
 
     step_batch = jax.vmap(fusible(step, env.backend))
+    compute_reward = getattr(env, "compute_reward", None)
     return _Programs(
-        env, _single(reset, env), _single(step, env), jax.jit(reset_batch), jax.jit(step_batch)
+        env,
+        _single(reset, env),
+        _single(step, env),
+        jax.jit(reset_batch),
+        jax.jit(step_batch),
+        None if compute_reward is None else jax.jit(lambda a, d: compute_reward(a, d)),
     )
 
 
@@ -554,7 +601,77 @@ def _draw_key(generator: np.random.Generator) -> _Words:
     return generator.integers(2**32, size=2, dtype=np.uint32)
 
 
+# --- Goals ----------------------------------------------------------------------------------------
+
+
+def _goal_reward(name: str, programs: _Programs) -> Callable[..., Any]:
+    """`compute_reward` of an environment.
+
+    Raises:
+        AttributeError: it is no goal environment.
+    """
+    program = programs.reward
+    if program is None:
+        raise AttributeError(
+            f"{name} has no compute_reward(): it is no goal environment. Make it with "
+            "goal_env=True, e.g. for hindsight experience replay."
+        )
+    box = programs.env.observation_space().spaces["desired_goal"]
+
+    def compute_reward(
+        achieved_goal: ArrayLike, desired_goal: ArrayLike, info: Any = None
+    ) -> float | NDArray[np.float64]:
+        given = {"achieved_goal": achieved_goal, "desired_goal": desired_goal}
+        achieved, desired = (_goals(name, what, x, box) for what, x in given.items())
+        try:
+            shape = np.broadcast_shapes(achieved.shape, desired.shape)
+        except ValueError as error:
+            raise ArrayError(
+                f"{name}: compute_reward() was given achieved_goal of shape {achieved.shape} and "
+                f"desired_goal of shape {desired.shape}, expected as many of the one as of the "
+                "other. Pass rows that belong together."
+            ) from error
+        pairs = [np.broadcast_to(x, shape).reshape(-1, shape[-1]) for x in (achieved, desired)]
+        rewards = np.empty(len(pairs[0]))
+        for start in range(0, len(rewards), _REWARD_ROWS):
+            rows = [x[start : start + _REWARD_ROWS] for x in pairs]
+            count = len(rows[0])
+            filled = (
+                np.concatenate([x, np.zeros((_REWARD_ROWS - count, x.shape[1]), x.dtype)])
+                for x in rows
+            )
+            rewards[start : start + count] = np.asarray(program(*filled))[:count]
+        return rewards.reshape(shape[:-1]) if len(shape) > 1 else float(rewards[0])
+
+    return compute_reward
+
+
+def _goals(name: str, what: str, goals: ArrayLike, box: Any) -> _Numbers:
+    """Goals (..., g) in the dtype of their space."""
+    try:
+        array = np.asarray(goals)
+    except ValueError as error:
+        raise ArrayError(
+            f"{name}: compute_reward() was given {what}={goals!r}, expected an array of shape "
+            f"(..., {box.shape[0]}). Pass a NumPy array."
+        ) from error
+    if array.shape[-1:] != box.shape or not np.issubdtype(array.dtype, np.number):
+        raise ArrayError(
+            f"{name}: compute_reward() was given {what} of shape {array.shape} and dtype "
+            f"{array.dtype}, expected (..., {box.shape[0]}) numbers. Pass what observations hold "
+            "under that name."
+        )
+    return array.astype(box.dtype)
+
+
 # --- Values ---------------------------------------------------------------------------------------
+
+
+def _fresh(obs: Any) -> _Observation:
+    """A NumPy copy of an observation."""
+    if isinstance(obs, dict):
+        return {name: np.array(x) for name, x in obs.items()}
+    return np.array(obs)
 
 
 def _plain(info: _Info) -> _Info:
@@ -592,10 +709,12 @@ def _masked(info: _Info, mask: _Flags) -> _Info:
     return out
 
 
-def _rows(obs: _Numbers, mask: _Flags) -> NDArray[np.object_]:
-    rows = np.full(len(obs), None, dtype=object)
+def _rows(obs: _Observation, mask: _Flags) -> NDArray[np.object_]:
+    rows = np.full(len(mask), None, dtype=object)
     for i in np.flatnonzero(mask):
-        rows[i] = obs[i].copy()
+        rows[i] = (
+            {k: x[i].copy() for k, x in obs.items()} if isinstance(obs, dict) else obs[i].copy()
+        )
     return rows
 
 
@@ -651,6 +770,13 @@ def _frame(env: Environment, state: EnvState, size: tuple[int, int]) -> NDArray[
 
 
 # --- Arguments ------------------------------------------------------------------------------------
+
+
+def _space(space: Any) -> gymnasium.Space[Any]:
+    """Gymnasium's counterpart of gymnax's box, or dict of boxes."""
+    if hasattr(space, "spaces"):
+        return gymnasium.spaces.Dict({name: _box(box) for name, box in space.spaces.items()})
+    return _box(space)
 
 
 def _box(space: Any) -> gymnasium.spaces.Box:
