@@ -1,0 +1,55 @@
+"""Where numbers were computed: equal bits are promised only where all of this is equal."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import jax
+
+_PACKAGES = ("fraxenv", "jax", "jaxlib", "llvmlite", "numpy")
+
+
+def provenance() -> dict[str, Any]:
+    """Versions, processor, accelerator and precision of this process, as JSON can hold them."""
+    device = jax.devices()[0]
+    return {
+        "versions": {name: _version(name) for name in _PACKAGES},
+        "x64": bool(jax.config.jax_enable_x64),
+        "matmul_precision": str(jax.config.jax_default_matmul_precision),
+        "platform": device.platform,
+        "device": device.device_kind,
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "processor": _processor(),
+    }
+
+
+def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two provenances, one phrase each, such as `jax 0.10.1 -> 0.10.2`."""
+    before, after = ({**p, **p.get("versions", {}), "versions": None} for p in (then, now))
+    names = sorted(set(before) | set(after))
+    return [
+        f"{name} {before.get(name)} -> {after.get(name)}"
+        for name in names
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    """Name and instruction sets of the processor, as far as they can be found out."""
+    try:
+        import llvmlite.binding as llvm
+    except ImportError:
+        return platform.processor()
+    features = sorted(name for name, on in llvm.get_host_cpu_features().items() if on)
+    return f"{llvm.get_host_cpu_name()} {' '.join(features)}"

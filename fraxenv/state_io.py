@@ -1,0 +1,418 @@
+"""Environment states on disk: saved at any step, and continued as if nothing had been."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from .checkpoint import load_arrays, named_leaves, save_arrays
+from .dynamics.fingerprint import fingerprint
+from .errors import CheckpointError, ConfigError
+from .provenance import provenance
+
+if TYPE_CHECKING:
+    from .envs import Environment, EnvParams, EnvState
+
+FORMAT = "fraxenv state"
+VERSION = 1
+
+
+def save_state(
+    path: str | Path, env: Environment, state: EnvState, params: EnvParams, key: Array | None = None
+) -> None:
+    """Save all that an environment's future depends on, besides the actions; atomic.
+
+    >>> save_state("run.npz", env, state, params, key)
+    >>> state, params, key = load_state("run.npz", env)
+
+    Args:
+        path: the file, an npz archive without pickles.
+        env: whose state it is.
+        state: of one environment, or of a batch of any shape.
+        params: its parameters, batched or not.
+        key: the random key that the steps to come are drawn from, if it shall be kept too; typed or
+            raw, of any shape.
+
+    Raises:
+        CheckpointError: the file cannot be written, or the state is another environment's.
+        ConfigError: `env`, `state` or `params` is something else.
+    """
+    _check_arguments(env, state, params)
+    packed = {"state": pack("state", state), "params": pack("params", params)}
+    if key is not None:
+        packed["key"] = pack("key", key)
+    if packed["params"].about["structure"] == structure(env.default_params):
+        _check_state(f"{env.name}: not saved", packed["state"], _template(env)[1])
+    metadata = {
+        "format": FORMAT,
+        "version": VERSION,
+        "environment": identity(env),
+        "trees": {name: part.about for name, part in packed.items()},
+        "provenance": {**provenance(), "backend": env.backend},
+    }
+    arrays = {name: array for part in packed.values() for name, array in part.arrays.items()}
+    write(path, arrays, metadata)
+
+
+def load_state(
+    path: str | Path, env: Environment, params: EnvParams | None = None
+) -> tuple[EnvState, EnvParams, Array | None]:
+    """Load what `save_state` saved.
+
+    With the same actions and keys the steps that follow are, bit for bit, those that would have
+    followed had the state never left memory, as long as the versions of fraxenv and JAX, the
+    `backend` of the environment, and the processor are the same.
+
+    Args:
+        path: the file.
+        env: made as the one whose state was saved; `backend` and the numbers of its parameters may
+            differ.
+        params: parameters of the structure that the saved ones have, unbatched; needed only where
+            that is not the structure of `env.default_params`, such as with a randomisation that was
+            added afterwards. Their numbers do not matter.
+
+    Returns:
+        State, parameters, and the key, None if none was saved.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, of another format, of another environment, of
+            another precision, or does not fit the parameters' structure.
+        ConfigError: `env` or `params` is something else.
+    """
+    arrays, metadata = read(path, FORMAT, VERSION)
+    check_identity(path, metadata, env)
+    check_precision(path, metadata)
+    state, params = unpack_environment(path, arrays, metadata, env, params)
+    about = metadata["trees"].get("key")
+    key = None if about is None else restore(path, "key", arrays, about, jax.random.key(0))
+    return state, params, key
+
+
+# --- pytrees as arrays with names ---
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A pytree as arrays.
+
+    Attributes:
+        arrays: the leaves, by names such as `state.q`.
+        about: what JSON holds of it: the digest of its structure, the kinds of random keys, and
+            which leaves are not JAX's.
+    """
+
+    arrays: dict[str, np.ndarray]
+    about: dict[str, Any]
+
+
+def pack(prefix: str, tree: Any) -> Packed:
+    """Turn a pytree of arrays, numbers and random keys into arrays, their names with a prefix."""
+    arrays, keys, host = {}, {}, []
+    for path, leaf in named_leaves(tree):
+        name = prefix + path
+        if _is_key(leaf):
+            keys[name] = str(jax.random.key_impl(leaf))
+            leaf = jax.random.key_data(leaf)
+        elif not isinstance(leaf, Array):
+            host.append(name)
+        arrays[name] = np.asarray(leaf)
+    return Packed(arrays, {"structure": structure(tree), "keys": keys, "host": host})
+
+
+def restore(
+    path: str | Path,
+    prefix: str,
+    arrays: Mapping[str, np.ndarray],
+    about: Mapping[str, Any],
+    template: Any,
+) -> Any:
+    """Turn arrays back into a pytree of the template's structure.
+
+    Leaves that were NumPy's or Python's become NumPy's, the others JAX's: what is constant in a
+    compiled program stays so, and in its own precision.
+
+    Raises:
+        CheckpointError: the structure is another one.
+    """
+    names = [prefix + name for name, _ in named_leaves(template)]
+    stored = {name for name in arrays if _within(prefix, name)}
+    missing, extra = sorted(set(names) - stored), sorted(stored - set(names))
+    if missing or extra or structure(template) != about["structure"]:
+        found = "the same numbers, but other options"
+        if missing or extra:
+            found = f"it lacks {missing[:3]} and has {extra[:3]} in addition"
+        raise CheckpointError(
+            f"{path}: the {prefix} of another configuration: {found}. Load it with the environment "
+            "it was saved with, and with params=... if these were changed in more than numbers."
+        )
+    host = set(about["host"])
+
+    def leaf(name: str) -> Any:
+        if name in host:
+            return arrays[name]
+        array = jnp.asarray(arrays[name])
+        implementation = about["keys"].get(name)
+        return jax.random.wrap_key_data(array, impl=implementation) if implementation else array
+
+    return jax.tree.unflatten(jax.tree.structure(template), [leaf(name) for name in names])
+
+
+def unpack_environment(
+    path: str | Path,
+    arrays: Mapping[str, np.ndarray],
+    metadata: Mapping[str, Any],
+    env: Environment,
+    params: EnvParams | None,
+) -> tuple[EnvState, EnvParams]:
+    """State and parameters from the arrays of a file.
+
+    Raises:
+        CheckpointError: they do not fit the environment.
+        ConfigError: `params` is something else.
+    """
+    given = env.default_params if params is None else params
+    _check_params(given)
+    template = _template(env) if params is None else _traced_template(env, given)
+    own = given
+    for name, like in (("robot", env.robot), ("reset_pool", template)):
+        stored = any(_within(f"params.{name}", leaf) for leaf in arrays)
+        if not stored or getattr(own, name) is None:
+            own = own.replace(**{name: like if stored else None})
+    about = metadata["trees"]
+    restored = restore(path, "params", arrays, about["params"], own)
+    state = restore(path, "state", arrays, about["state"], template[1])
+    _check_state(str(path), pack("state", state), template[1])
+    return state, restored
+
+
+def structure(tree: Any) -> str:
+    """Digest of all of a pytree that is not in its leaves: types, names, static options."""
+    return fingerprint(_nodes(jax.tree.structure(tree))).hex()
+
+
+def _nodes(treedef: Any) -> Any:
+    data = treedef.node_data()
+    if data is None:
+        return "*"
+    kind, static = data
+    return kind.__qualname__, _lasting(static), [_nodes(child) for child in treedef.children()]
+
+
+def _lasting(value: Any) -> Any:
+    """A value with functions by their names, which are the same in every process."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = ((f.name, _lasting(getattr(value, f.name))) for f in dataclasses.fields(value))
+        return type(value).__qualname__, *fields
+    if isinstance(value, Mapping):
+        return tuple((name, _lasting(part)) for name, part in value.items())
+    if isinstance(value, tuple | list):
+        return tuple(_lasting(part) for part in value)
+    if isinstance(value, functools.partial):
+        return "partial", _lasting((value.func, value.args, value.keywords))
+    if inspect.ismethod(value):
+        return value.__func__.__qualname__, _lasting(value.__self__)
+    if inspect.isroutine(value) or isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    return type(value).__qualname__ if type(value).__repr__ is object.__repr__ else value
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _within(prefix: str, name: str) -> bool:
+    """Whether a leaf of this name is, or is in, what has that name."""
+    return name.startswith(prefix) and name[len(prefix) : len(prefix) + 1] in ("", ".", "[")
+
+
+# --- what a state has to look like ---
+
+
+def _template(env: Environment) -> tuple[Any, Any]:
+    return _cached_template(env, bool(jax.config.jax_enable_x64))
+
+
+@functools.lru_cache(maxsize=16)
+def _cached_template(env: Environment, x64: bool) -> tuple[Any, Any]:
+    return _traced_template(env, env.default_params)
+
+
+def _traced_template(env: Environment, params: EnvParams) -> tuple[Any, Any]:
+    """Observation and state of one environment: shapes and dtypes."""
+    own = params.replace(reset_pool=None)
+    shapes: tuple[Any, Any] = jax.eval_shape(lambda key: env.reset_env(key, own), jax.random.key(0))
+    return shapes
+
+
+def _check_state(where: str, packed: Packed, template: Any) -> None:
+    """Check that a state, or a batch of them, is like the template.
+
+    Raises:
+        CheckpointError: it is not.
+    """
+    remedy = "Save and load a state with the environment whose reset or step returned it."
+    if packed.about["structure"] != structure(template):
+        raise CheckpointError(
+            f"{where}: the state does not have the structure of this environment's. {remedy}"
+        )
+    batches = {}
+    for path, want in named_leaves(template):
+        name = f"state{path}"
+        have = packed.arrays[name]
+        if name in packed.about["keys"]:
+            continue
+        rank = have.ndim - len(want.shape)
+        if rank < 0 or have.shape[rank:] != want.shape or have.dtype != want.dtype:
+            raise CheckpointError(
+                f"{where}: {name} is {have.dtype}{list(have.shape)}, expected {want.dtype} with "
+                f"the shape of a batch and then {list(want.shape)}. {remedy}"
+            )
+        batches[have.shape[:rank]] = name
+    if len(batches) > 1:
+        found = ", ".join(f"{name} of {list(shape)}" for shape, name in batches.items())
+        raise CheckpointError(
+            f"{where}: the state's arrays are of different batches: {found}. {remedy}"
+        )
+
+
+def _check_arguments(env: Any, state: Any, params: Any) -> None:
+    from .envs import EnvState
+
+    check_environment(env)
+    if not isinstance(state, EnvState):
+        raise ConfigError(
+            f"state is a {type(state).__name__}, expected the EnvState of {env.name} that reset or "
+            "step returned."
+        )
+    _check_params(params)
+
+
+def _check_params(params: Any) -> None:
+    from .envs import EnvParams
+
+    if not isinstance(params, EnvParams):
+        raise ConfigError(
+            f"params is a {type(params).__name__}, expected EnvParams, such as fraxenv.make "
+            "returned with the environment."
+        )
+
+
+def check_environment(env: Any) -> None:
+    """Check that it is an environment.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    from .envs import Environment
+
+    if not isinstance(env, Environment):
+        raise ConfigError(
+            f"env is a {type(env).__name__}, expected the Environment that fraxenv.make returned, "
+            "without wrappers."
+        )
+
+
+# --- which environment it was ---
+
+
+def identity(env: Environment) -> dict[str, Any]:
+    """What decides how an environment's states go on, besides state and parameters."""
+    return {
+        "name": env.name,
+        "kind": type(env).__qualname__,
+        "robot": fingerprint(_lasting(env.robot)).hex(),
+        "rates": [env.policy_hz, env.control_hz, env.physics_hz],
+        "goal_reward": getattr(env, "goal_reward", None),
+    }
+
+
+def check_identity(path: str | Path, metadata: Mapping[str, Any], env: Environment) -> None:
+    """Check that a file is of this environment.
+
+    Raises:
+        CheckpointError: it is of another; says in what they differ.
+        ConfigError: `env` is something else.
+    """
+    check_environment(env)
+    stored, own = metadata["environment"], identity(env)
+    differ = [name for name in own if stored.get(name) != own[name]]
+    if not differ:
+        return
+    what = {
+        "name": f"it is of {stored.get('name')}",
+        "robot": "its robot is another, or has other numbers",
+        "rates": f"its rates are {stored.get('rates')} Hz (policy, control, physics), "
+        f"here {own['rates']}",
+    }
+    phrases = [
+        what.get(name, f"its {name} is {stored.get(name)}, here {own[name]}") for name in differ
+    ]
+    raise CheckpointError(
+        f"{path}: saved from another environment than this {own['name']}: {'; '.join(phrases)}. "
+        "Make the environment with the arguments it was made with then."
+    )
+
+
+def check_precision(path: str | Path, metadata: Mapping[str, Any]) -> None:
+    """Check that JAX's precision is that of the file.
+
+    Raises:
+        CheckpointError: it is another.
+    """
+    stored, now = bool(metadata["provenance"]["x64"]), bool(jax.config.jax_enable_x64)
+    if stored != now:
+        raise CheckpointError(
+            f"{path}: saved with jax_enable_x64={stored}, and it is {now} now. Set it with "
+            f'jax.config.update("jax_enable_x64", {stored}) before anything else.'
+        )
+
+
+# --- files ---
+
+
+def write(path: str | Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> None:
+    """Write a file; atomic.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    try:
+        save_arrays(path, arrays, metadata)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: cannot be written: {error.strerror or error}. Choose a folder with room in "
+            "it, where you may write."
+        ) from error
+
+
+def read(
+    path: str | Path, format: str, version: int
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read a file of a format.
+
+    Raises:
+        CheckpointError: it is missing, damaged, of another format, or of another version of it.
+    """
+    arrays, metadata = load_arrays(path)
+    if metadata.get("format") != format:
+        found = metadata.get("format", "checkpoint of another kind")
+        raise CheckpointError(
+            f"{path}: a {found}, expected a {format}. Use the function that reads this kind."
+        )
+    if metadata.get("version") != version:
+        by = metadata.get("provenance", {}).get("versions", {}).get("fraxenv", "unknown")
+        raise CheckpointError(
+            f"{path}: version {metadata.get('version')} of the format, written by fraxenv {by}; "
+            f"this one reads version {version}. Use that fraxenv to read it."
+        )
+    return arrays, metadata
