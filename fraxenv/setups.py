@@ -13,6 +13,9 @@ from .errors import ConfigError
 if TYPE_CHECKING:
     from .dynamics import Robot
 
+SAMPLES = 256
+"""Random configurations that show along which axes a hand moves."""
+
 EndEffectors = str | tuple[str, ...]
 Corner = tuple[float, float, float] | tuple[tuple[float, float, float], ...]
 
@@ -125,15 +128,14 @@ def setup_for(robot: Robot, end_effector: EndEffectors | None) -> RobotSetup:
     """A setup for a user's own robot: goals around where its hands are by default.
 
     The box of goals reaches a fifth of the hand's distance from its first joint to every side, but
-    at most 0.2 m; that of obstacles twice as far.
+    at most 0.2 m, and is moved inwards where it would leave the hand's reach; that of obstacles is
+    twice as large.
 
     Raises:
         ConfigError: it is not said which frame should act, and the robot does not say either.
         UnknownNameError: the robot lacks an end effector.
     """
     from .controllers.pose import names_of
-    from .dynamics import frame_pose
-    from .envs.reachability import reach
 
     if end_effector is None:
         own = robot.end_effectors
@@ -145,22 +147,45 @@ def setup_for(robot: Robot, end_effector: EndEffectors | None) -> RobotSetup:
                 f"{', '.join(robot.frame_names)}."
             )
         end_effector = own[0]
-    q = np.asarray(robot.q_default)
-    low, high = [], []
-    for name in names_of(end_effector):
-        hand = np.asarray(frame_pose(robot, q, name)[0], float)
-        anchor, _ = reach(robot, name)
-        half = min(0.2, 0.2 * float(np.linalg.norm(hand - anchor)))
-        low.append(tuple((hand - half).round(6).tolist()))
-        high.append(tuple((hand + half).round(6).tolist()))
+    boxes = [_around_hand(robot, name) for name in names_of(end_effector)]
+    low, high = (
+        tuple(tuple(x.round(6).tolist()) for x in corner) for corner in zip(*boxes, strict=True)
+    )
     one = isinstance(end_effector, str)
     corners = np.asarray([low, high])
-    middle, half_size = corners.mean(axis=0), 0.5 * (corners[1] - corners[0])
+    middle, half = corners.mean(axis=0), 0.5 * (corners[1] - corners[0])
     return RobotSetup(
         robot.name,
-        low[0] if one else tuple(low),
-        high[0] if one else tuple(high),
+        low[0] if one else low,
+        high[0] if one else high,
         end_effector,
-        tuple((middle - 2 * half_size).min(axis=0).tolist()),
-        tuple((middle + 2 * half_size).max(axis=0).tolist()),
+        tuple((middle - 2 * half - 0.05).min(axis=0).tolist()),
+        tuple((middle + 2 * half + 0.05).max(axis=0).tolist()),
     )
+
+
+def _around_hand(robot: Robot, name: str) -> tuple[Any, Any]:
+    """Corners (3,), m, of a box about the hand at the default configuration, within its reach.
+
+    Along an axis on which random configurations do not move the hand, as those of planar arms do
+    not, the box has no extent.
+    """
+    import jax
+
+    from .dynamics import frame_pose, random_configuration
+    from .envs.reachability import reach
+
+    hand = np.asarray(frame_pose(robot, np.asarray(robot.q_default), name)[0], float)
+    keys = jax.random.split(jax.random.key(0), SAMPLES)
+    places = jax.jit(
+        jax.vmap(lambda k: frame_pose(robot, random_configuration(robot, k), name)[0])
+    )(keys)
+    moves = np.ptp(np.asarray(places, float), axis=0) > 1e-4
+    anchor, length = reach(robot, name)
+    way = hand - anchor
+    distance = float(np.linalg.norm(way))
+    half = moves * min(0.2, 0.2 * distance)
+    furthest = 0.95 * length - float(np.linalg.norm(half))
+    if distance > furthest:
+        hand = anchor + way * furthest / distance
+    return hand - half, hand + half

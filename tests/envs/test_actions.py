@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fraxenv
 from fraxenv import dynamics
-from fraxenv.controllers import PoseTarget
+from fraxenv.controllers import OSC, JointImpedance, JointTarget, JointVelocity, PoseTarget, Torque
 from fraxenv.dynamics import Robot
-from fraxenv.envs import ACTION_SPACES, EEDelta, JointTorque
-from fraxenv.errors import ConfigError
+from fraxenv.envs import (
+    EEDelta,
+    EEPose,
+    JointDelta,
+    JointPosition,
+    JointRate,
+    JointTorque,
+    VariableImpedance,
+    action_names,
+    make_action,
+)
+from fraxenv.errors import ConfigError, UnknownNameError
+
+BOX = ((0.3, -0.3, 0.1), (0.7, 0.3, 0.7))
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +74,7 @@ def test_ee_frame(panda: Robot) -> None:
 
 
 def test_held_orientation_is_that_of_the_reset(panda: Robot) -> None:
-    space = ACTION_SPACES["ee_delta_position"](end_effector="hand")
+    space = make_action("ee_delta_position", "hand", BOX)
     assert len(space.axes(panda)) == 3
     q = jnp.asarray(panda.q_default, float)
     state = space.init(panda, q)
@@ -116,3 +130,249 @@ def test_wrong_options_are_refused() -> None:
         EEDelta(target="absolute")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="frame='world', expected one of 'base', 'ee'"):
         EEDelta(frame="world")  # type: ignore[arg-type]
+
+
+# --- Absolute poses -------------------------------------------------------------------------------
+
+
+def test_ee_pose_maps_to_the_workspace_box(panda: Robot) -> None:
+    space = EEPose("hand", low=BOX[0], high=BOX[1])
+    q = jnp.asarray(panda.q_default, float)
+    first = space.init(panda, q)
+    for position, expected in ((-1.0, BOX[0]), (1.0, BOX[1]), (0.0, (0.5, 0.0, 0.4))):
+        action = jnp.array([position] * 3 + [1.0, 0, 0, 0, -1.0, 0])
+        goal, _ = space.command(panda, q, action, first)
+        np.testing.assert_allclose(goal.position, expected, atol=1e-6)
+        np.testing.assert_allclose(goal.rotation, np.diag([1.0, -1, -1]), atol=1e-6)
+    axes = space.axes(panda)
+    assert [a.name for a in axes] == ["x", "y", "z", "rxx", "rxy", "rxz", "ryx", "ryy", "ryz"]
+    assert (axes[1].low, axes[1].high, axes[1].unit) == (-0.3, 0.3, "m")
+
+
+def test_six_numbers_are_a_rotation(panda: Robot) -> None:
+    space = EEPose("hand", low=BOX[0], high=BOX[1])
+    q = jnp.asarray(panda.q_default, float)
+    actions = np.random.default_rng(0).uniform(-1, 1, (200, 9))
+    first = space.init(panda, q)
+    goals = jax.vmap(lambda a: space.command(panda, q, a, first)[0].rotation)(jnp.array(actions))
+    identity = np.broadcast_to(np.eye(3), (200, 3, 3))
+    np.testing.assert_allclose(goals @ np.swapaxes(goals, 1, 2), identity, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.det(goals), 1.0, atol=1e-5)
+    # The first column is the direction of the first three numbers, the second in their plane.
+    x = actions[:, 3:6] / np.linalg.norm(actions[:, 3:6], axis=1, keepdims=True)
+    np.testing.assert_allclose(goals[:, :, 0], x, atol=1e-5)
+    assert (np.einsum("ni,ni->n", goals[:, :, 1], actions[:, 6:9]) > 0).all()
+
+
+@pytest.mark.parametrize("columns", [(0,) * 6, (1, 0, 0, 1, 0, 0), (0, 0, 0, 0, 1, 0)])
+def test_what_is_no_rotation_keeps_the_one_before(panda: Robot, columns: Any) -> None:
+    space = EEPose("hand", low=BOX[0], high=BOX[1])
+    q = jnp.asarray(panda.q_default, float)
+    before = space.init(panda, q)
+
+    def rotation(numbers: Any) -> Any:
+        action = jnp.concatenate([jnp.zeros(3), numbers])
+        return space.command(panda, q, action, before)[0].rotation
+
+    numbers = jnp.array(columns, float)
+    np.testing.assert_allclose(rotation(numbers), before.rotation, atol=1e-7)
+    assert bool(jnp.isfinite(jax.jacrev(rotation)(numbers)).all())
+
+
+# --- Some of the axes, several hands --------------------------------------------------------------
+
+
+def test_some_axes(panda: Robot) -> None:
+    space = EEDelta(axes_used=("x", "rz"), position_scale=(0.02, 0.03, 0.04))
+    assert [a.name for a in space.axes(panda)] == ["dx", "drz"]
+    position, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
+    goal = command(panda, space, [1, -1])
+    np.testing.assert_allclose(goal.position - position, [0.02, 0, 0], atol=1e-6)
+    turn = dynamics.orientation_error(goal.rotation, rotation)
+    np.testing.assert_allclose(turn, [0, 0, -0.5], atol=1e-6)
+
+
+def test_two_hands_have_their_actions_one_after_the_other() -> None:
+    g1 = dynamics.load_robot("g1", floating_base=False)
+    hands = ("left_hand", "right_hand")
+    space = EEDelta(hands, position_scale=((0.1,) * 3, (0.2,) * 3))
+    names = [a.name for a in space.axes(g1)]
+    assert names[:2] == ["left_hand.dx", "left_hand.dy"]
+    assert names[6] == "right_hand.dx"
+    assert len(names) == 12
+    q = jnp.asarray(g1.q_default, float)
+    state = space.init(g1, q)
+    assert state.position.shape == (2, 3)
+    action = jnp.zeros(12).at[0].set(1.0).at[8].set(-1.0)
+    goal, _ = space.command(g1, q, action, state)
+    np.testing.assert_allclose(
+        goal.position - state.position, [[0.1, 0, 0], [0, 0, -0.2]], atol=1e-6
+    )
+    np.testing.assert_allclose(goal.rotation, state.rotation, atol=1e-6)
+    one = EEDelta("right_hand", position_scale=0.2)
+    alone, _ = one.command(g1, q, action[6:], one.init(g1, q))
+    np.testing.assert_allclose(goal.position[1], alone.position, atol=1e-7)
+
+
+# --- Joints ---------------------------------------------------------------------------------------
+
+
+def test_joint_delta(panda: Robot) -> None:
+    q = jnp.asarray(panda.q_default, float)
+    space = JointDelta(scale=0.2)
+    goal, state = space.command(panda, q, jnp.ones(7), space.init(panda, q))
+    np.testing.assert_allclose(goal.position - q, 0.2, atol=1e-6)
+    desired = JointDelta(target="desired", scale=0.2)
+    for _ in range(3):  # the joints are blocked
+        goal, state = desired.command(panda, q, 0.75 * jnp.ones(7), state)
+    np.testing.assert_allclose(goal.position - q, 0.2, atol=1e-6)
+    at_limit = jnp.asarray(panda.position_limits, float)[:, 1]
+    goal, _ = space.command(panda, at_limit, jnp.ones(7), space.init(panda, q))
+    np.testing.assert_allclose(goal.position, at_limit, atol=1e-6)
+    assert {a.unit for a in space.axes(panda)} == {"rad"}
+    assert space.axes(dynamics.load_robot("cartpole"))[0].unit == "m"
+
+
+def test_joint_position_maps_to_the_limits(panda: Robot) -> None:
+    space, q = JointPosition(), jnp.asarray(panda.q_default, float)
+    for action, column in ((-1.0, 0), (1.0, 1)):
+        goal, _ = space.command(panda, q, jnp.full(7, action), space.init(panda, q))
+        np.testing.assert_allclose(goal.position, panda.position_limits[:, column], atol=1e-6)
+    assert space.axes(panda)[3].high == pytest.approx(-0.0698)
+    own = JointPosition(low=-0.5 * np.ones(7), high=np.ones(7))
+    goal, _ = own.command(panda, q, jnp.zeros(7), own.init(panda, q))
+    np.testing.assert_allclose(goal.position, 0.25, atol=1e-7)
+
+
+def test_joints_without_limits(panda: Robot) -> None:
+    """One that turns has half a turn to each side; one that slides has to be given a range."""
+    turning = panda.replace(position_limits=np.tile([-np.inf, np.inf], (7, 1)))
+    assert JointPosition().axes(turning)[0].high == pytest.approx(np.pi)
+    mobile = dynamics.load_robot("planar_mobile_manipulator")
+    with pytest.raises(ConfigError, match=r"joint_position.*no position limits"):
+        JointPosition().axes(mobile)
+    JointPosition(low=-np.ones(5), high=np.ones(5)).axes(mobile)
+    floating = dynamics.load_robot("g1")
+    with pytest.raises(ConfigError, match=r"joint_position.*rotation in space.*joint_delta"):
+        JointPosition(low=-1.0, high=1.0).axes(floating)
+
+
+def test_joint_velocity_scales_the_limits(panda: Robot) -> None:
+    v, _ = JointRate(scale=0.5).command(panda, jnp.zeros(7), -jnp.ones(7), ())
+    np.testing.assert_allclose(v, -0.5 * np.asarray(panda.velocity_limits), rtol=1e-6)
+    unlimited = panda.replace(velocity_limits=np.full(7, np.inf))
+    with pytest.raises(ConfigError, match=r"joint_velocity.*no velocity limit"):
+        JointRate().axes(unlimited)
+
+
+# --- Gains ----------------------------------------------------------------------------------------
+
+
+def test_gains_follow_the_action(panda: Robot) -> None:
+    q = jnp.asarray(panda.q_default, float)
+    space = VariableImpedance(EEDelta())
+    assert len(space.axes(panda)) == 18
+    assert space.axes(panda)[6].name == "kp_x"
+    assert (space.axes(panda)[6].low, space.axes(panda)[6].high) == (0.0, 300.0)
+    state = space.init(panda, q)
+    goal, after = space.command(panda, q, jnp.zeros(18), state)
+    np.testing.assert_allclose(goal.kp, 150.0)  # the controller's own
+    np.testing.assert_allclose(goal.damping_ratio, 1.0)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    action = jnp.zeros(18).at[6].set(1.0).at[17].set(-1.0)
+    goal, _ = space.command(panda, q, action, state)
+    np.testing.assert_allclose(goal.kp, [300.0] + [150.0] * 5)
+    np.testing.assert_allclose(goal.damping_ratio, [1.0] * 5 + [0.0])
+    stiffness = VariableImpedance(EEDelta(), gains="stiffness", kp_range=(50.0, 100.0))
+    goal, _ = stiffness.command(panda, q, jnp.ones(12), state)
+    np.testing.assert_allclose(goal.kp, 100.0)
+    assert goal.damping_ratio is None
+
+
+def test_gains_of_two_hands_and_of_joints(panda: Robot) -> None:
+    g1 = dynamics.load_robot("g1", floating_base=False)
+    space = VariableImpedance(EEDelta(("left_hand", "right_hand")))
+    names = [a.name for a in space.axes(g1)]
+    assert len(names) == 36
+    assert names[18] == "kp_right_hand.x"
+    q = jnp.asarray(g1.q_default, float)
+    goal, _ = space.command(g1, q, jnp.zeros(36).at[18].set(1.0), space.init(g1, q))
+    assert goal.kp.shape == (2, 6)
+    assert float(goal.kp[1, 0]) == 300.0
+    joints = VariableImpedance(JointDelta())
+    q = jnp.asarray(panda.q_default, float)
+    goal, _ = joints.command(panda, q, jnp.zeros(21).at[7].set(-1.0), joints.init(panda, q))
+    assert goal.kp.shape == goal.damping_ratio.shape == (7,)
+    assert float(goal.kp[0]) == 0.0
+
+
+def test_softer_hands_follow_later(panda: Robot) -> None:
+    """The gains arrive at the controller: a tenth of the stiffness moves less in a step."""
+    moved = {}
+    env, params = fraxenv.make("PandaReach-v0", action="ee_delta_pose+impedance", control_hz=250)
+    key = jax.random.key(0)
+    _, state = env.reset(key, params)
+    start = dynamics.frame_pose(env.robot, state.q, "hand")[0]
+    for kp in (-0.9, 1.0):
+        action = jnp.zeros(18).at[0].set(1.0).at[6:12].set(kp)
+        _, new, *_ = env.step(key, state, action, params)
+        moved[kp] = float(dynamics.frame_pose(env.robot, new.q, "hand")[0][0] - start[0])
+    assert 0 < 4 * moved[-0.9] < moved[1.0]
+
+
+# --- Names ----------------------------------------------------------------------------------------
+
+CONTROLLERS = {
+    "ee_delta_pose": (6, OSC, PoseTarget),
+    "ee_delta_position": (3, OSC, PoseTarget),
+    "ee_pose": (9, OSC, PoseTarget),
+    "joint_delta": (7, JointImpedance, JointTarget),
+    "joint_position": (7, JointImpedance, JointTarget),
+    "joint_velocity": (7, JointVelocity, jax.Array),
+    "torque": (7, Torque, jax.Array),
+    "ee_delta_pose+impedance": (18, OSC, PoseTarget),
+    "ee_delta_position+impedance": (15, OSC, PoseTarget),
+    "ee_pose+impedance": (21, OSC, PoseTarget),
+    "joint_delta+impedance": (21, JointImpedance, JointTarget),
+    "joint_position+impedance": (21, JointImpedance, JointTarget),
+}
+
+
+@pytest.mark.parametrize("name", action_names())
+def test_every_space_by_name(panda: Robot, name: str) -> None:
+    size, controller, target = CONTROLLERS[name]
+    space = make_action(name, "hand", BOX)
+    assert len(space.axes(panda)) == size
+    assert isinstance(space.controller(), controller)
+    q = jnp.asarray(panda.q_default, float)
+    state = space.init(panda, q)
+    goal, after = space.command(panda, q, jnp.zeros(size), state)
+    assert isinstance(goal, target)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    hold = space.hold(panda, q, state)
+    assert jax.tree.structure(hold) == jax.tree.structure(goal)
+    assert [x.shape for x in jax.tree.leaves(hold)] == [x.shape for x in jax.tree.leaves(goal)]
+    axes = space.axes(panda)
+    assert len({a.name for a in axes}) == size
+    assert all(a.low < a.high and a.unit for a in axes)
+
+
+def test_wrong_options() -> None:
+    with pytest.raises(UnknownNameError, match=r"'ee_delta'. Did you mean"):
+        make_action("ee_delta", "hand", BOX)
+    with pytest.raises(UnknownNameError, match=r"torque\+impedance"):
+        make_action("torque+impedance", "hand", BOX)
+    with pytest.raises(ConfigError, match=r"axes_used=\('z', 'x'\), expected some of 'x'"):
+        EEDelta(axes_used=("z", "x"))
+    with pytest.raises(ConfigError, match="space=JointTorque, expected one of EEDelta"):
+        VariableImpedance(JointTorque())
+    with pytest.raises(ConfigError, match="gains='kp'"):
+        VariableImpedance(EEDelta(), gains="kp")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="target='last'"):
+        JointDelta(target="last")  # type: ignore[arg-type]
+
+
+def test_hands_that_the_robot_does_not_have(panda: Robot) -> None:
+    for space in (EEDelta("foot"), EEPose("foot", low=BOX[0], high=BOX[1])):
+        with pytest.raises(UnknownNameError, match="'foot'"):
+            space.axes(panda)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,6 +16,7 @@ import pytest
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.controllers import OSC
+from fraxenv.dynamics.bundled import bundled_urdf
 from fraxenv.envs import EEDelta
 from fraxenv.errors import (
     ConfigError,
@@ -25,7 +28,12 @@ from fraxenv.errors import (
 
 
 def test_ids() -> None:
-    assert fraxenv.list_envs() == ["PandaReach-v0", "PandaReachPose-v0", "PandaReachObstacles-v0"]
+    assert fraxenv.list_envs()[:4] == [
+        "PandaReach-v0",
+        "PandaReachPose-v0",
+        "PandaTrack-v0",
+        "PandaReachObstacles-v0",
+    ]
     env, params = fraxenv.make("PandaReach-v0")
     assert env.name == "PandaReach-v0"
     assert env.action_space(params).shape == (6,)
@@ -72,7 +80,10 @@ def test_overrides_arrive() -> None:
 def test_objects_in_place_of_names() -> None:
     robot = dynamics.load_robot("panda").replace(damping=np.full(7, 2.0))
     env, _ = fraxenv.make(
-        "PandaReach-v0", robot=robot, action=EEDelta(orientation="held"), controller=OSC("hand")
+        "PandaReach-v0",
+        robot=robot,
+        action=EEDelta(axes_used=("x", "y", "z")),
+        controller=OSC("hand"),
     )
     assert env.robot is robot
     assert env.num_actions == 3
@@ -105,7 +116,31 @@ def test_objects_in_place_of_names() -> None:
         (("PandaReach-v0", {"control_hz": -1}), ConfigError, "control_hz=-1"),
         (("PandaReach-v0", {"max_steps_in_episode": 0}), ConfigError, "whole number >= 1"),
         (("PandaReach-v0", {"max_steps_in_episode": 2.5}), ConfigError, "whole number >= 1"),
-        (("PandaReach-v0", {"robot": "panda"}), ConfigError, "robot='panda'.*load_robot"),
+        (("PandaReach-v0", {"robot": "pando"}), UnknownNameError, "Did you mean 'panda'"),
+        (("PandaReach-v0", {"robot": 3}), ConfigError, "robot=3.*load_urdf"),
+        ((None, {"robot": "panda"}), ConfigError, "has no task.*reach_pose"),
+        ((None, {"task": "reach"}), ConfigError, "robot=None, expected the name"),
+        ((None, {"robot": "panda", "task": "rech"}), UnknownNameError, "Did you mean 'reach'"),
+        ((None, {"robot": "panda", "task": 3}), ConfigError, "task=3, expected the name"),
+        (("PandaReach-v0", {"end_effector": "foot"}), UnknownNameError, "'foot'"),
+        (("PandaReach-v0", {"goal_reward": "dense"}), ConfigError, "goal_env=True as well"),
+        (("PandaReach-v0", {"goal_env": 1}), ConfigError, "goal_env=1, expected True or False"),
+        (("PandaReach-v0", {"reset_pool": -1}), ConfigError, "reset_pool=-1"),
+        (
+            ("PandaReach-v0", {"task_options": {"goal_high": (2.0, 0.3, 0.6)}}),
+            ConfigError,
+            r"corner \(2, -0.3, 0.15\) m .* out of reach of 'hand'.*reaches 1\.",
+        ),
+        (
+            ("PandaReach-v0", {"task_options": {"goal_low": (0.7, 0.0, 0.2)}}),
+            ConfigError,
+            "goal_low <= goal_high",
+        ),
+        (
+            ("MobileReach-v0", {"action": "joint_position"}),
+            ConfigError,
+            "joint_position.*no position limits",
+        ),
         (("PandaReach-v0", {"action_options": 3}), ConfigError, "action_options=3.*a dict"),
     ],
 )
@@ -115,6 +150,45 @@ def test_wrong_input_is_refused(
     id_, overrides = arguments
     with pytest.raises(error, match=message):
         fraxenv.make(id_, **overrides)
+
+
+def test_any_combination_can_be_composed() -> None:
+    env, params = fraxenv.make(robot="ur10", task="track", action="joint_velocity", safety="cbf")
+    assert env.name == "UR10Track"
+    assert env.num_actions == 6
+    assert params.safety is not None
+    assert type(params.task).__name__ == "Track"
+    same, _ = fraxenv.make(robot="panda", task="reach")
+    registered, _ = fraxenv.make("PandaReach-v0")
+    assert same.name == "PandaReach"
+    assert jax.tree.all(
+        jax.tree.map(np.array_equal, same.default_params, registered.default_params)
+    )
+
+
+def test_ones_own_urdf_in_five_lines(tmp_path: Path) -> None:
+    """Goals lie around where the hand is by default."""
+    path = tmp_path / "arm.urdf"
+    path.write_bytes(bundled_urdf("double_pendulum").read_bytes())
+    robot = dynamics.load_urdf(path, q_default=[0.4, 0.5])
+    env, params = fraxenv.make(robot=robot, task="reach", end_effector="tip", action="joint_delta")
+    obs, state = env.reset(jax.random.key(0), params)
+    obs, state, reward, *_ = env.step(jax.random.key(1), state, jnp.zeros(2), params)
+    assert np.isfinite(obs).all()
+    assert np.isfinite(reward)
+    hand = np.asarray(dynamics.frame_pose(robot, robot.q_default, "tip")[0])
+    low, high = np.asarray(params.task.goal_low), np.asarray(params.task.goal_high)
+    np.testing.assert_allclose(0.5 * (low + high), hand, atol=0.25)
+    assert (high - low > 0.1).tolist() == [True, False, True]  # it moves in a plane
+    with pytest.raises(ConfigError, match=r"names none as end effectors.*end_effector='...'"):
+        fraxenv.make(robot=robot, task="reach")
+
+
+def test_goals_out_of_reach_are_reported_at_reset() -> None:
+    env, params = fraxenv.make("PandaReach-v0")
+    far = dataclasses.replace(params.task, goal_high=np.array([0.6, 0.3, 5.0], np.float32))
+    with pytest.raises(ConfigError, match=r"goal_low..goal_high is out of reach of 'hand'"):
+        env.reset(jax.random.key(0), params.replace(task=far))
 
 
 def test_params_replace_names_its_fields() -> None:
