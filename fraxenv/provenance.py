@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 _PACKAGES = ("fraxenv", "jax", "jaxlib", "llvmlite", "numpy")
 
@@ -17,8 +18,8 @@ def provenance() -> dict[str, Any]:
     device = jax.devices()[0]
     return {
         "versions": {name: _version(name) for name in _PACKAGES},
-        "x64": bool(jax.config.jax_enable_x64),
-        "matmul_precision": str(jax.config.jax_default_matmul_precision),
+        "x64": x64_enabled(),
+        "matmul_precision": str(jax.config.values["jax_default_matmul_precision"]),
         "platform": device.platform,
         "device": device.device_kind,
         "system": platform.system(),
@@ -36,6 +37,11 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         for name in names
         if before.get(name) != after.get(name)
     ]
+
+
+def x64_enabled() -> bool:
+    """Whether JAX's floats are of 64 bits by default."""
+    return bool(jnp.result_type(float) == jnp.float64)
 
 
 def _version(package: str) -> str | None:

@@ -25,6 +25,7 @@ from .state_io import (
     check_identity,
     check_precision,
     identity,
+    is_key,
     pack,
     read,
     restore,
@@ -73,7 +74,7 @@ class Episode:
         return len(self.rewards)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Recording:
     """What N environments did in T steps, side by side, with autoreset.
 
@@ -101,15 +102,19 @@ class Recording:
     start: dict[str, np.ndarray]
     metadata: dict[str, Any]
 
+    def __repr__(self) -> str:
+        name = self.metadata["environment"]["name"]
+        return f"<Recording of {name}: {self.num_steps} steps, {self.num_envs} environments>"
+
     @property
     def num_steps(self) -> int:
         """T, of every environment."""
-        return self.rewards.shape[0]
+        return len(self.rewards)
 
     @property
     def num_envs(self) -> int:
         """N."""
-        return self.rewards.shape[1]
+        return int(self.rewards.shape[1])
 
     def episodes(self) -> Iterator[Episode]:
         """The episodes that ended, environment by environment.
@@ -123,21 +128,18 @@ class Recording:
         for n in range(self.num_envs):
             begin = 0
             for end in np.flatnonzero(ends[:, n])[:limit]:
-                part = slice(begin, end + 1)
-                yield Episode(
-                    number,
-                    n,
-                    jax.tree.map(
-                        lambda seen, final: np.concatenate(
-                            [seen[part, n], final[position[end, n]][None]]  # noqa: B023
-                        ),
-                        self.observations,
-                        self.final_observations,
-                    ),
-                    *(getattr(self, name)[part, n] for name in _SERIES[1:5]),
-                    infos=jax.tree.map(lambda x: x[part, n], self.infos),  # noqa: B023
-                )
+                yield self._episode(number, n, slice(begin, end + 1), position[end, n])
                 begin, number = end + 1, number + 1
+
+    def _episode(self, number: int, n: int, steps: slice, final: int) -> Episode:
+        own = {name: getattr(self, name)[steps, n] for name in _SERIES[1:5]}
+        seen = jax.tree.map(
+            lambda x, last: np.concatenate([x[steps, n], last[final : final + 1]]),
+            self.observations,
+            self.final_observations,
+        )
+        infos = jax.tree.map(lambda x: x[steps, n], self.infos)
+        return Episode(id=number, environment=n, observations=seen, infos=infos, **own)
 
     def save(self, path: str | Path) -> None:
         """Save to an npz archive without pickles; atomic.
@@ -148,7 +150,7 @@ class Recording:
         Raises:
             CheckpointError: the file cannot be written.
         """
-        arrays = {}
+        arrays: dict[str, np.ndarray] = {}
         for name in (*_SERIES, "final_observations", "start"):
             arrays |= _flat(name, getattr(self, name))
         write(path, arrays, self.metadata)
@@ -205,7 +207,9 @@ def record(
     }
     act = _actor(env, params, policy)
 
-    seen, taken, returned, final = [jax.device_get(obs)], [], [], []
+    seen = [jax.device_get(obs)]
+    taken: list[np.ndarray] = []
+    returned, final = [], []
     ended = np.zeros(num_envs, int)
     with _bar("Recording", progress, steps or num_envs * (share or 0)) as show:
         while len(taken) != steps if share is None else ended.min() < share:
@@ -217,7 +221,7 @@ def record(
             seen.append(jax.device_get(obs))
             taken.append(np.asarray(action))
             returned.append(out)
-            final.append(jax.tree.map(lambda x: x[over], last))  # noqa: B023
+            final.append(_rows(last, over))
             show(len(taken) if share is None else int(np.minimum(ended, share).sum()))
 
     metadata = {
@@ -609,6 +613,10 @@ def _split_final(out: dict[str, Any], infos: Sequence[str] | None) -> tuple[Any,
     return info["final_observation"], {**out, "infos": kept}
 
 
+def _rows(tree: Any, which: np.ndarray) -> Any:
+    return jax.tree.map(lambda x: x[which], tree)
+
+
 def _stacked(steps: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *x: np.stack(x), *steps)
 
@@ -635,9 +643,8 @@ def _bar(title: str, show: bool, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _check_key(key: Any) -> None:
-    typed = hasattr(key, "dtype") and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
-    raw = hasattr(key, "dtype") and key.dtype == np.uint32
-    if not ((typed and key.ndim == 0) or (raw and key.ndim == 1)):
+    raw = getattr(key, "dtype", None) == np.uint32
+    if not ((is_key(key) and key.ndim == 0) or (raw and key.ndim == 1)):
         raise ConfigError(
             f"key={key!r}, expected one random key, such as jax.random.key(0) returns."
         )

@@ -18,7 +18,7 @@ from jax import Array
 from .checkpoint import load_arrays, named_leaves, save_arrays
 from .dynamics.fingerprint import fingerprint
 from .errors import CheckpointError, ConfigError
-from .provenance import provenance
+from .provenance import provenance, x64_enabled
 
 if TYPE_CHECKING:
     from .envs import Environment, EnvParams, EnvState
@@ -120,7 +120,7 @@ def pack(prefix: str, tree: Any) -> Packed:
     arrays, keys, host = {}, {}, []
     for path, leaf in named_leaves(tree):
         name = prefix + path
-        if _is_key(leaf):
+        if is_key(leaf):
             keys[name] = str(jax.random.key_impl(leaf))
             leaf = jax.random.key_data(leaf)
         elif not isinstance(leaf, Array):
@@ -223,11 +223,13 @@ def _lasting(value: Any) -> Any:
         return value.__func__.__qualname__, _lasting(value.__self__)
     if inspect.isroutine(value) or isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
-    return type(value).__qualname__ if type(value).__repr__ is object.__repr__ else value
+    anonymous = repr(value) == object.__repr__(value)
+    return type(value).__qualname__ if anonymous else value
 
 
-def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+def is_key(leaf: Any) -> bool:
+    """Whether it is an array of typed random keys."""
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _within(prefix: str, name: str) -> bool:
@@ -239,7 +241,7 @@ def _within(prefix: str, name: str) -> bool:
 
 
 def _template(env: Environment) -> tuple[Any, Any]:
-    return _cached_template(env, bool(jax.config.jax_enable_x64))
+    return _cached_template(env, x64_enabled())
 
 
 @functools.lru_cache(maxsize=16)
@@ -369,7 +371,7 @@ def check_precision(path: str | Path, metadata: Mapping[str, Any]) -> None:
     Raises:
         CheckpointError: it is another.
     """
-    stored, now = bool(metadata["provenance"]["x64"]), bool(jax.config.jax_enable_x64)
+    stored, now = bool(metadata["provenance"]["x64"]), x64_enabled()
     if stored != now:
         raise CheckpointError(
             f"{path}: saved with jax_enable_x64={stored}, and it is {now} now. Set it with "

@@ -259,7 +259,7 @@ def test_what_cannot_be_saved(panda: Any, tmp_path: Path) -> None:
     env, params, state = panda
     path = tmp_path / "s.npz"
     other = fraxenv.make("UR10Reach-v0")
-    with pytest.raises(CheckpointError, match="another|expected"):
+    with pytest.raises(CheckpointError, match=r"another|expected"):
         save_state(path, env, start(*other), params)
     with pytest.raises(ConfigError, match=r"state is a dict, expected the EnvState"):
         save_state(path, env, {}, params)  # type: ignore[arg-type]
