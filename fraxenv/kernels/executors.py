@@ -81,7 +81,7 @@ def _self_test() -> str | None:
 
     x = np.linspace(-1, 1, 19 * 5, dtype=np.float32).reshape(19, 5)
     scale = np.float32(3)
-    with jax.ensure_compile_time_eval(), jax.default_device(jax.devices("cpu")[0]):
+    with jax.ensure_compile_time_eval(), jax.default_device(jax.local_devices(backend="cpu")[0]):
         closed = jax.make_jaxpr(fn)(x[0], scale)
         made = evaluate(Traced("test", closed, None), (True, False), "cpu", mathlib.expand)
         run, _ = native.build(made.program, made.buffers, made.outputs, made.results)
