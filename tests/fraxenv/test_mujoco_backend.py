@@ -210,6 +210,38 @@ def test_a_robot_in_the_parameters_is_refused() -> None:
         env.reset(jax.random.key(0), params)
 
 
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"randomisation": {"link_mass": (0.5, 2.0)}}, "randomisation of link_mass, expected none"),
+        ({"randomisation": {"payload": (0, 1), "gravity": 1.0}}, "of payload, gravity, expected"),
+        ({"reset_pool": 2}, "there is a reset_pool, expected None"),
+    ],
+)
+def test_what_its_model_cannot_follow_is_refused(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{ID} with backend='mujoco': .*{match}"):
+        gym.make(NAME, backend="mujoco", **FAST, **options)
+
+
+def test_goals_and_the_randomisation_that_is_ours() -> None:
+    """Resistance of the joints, motors and noise are the same with either physics."""
+    randomisation = {
+        "damping": (0.5, 2.0),
+        "friction": (0.5, 2.0),
+        "motor_gain": (0.8, 1.2),
+        "observation_noise": 0.01,
+    }
+    robot = dynamics.load_robot("panda").replace(damping=np.ones(7), friction=np.ones(7))
+    options = {"randomisation": randomisation, "robot": robot, "goal_env": True, **FAST}
+    actions = np.random.default_rng(0).uniform(-1.0, 1.0, (20, 6))
+    steps, _ = run(gym.make(NAME, **options), actions)
+    others, _ = run(gym.make(NAME, backend="mujoco", **options), actions)
+    for (obs, reward, *_), (other_obs, other_reward, *_) in zip(steps, others, strict=True):
+        assert_alike(obs, other_obs, 1e-3)
+        assert reward == other_reward
+    assert not np.array_equal(obs["observation"], other_obs["observation"])
+
+
 def test_without_mujoco_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(MissingExtraError, match=r'pip install "fraxenv\[mujoco\]"'):
