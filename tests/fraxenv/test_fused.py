@@ -22,6 +22,10 @@ from fraxenv.controllers import OSC
 from fraxenv.dynamics import Robot
 from fraxenv.kernels import explain, fuse, get_threads, set_threads
 
+QUICK = ("PandaReach-v0", "MobileTrack-v0")
+IDS = [pytest.param(i, marks=() if i in QUICK else pytest.mark.slow) for i in fraxenv.list_envs()]
+"""The slow ones are compiled for minutes without a kernel."""
+
 BATCH = 21
 BOUND = {"float32": 5e-4, "float64": 1e-12}
 
@@ -148,7 +152,7 @@ def stepper(env: Any) -> Callable[..., Any]:
     return jax.jit(jax.vmap(env.step, in_axes=(0, 0, 0, None)))
 
 
-@pytest.mark.parametrize("id", fraxenv.list_envs())
+@pytest.mark.parametrize("id", IDS)
 def test_every_environment(dtype: np.dtype, id: str) -> None:
     results = {}
     for backend in ("vmap", "native"):

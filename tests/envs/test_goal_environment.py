@@ -1,0 +1,167 @@
+"""Goal environments, and resets from a pool."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+import fraxenv
+from fraxenv.envs import Environment, EnvParams, GoalEnvironment
+from fraxenv.errors import ArrayError, ConfigError
+
+Env = tuple[Environment, EnvParams]
+KEY = jax.random.key(0)
+
+
+@pytest.fixture(scope="module")
+def goals() -> tuple[GoalEnvironment, EnvParams]:
+    env, params = fraxenv.make("PandaReach-v0", goal_env=True, control_hz=100)
+    assert isinstance(env, GoalEnvironment)
+    return env, params
+
+
+def test_observations_have_goals_and_do_not_show_them_twice(goals: Any) -> None:
+    env, params = goals
+    plain, _ = fraxenv.make("PandaReach-v0", control_hz=100)
+    obs, state = env.reset(KEY, params)
+    task_state = state.task_state
+    assert set(obs) == {"observation", "achieved_goal", "desired_goal"}
+    np.testing.assert_array_equal(obs["desired_goal"], state.task_state.position[0])
+    space = env.observation_space(params)
+    assert all(space.spaces[k].contains(x) for k, x in obs.items())
+    size = plain.observation_space().shape[0] - 6
+    assert obs["observation"].shape == space.spaces["observation"].shape == (size,)
+    other = state.replace(task_state=dataclasses.replace(task_state, position=jnp.ones((1, 3))))
+    moved = env.observe(KEY, other, None, params)
+    np.testing.assert_allclose(moved["observation"], obs["observation"], atol=1e-6)
+    assert not np.array_equal(moved["desired_goal"], obs["desired_goal"])
+    assert env != plain
+    assert (
+        env != fraxenv.make("PandaReach-v0", goal_env=True, goal_reward="dense", control_hz=100)[0]
+    )
+
+
+@pytest.mark.parametrize("reward", ["sparse", "dense"])
+def test_step_returns_what_compute_reward_does(reward: Any) -> None:
+    env, params = fraxenv.make(
+        "PandaReach-v0",
+        goal_env=True,
+        goal_reward=reward,
+        control_hz=100,
+        task_options={"position_tolerance": 0.2},
+    )
+    assert isinstance(env, GoalEnvironment)
+    keys = jax.random.split(KEY, 64)
+    _, state = jax.vmap(env.reset, (0, None))(keys, params)
+    actions = jax.random.uniform(KEY, (64, 6), minval=-1.0)
+    _, _, rewards, _, _, info = jax.vmap(env.step, (0, 0, 0, None))(keys, state, actions, params)
+    final = info["final_observation"]
+    computed = env.compute_reward(final["achieved_goal"], final["desired_goal"], {})
+    np.testing.assert_allclose(rewards, computed, rtol=1e-5)
+    one = env.compute_reward(final["achieved_goal"][0], final["desired_goal"][0])
+    np.testing.assert_allclose(one, rewards[0], rtol=1e-5)
+    if reward == "sparse":
+        assert set(np.unique(rewards)) == {-1.0, 0.0}
+        np.testing.assert_array_equal(rewards == 0, info["success"])
+    else:
+        np.testing.assert_allclose(rewards, -info["position_error"] / 0.2, rtol=1e-5)
+
+
+def test_goals_with_orientation(x64: None) -> None:
+    env, params = fraxenv.make("PandaReachPose-v0", goal_env=True, goal_reward="dense")
+    assert isinstance(env, GoalEnvironment)
+    obs, state = env.reset_env(KEY, params)
+    assert obs["desired_goal"].shape == (9,)
+    motion = env._motion(state, state.action, params)
+    measured = params.task.measures(env.robot, motion, state.task_state)
+    worst = max(measured["position_error"] / 0.02, measured["orientation_error"] / 0.1)
+    reward = env.compute_reward(obs["achieved_goal"], obs["desired_goal"])
+    np.testing.assert_allclose(reward, -worst, rtol=1e-6)
+
+
+def test_wrong_goals_and_tasks(goals: Any) -> None:
+    env, _ = goals
+    with pytest.raises(ArrayError, match=r"achieved_goal of shape \(4,\), expected \(..., 3\)"):
+        env.compute_reward(np.zeros(4), np.zeros(3))
+    from fraxenv.envs import Task
+
+    class Nothing(Task):
+        def reset(self, key: Array, robot: Any) -> Any:
+            return jnp.asarray(robot.q_default), ()
+
+    jax.tree_util.register_static(Nothing)
+    with pytest.raises(ConfigError, match=r"the task Nothing has no goals.*GoalTask"):
+        fraxenv.make(robot="panda", task=Nothing(), goal_env=True)
+    with pytest.raises(ConfigError, match="goal_reward='shaped'"):
+        fraxenv.make("PandaReach-v0", goal_env=True, goal_reward="shaped")
+
+
+# --- Pools ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pooled() -> Env:
+    return fraxenv.make("PandaReach-v0", reset_pool=64, control_hz=100, max_steps_in_episode=2)
+
+
+def test_resets_come_from_the_pool_at_random(pooled: Env) -> None:
+    env, params = pooled
+    obs, pool = params.reset_pool
+    assert pool.q.shape == (64, 7)
+    assert len(np.unique(pool.q[:, 0])) == 64
+    keys = jax.random.split(KEY, 1000)
+    drawn, state = jax.jit(jax.vmap(env.reset, (0, None)))(keys, params)
+    which = [int(np.argmin(np.abs(pool.q - q).sum(1))) for q in np.asarray(state.q)]
+    np.testing.assert_array_equal(state.q, pool.q[which])
+    np.testing.assert_array_equal(drawn, obs[which])
+    np.testing.assert_array_equal(state.task_state.position, pool.task_state.position[which])
+    count = np.bincount(which, minlength=64)
+    assert count.min() > 0
+    assert count.max() < 40
+
+
+def test_autoreset_from_the_pool(pooled: Env) -> None:
+    env, params = pooled
+    keys = jax.random.split(KEY, 32)
+    step = jax.jit(jax.vmap(env.step, (0, 0, 0, None)))
+    first, state = jax.vmap(env.reset, (0, None))(keys, params)
+    actions = jnp.full((32, 6), 0.5)
+    for t in (1, 2):
+        obs, state, _, terminated, truncated, info = step(keys, state, actions, params)
+        assert not terminated.any()
+        assert bool(truncated.all()) == (t == 2)
+    pool = np.asarray(params.reset_pool[0])
+    assert all((pool == o).all(1).any() for o in np.asarray(obs))
+    assert not any((pool == o).all(1).any() for o in np.asarray(info["final_observation"]))
+    assert not state.time.any()
+    assert len(np.unique(np.asarray(obs)[:, 0])) > 10
+    del first
+
+
+def test_the_motion_does_not_depend_on_the_pool(pooled: Env) -> None:
+    env, params = pooled
+    plain, plain_params = fraxenv.make("PandaReach-v0", control_hz=100, max_steps_in_episode=2)
+    _, state = env.reset(KEY, params)
+    action = 0.3 * jnp.ones(6)
+    a = env.step(KEY, state, action, params)
+    b = plain.step(KEY, state, action, plain_params)
+    for i in (0, 2, 3, 4):
+        np.testing.assert_allclose(a[i], b[i], atol=1e-6)
+
+
+def test_a_new_pool_for_new_parameters(pooled: Env) -> None:
+    env, params = pooled
+    task: Any = params.task
+    near = dataclasses.replace(task, goal_high=task.goal_low + 0.01)
+    changed = params.replace(task=near)
+    changed = changed.replace(reset_pool=env.draw_pool(KEY, changed, 8))
+    _, state = env.reset(KEY, changed)
+    assert (np.asarray(state.task_state.position) <= near.goal_high + 1e-6).all()
+    with pytest.raises(ConfigError, match="reset_pool=0"):
+        env.draw_pool(KEY, params, 0)
