@@ -109,10 +109,9 @@ def evaluate(model: Any, options: dict[str, Any], episodes: int = 64) -> tuple[f
     return float(np.mean(returns)), float(np.mean([info["is_success"] for info in infos]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["make", "make_vec"])
 def test_ppo_improves(how: str) -> None:
-    """PPO for about a minute, on one environment at a time or on a batch."""
+    """For ten seconds, one environment at a time and in batches."""
     options = {**FAST, "control_hz": 200, "physics_hz": 200, "max_episode_steps": 50}
     if how == "make":
         envs: Any = stable_baselines3.common.env_util.make_vec_env(
@@ -127,8 +126,9 @@ def test_ppo_improves(how: str) -> None:
     )
     first, _ = evaluate(model, options)
     model.learn(steps)
-    last, _ = evaluate(model, options)
-    assert last > first + 1.0
+    last, success = evaluate(model, options)
+    assert last > first + 2.0
+    assert success > 0.5
 
 
 @pytest.mark.slow
