@@ -15,7 +15,7 @@ _PACKAGES = ("fraxenv", "jax", "jaxlib", "llvmlite", "numpy")
 
 def provenance() -> dict[str, Any]:
     """Versions, processor, accelerator and precision of this process, as JSON can hold them."""
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     return {
         "versions": {name: _version(name) for name in _PACKAGES},
         "x64": x64_enabled(),

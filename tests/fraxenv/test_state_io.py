@@ -32,14 +32,15 @@ MOVING = {"sphere_count": 2, "moving_count": 2, "obstacle_speed": 0.3}
 QUICK = {"xla_backend_optimization_level": 0}  # to compile
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "randomised": ("PandaReach-v0", {"randomisation": RANDOMISED}),
-    "goals": ("PandaReach-v0", {"goal_env": True, "reset_pool": 4, "backend": "vmap"}),
+    "goals": ("PandaReach-v0", {"goal_env": True, "randomisation": RANDOMISED}),
+    "pool": ("PandaReach-v0", {"reset_pool": 4}),
     "moving obstacles": (
         "PandaReachObstacles-v0",
         {"task_options": MOVING, "safety": "none", "backend": "vmap"},
     ),
     "safety filter": ("PandaReachObstacles-v0", {"task_options": MOVING, "backend": "vmap"}),
 }
-SLOW = ("safety filter",)
+SLOW = ("randomised", "pool", "safety filter")
 BATCH, BEFORE, AFTER = 3, 9, 6
 
 
