@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -309,6 +310,28 @@ def test_extras_that_are_missing(
         to_minari(recording, "a-v0")
     with pytest.raises(MissingExtraError, match=r"progress bar needs .*fraxenv\[record\]"):
         record(*noisy, None, KEY, steps=1, progress=True)
+
+
+# --- the manual ---
+
+
+@pytest.mark.filterwarnings("ignore:.*set to None")
+def test_the_manual(
+    minari: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "recording.md").read_text("utf-8")
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(compile(block, "docs/recording.md", "exec"), namespace)
+    printed = capsys.readouterr().out.strip()
+    assert printed == "300 steps of 4 environments: the same, bit for bit."
+    assert printed in text
+    with np.load("random.npz") as archive:
+        named = {name for names in re.findall(r"^\| (`.*?) \|", text, re.M)
+                 for name in re.findall(r"`(\S+?)`", names)}  # fmt: skip
+        assert "infos/controller/torque" in named
+        assert named <= set(archive.files)
 
 
 # --- what is refused ---
