@@ -108,6 +108,9 @@ def test_episodes_are_what_steps_without_autoreset_give() -> None:
     step = jax.jit(env.step_env)
     episodes = list(recording.episodes())
     assert [len(e) for e in episodes] == [5] * 4
+    firsts = recording.observations[:11:5].reshape(6, -1)
+    assert len(np.unique(firsts, axis=0)) == 6
+    assert len(np.unique(recording.actions.reshape(22, -1), axis=0)) == 22
     state = jax.vmap(env.reset, (0, None))(_reset_keys(KEY, 2), params)[1]
     for n, episode in ((0, episodes[0]), (1, episodes[2])):
         own = jax.tree.map(lambda x: x[n], state)  # noqa: B023
