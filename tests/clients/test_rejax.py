@@ -78,6 +78,32 @@ def test_ppo_improves(tmp_path) -> None:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.slow
+def test_sac_improves() -> None:
+    """In about a minute: mean returns of episodes -2.4 at first, and -1.4 at the end."""
+    rejax = pytest.importorskip("rejax")
+    options = {"action": "ee_delta_position", "control_hz": 200, "max_steps_in_episode": 50}
+    env, params = fraxenv.make("PandaReach-v0", **options)
+    algo = rejax.SAC.create(
+        env=FiveTuple(env),
+        env_params=params,
+        total_timesteps=60_000,
+        eval_freq=60_000,
+        num_envs=64,
+        num_epochs=32,
+        buffer_size=65_536,
+        fill_buffer=4096,
+        batch_size=256,
+        gamma=0.95,
+        learning_rate=1e-3,
+        normalize_observations=True,
+        agent_kwargs={"hidden_layer_sizes": (64, 64)},
+    )
+    _, (_, returns) = jax.jit(algo.train)(jax.random.key(0))
+    first, *_, last = np.asarray(returns).mean(axis=1)
+    assert last > first + 0.5
+
+
+@pytest.mark.slow
 def test_ppo_reaches_95_percent(tmp_path) -> None:  # type: ignore[no-untyped-def]
     """The main job as it ships: >= 95 % success and a median final distance <= 10 mm."""
     from fraxenv.training import load_policy
