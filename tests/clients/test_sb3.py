@@ -14,11 +14,14 @@ from fraxenv.errors import ConfigError
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 
+import torch
 from stable_baselines3 import SAC, HerReplayBuffer
 from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
 from fraxenv.wrappers import StableBaselinesVecEnv
+
+torch.set_num_threads(1)  # more of them only wait for each other with networks this small
 
 NAME = "fraxenv/PandaReach-v0"
 FAST: dict[str, Any] = {"action": "ee_delta_position", "control_hz": 100, "physics_hz": 100}
