@@ -110,9 +110,9 @@ class Barrier:
         relative_degree: 2 for a function of the configuration, 1 for one of the velocity.
         name: what its rows are called.
         row_names: `(robot, obstacles)` -> the names of its rows; numbered if None.
-        choose: `(robot, situation, barrier, lacking)` -> a function like `function` with some of
-            its rows, and what these lack (c,), out of `lacking` (rows,): where there are many rows,
-            of which few matter. All of them if None.
+        choose: `(robot, situation, barrier, lacking, urgency)` -> a function like `function` with
+            some of its rows, those of greatest urgency (rows,), and what these lack (c,), out of
+            `lacking` (rows,): where there are many rows, of which few matter. All of them if None.
         parameters: whatever `function` takes; its leaves may be batched and differentiated.
         rate: 1/s, of the approach.
         margin: value of `h` at which the approach ends, in its unit: what the time between two
@@ -221,12 +221,12 @@ def obstacles(
     shapes: Sequence[str] | None = None,
     rate: ArrayLike = 10.0,
     margin: ArrayLike = 0.0,
-    nearest: int = 2,
+    nearest: int = 4,
 ) -> Barrier:
     """The robot's collision shapes off the obstacles of the situation; a row for each pair, m.
 
-    For each shape, the filter minds the obstacles of each kind whose conditions fail most. Others
-    get their turn in the next control step, if they fail then.
+    For each shape, the filter minds the obstacles of each kind whose conditions fail most, or would
+    if the shape did not happen to accelerate away from them.
 
     Args:
         shapes: names of the collision shapes. Default: all that some joint moves.
@@ -352,8 +352,10 @@ def _acceleration_conditions(
         return jax.jvp(lambda place: h(place, situation.v), (place,), (moved,))
 
     (value, value_rate), (_, value_acceleration) = jax.jvp(h_and_rate, (place, v), (motion, a))
-    lacking = -value_acceleration - 2 * rate * value_rate - rate**2 * (value - margin)
-    return _place_conditions(robot, barrier, situation, h, place, rest, value, lacking)
+    needed = -2 * rate * value_rate - rate**2 * (value - margin)
+    return _place_conditions(
+        robot, barrier, situation, h, place, rest, value, needed, value_acceleration
+    )
 
 
 def _velocity_conditions(
@@ -363,8 +365,8 @@ def _velocity_conditions(
     rate, margin = jnp.asarray(barrier.rate, v.dtype), jnp.asarray(barrier.margin, v.dtype)
     motion = _rate(robot, place, v, moving)
     value, value_rate = jax.jvp(lambda place: h(place, situation.v), (place,), (motion,))
-    lacking = -value_rate - rate * (value - margin)
-    return _place_conditions(robot, barrier, situation, h, place, rest, value, lacking)
+    needed = -rate * (value - margin)
+    return _place_conditions(robot, barrier, situation, h, place, rest, value, needed, value_rate)
 
 
 def _place_conditions(
@@ -375,10 +377,12 @@ def _place_conditions(
     place: _Place,
     rest: Obstacles,
     value: Array,
-    lacking: Array,
+    needed: Array,
+    given: Array,
 ) -> Conditions:
-    """Conditions of a barrier of the configuration."""
+    """Conditions of a barrier of the configuration: of what is needed, so much is given."""
     v = situation.v
+    lacking = needed - given
 
     def rate_of(h: Callable[[_Place, Array], Array]) -> Callable[[Array], Array]:
         def along(da: Array) -> Array:
@@ -391,7 +395,10 @@ def _place_conditions(
     def chosen() -> tuple[Callable[[Array], Array], Array]:
         if barrier.choose is None:
             return rate_of(h), lacking
-        function, left = barrier.choose(robot, situation, barrier, lacking)
+        # What a row is given beyond zero, the change that other rows ask for may take back.
+        function, left = barrier.choose(
+            robot, situation, barrier, lacking, needed - jnp.minimum(given, 0)
+        )
         part, *_ = _along_motion(robot, dataclasses.replace(barrier, function=function), situation)
         return rate_of(part), left
 
@@ -517,13 +524,13 @@ class _OffObstacles:
         ).ravel()
 
     def choose(
-        self, robot: Robot, x: Situation, _: Barrier, lacking: Array
+        self, robot: Robot, x: Situation, _: Barrier, lacking: Array, urgency: Array
     ) -> tuple[BarrierFunction, Array]:
         count = obstacle_count(x.obstacles)
         if not count:
             return self, lacking
         table = lacking.reshape(-1, count)
-        first = first_obstacles(x.obstacles, -table, self.nearest)
+        first = first_obstacles(x.obstacles, -urgency.reshape(-1, count), self.nearest)
 
         def distances(robot: Robot, x: Situation, _: Barrier) -> Array:
             return chosen_obstacle_distances(

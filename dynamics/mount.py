@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeVar
 
 import numpy as np
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from .errors import ArrayError
 from .robot import WORLD, Frame, Robot, Shape
+
+PartT = TypeVar("PartT", Frame, Shape)
 
 
 def mount(robot: Robot, position: ArrayLike, rotation: ArrayLike | None = None) -> Robot:
@@ -41,7 +44,7 @@ def mount(robot: Robot, position: ArrayLike, rotation: ArrayLike | None = None) 
     positions[at_root] = p + positions[at_root] @ R.T
     rotations[at_root] = R @ rotations[at_root]
 
-    def moved(part: Frame | Shape) -> Frame | Shape:
+    def moved(part: PartT) -> PartT:
         if part.body != WORLD:
             return part
         return dataclasses.replace(part, position=p + R @ part.position, rotation=R @ part.rotation)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from fraxenv.controllers import Controller
 from fraxenv.dynamics import Robot
@@ -55,7 +55,8 @@ def decimals(scale: ArrayLike, *shape: int) -> list[Any]:
     """Scales as people wrote them: 0.02 in float32 is 0.02, not 0.019999999552965164."""
     array = np.broadcast_to(np.asarray(scale), shape)
     rows = [float(str(x)) for x in array.ravel()]
-    return np.asarray(rows, float).reshape(shape).tolist()
+    nested: list[Any] = np.asarray(rows, float).reshape(shape).tolist()
+    return nested
 
 
 def unit_of(rotates: bool, revolute: str, prismatic: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from fraxenv.controllers.pose import EndEffectors
 from fraxenv.dynamics.errors import unknown_name

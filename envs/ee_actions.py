@@ -8,7 +8,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from fraxenv.controllers import OSC, PoseTarget
 from fraxenv.controllers.base import configuration

@@ -264,7 +264,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             params = self.default_params
         elif params is not self.default_params:
             self.check_params(params)
-        return self._reset(key, params)
+        return self._reset(key, params)  # type: ignore[no-any-return]
 
     @partial(jax.jit, static_argnames=("self",))
     def _reset(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
@@ -306,7 +306,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ConfigError(f"reset_pool={size!r}, expected a whole number >= 1 of states.")
         params = params.replace(reset_pool=None)
-        return jax.jit(jax.vmap(lambda k: self.reset_env(k, params)))(jax.random.split(key, size))
+        draw = jax.jit(jax.vmap(lambda k: self.reset_env(k, params)))
+        return draw(jax.random.split(key, size))  # type: ignore[no-any-return]
 
     def step_env(
         self, key: Array, state: EnvState, action: Array, params: EnvParams
@@ -552,7 +553,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         command = params.action.command(robot, state.q, due, before)
         hold = params.action.hold(robot, state.q, before), before
         # Before the first action arrives the robot stays where it is.
-        arrived = state.time >= episode.action_delay
+        arrived = state.time >= jnp.asarray(episode.action_delay)
         command = jax.tree.map(lambda a, b: jnp.where(arrived, a, b), command, hold)
         return (*command, dataclasses.replace(episode, actions=actions))
 

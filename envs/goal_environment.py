@@ -75,8 +75,9 @@ class GoalEnvironment(Environment):
         def goal(key: Array) -> Array:
             params = self._params.replace(reset_pool=None)
             state = self._reset_env(key, params)[1]
-            return params.task.desired_goal(state.task_state)
+            return jnp.asarray(task.desired_goal(state.task_state))
 
+        task: Any = self._params.task
         return int(jax.eval_shape(goal, jax.random.key(0)).shape[0])
 
     def observe(self, key: Array, state: EnvState, action: Any, params: EnvParams) -> Any:
@@ -119,7 +120,7 @@ class GoalEnvironment(Environment):
 
     def _goal_reward(self, achieved: Array, desired: Array, params: EnvParams) -> Array:
         task: Any = params.task
-        distance = task.goal_distance(achieved, desired)
+        distance: Array = task.goal_distance(achieved, desired)
         if self.goal_reward == "dense":
             return -distance
         return jnp.where(distance < 1.0, 0.0, -1.0).astype(distance.dtype)

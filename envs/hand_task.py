@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from fraxenv.controllers.base import configuration
 from fraxenv.controllers.pose import EndEffectors, check_end_effector, names_of
@@ -67,7 +67,7 @@ class HandTask(GoalTask):
     orientation_tolerance: ArrayLike = 0.1
     reward_weights: Any = field(default_factory=lambda: dict(POSITION_WEIGHTS))
 
-    goal_terms = ("goal_position", "to_goal", "turn_to_goal")
+    goal_terms: ClassVar[tuple[str, ...]] = ("goal_position", "to_goal", "turn_to_goal")
 
     def __post_init__(self) -> None:
         check_end_effector(self.end_effector)

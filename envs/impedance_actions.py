@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from fraxenv.controllers import Controller, JointTarget, PoseTarget
 from fraxenv.controllers.base import configuration
@@ -104,7 +104,7 @@ class VariableImpedance:
         if isinstance(target, PoseTarget):
             shape = (*target.position.shape[:-1], 6)
         kp, *ratio = action.reshape(-1, *shape)
-        gains = {"kp": _mapped(kp, self.kp_range)}
+        gains: dict[str, Any] = {"kp": _mapped(kp, self.kp_range)}
         if ratio:
             gains["damping_ratio"] = _mapped(ratio[0], self.damping_ratio_range)
         return dataclasses.replace(target, **gains)
@@ -117,4 +117,5 @@ def _pair(bounds: Any) -> tuple[float, float]:
 
 def _mapped(action: Array, bounds: ArrayLike) -> Array:
     low, high = jnp.asarray(bounds, action.dtype)
-    return low + (high - low) * 0.5 * (1 + action)
+    mapped: Array = low + (high - low) * 0.5 * (1 + action)
+    return mapped

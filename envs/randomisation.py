@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from fraxenv.controllers import Controller
 from fraxenv.controllers.base import configuration
@@ -133,10 +133,11 @@ class Randomisation:
         """With `steps` for the longest delays that the ranges have now."""
         rates = (control_hz, policy_hz, policy_hz)
         ranges = (self.motor_delay, self.observation_delay, self.action_delay)
-        needed = tuple(
+        motor, observation, action = (
             0 if r is None else math.ceil(round(float(np.max(np.asarray(r))) * rate, 6))
             for r, rate in zip(ranges, rates, strict=True)
         )
+        needed = (motor, observation, action)
         if self.steps is not None:
             longer = [n > have for n, have in zip(needed, self.steps, strict=True)]
             if any(longer):
@@ -180,7 +181,8 @@ class Episode:
 
     def true_robot(self, nominal: Robot) -> Robot:
         """The robot that the physics has."""
-        return dataclasses.replace(nominal, **self.robot) if self.robot else nominal
+        fields: dict[str, Any] = self.robot
+        return dataclasses.replace(nominal, **fields) if fields else nominal
 
     def own_controller(self, nominal: Controller[Any]) -> Controller[Any]:
         """The controller with this episode's gains."""
@@ -277,7 +279,8 @@ def pushed(new: Array, history: Array) -> Array:
 
 def _between(key: Array, bounds: Any, shape: tuple[int, ...], dtype: Any) -> Array:
     low, high = jnp.asarray(bounds, dtype)
-    return low + (high - low) * jax.random.uniform(key, shape, dtype)
+    drawn: Array = low + (high - low) * jax.random.uniform(key, shape, dtype)
+    return drawn
 
 
 def _drawn_robot(

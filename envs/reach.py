@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from fraxenv.controllers.base import configuration
 from fraxenv.controllers.pose import names_of
@@ -46,7 +47,7 @@ class Reach(HandTask):
     goal_high: ArrayLike = (0.6, 0.3, 0.6)
     goal_rotation: ArrayLike = 0.5
 
-    state_type = ReachState
+    state_type: ClassVar[type | None] = ReachState
 
     def check(self, robot: Robot) -> None:
         """Check that the box of goals is one, and within reach.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from fraxenv.controllers.base import configuration
 from fraxenv.dynamics import (
@@ -60,10 +61,10 @@ class ReachObstaclesState:
 class ReachObstacles(Reach):
     """Bring the hand to a random goal among obstacles that are placed anew for every episode.
 
-    No obstacle is nearer than `clearance` to the robot, or to a goal, when an episode begins; one
-    for which there is no such place is left out. Some may move: at constant velocity, and back when
-    they leave the box in which they are drawn. All are counted in the order spheres, capsules,
-    boxes.
+    When an episode begins, no obstacle is nearer than `clearance` to the robot, nor than
+    `goal_clearance` to a goal; one for which there is no such place is left out. Some may move: at
+    constant velocity, and back when they leave the box in which they are drawn. All are counted in
+    the order spheres, capsules, boxes.
 
     Attributes:
         sphere_count: spheres.
@@ -77,6 +78,7 @@ class ReachObstacles(Reach):
         capsule_length: (2,), m, shortest and longest, of the axis.
         obstacle_speed: m/s, largest along each axis.
         clearance: m.
+        goal_clearance: m; hands are thick, so that they need more than a point does.
         collision_ends: whether a collision ends the episode.
 
     Raises:
@@ -93,10 +95,11 @@ class ReachObstacles(Reach):
     capsule_length: ArrayLike = (0.1, 0.3)
     obstacle_speed: ArrayLike = 0.1
     clearance: ArrayLike = 0.05
+    goal_clearance: ArrayLike = 0.1
     collision_ends: bool = field(default=False, metadata={"static": True})
     reward_weights: Any = field(default_factory=lambda: dict(OBSTACLE_WEIGHTS))
 
-    state_type = ReachObstaclesState
+    state_type: ClassVar[type | None] = ReachObstaclesState
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,10 +134,11 @@ class ReachObstacles(Reach):
             drawn = self._placed(centre, size)
             to_robot = obstacle_distances(robot, q, drawn, shapes=shapes, geometry=geometry)
             way = jnp.sqrt(jnp.sum((goal.position[:, None] - centre) ** 2, axis=-1))
-            return jnp.minimum(jnp.min(to_robot, axis=0), jnp.min(way, axis=0) - outer)
+            from_robot = jnp.min(to_robot, axis=0) - jnp.asarray(self.clearance, dtype)
+            from_goal = jnp.min(way, axis=0) - outer - jnp.asarray(self.goal_clearance, dtype)
+            return jnp.minimum(from_robot, from_goal)
 
-        gap = jnp.stack([gaps(centre) for centre in places])
-        free = gap > jnp.asarray(self.clearance, dtype)
+        free = jnp.stack([gaps(centre) for centre in places]) > 0
         taken = jnp.arange(CANDIDATES)[:, None] == jnp.argmax(free, axis=0)
         centre = jnp.sum(jnp.where(taken[..., None], places, 0.0), axis=0)
 
@@ -249,7 +253,7 @@ class ReachObstacles(Reach):
         if size.half_axis is not None:
             middle = centre[s:c]
             capsules = Capsule(middle - size.half_axis, middle + size.half_axis, size.radius[s:c])
-        if size.half_extents is not None:
+        if size.half_extents is not None and size.rotation is not None:
             boxes = Box(centre[c:], size.rotation, size.half_extents)
         return Obstacles(spheres, capsules, boxes)
 
@@ -309,21 +313,25 @@ def _axes(around: Obstacles) -> list[Array]:
 def _markers(around: Obstacles) -> list[Marker]:
     markers = []
     if around.spheres is not None:
-        for p, r in zip(around.spheres.position, around.spheres.radius, strict=True):
+        for p, r in _rows(around.spheres.position, around.spheres.radius):
             markers.append(Marker(p, None, (float(r),), OBSTACLE_COLOR))
     if around.capsules is not None:
         capsules = around.capsules
-        for a, b, r in zip(capsules.start, capsules.end, capsules.radius, strict=True):
-            size = (float(r), float(jnp.linalg.norm(b - a)))
+        for a, b, r in _rows(capsules.start, capsules.end, capsules.radius):
+            size = (float(r), float(np.linalg.norm(b - a)))
             markers.append(
                 Marker(0.5 * (a + b), _turned_to(b - a), size, OBSTACLE_COLOR, "capsule")
             )
     if around.boxes is not None:
         boxes = around.boxes
-        for p, R, half in zip(boxes.position, boxes.rotation, boxes.half_extents, strict=True):
-            size = tuple(2.0 * float(x) for x in half)
-            markers.append(Marker(p, R, size, OBSTACLE_COLOR, "box"))
+        for p, rotation, half in _rows(boxes.position, boxes.rotation, boxes.half_extents):
+            x, y, z = (2.0 * float(e) for e in half)
+            markers.append(Marker(p, rotation, (x, y, z), OBSTACLE_COLOR, "box"))
     return markers
+
+
+def _rows(*arrays: ArrayLike) -> Iterator[tuple[Any, ...]]:
+    return zip(*(np.asarray(a) for a in arrays), strict=True)
 
 
 def _turned_to(z: Array) -> Array:

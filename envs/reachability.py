@@ -7,8 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fraxenv.controllers.pose import EndEffectors, names_of
 from fraxenv.dynamics import WORLD, Robot

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from fraxenv.controllers.base import configuration
 from fraxenv.dynamics.errors import ConfigError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 from jax import Array
@@ -62,7 +62,7 @@ class Task:
     reward_weights: Mapping[str, ArrayLike] = {}
     """Reward term -> weight; a term that is not here has weight one."""
 
-    state_type: type | None = None
+    state_type: ClassVar[type | None] = None
     """Class of the task's own state, for `step` to refuse other tasks' states; None for any."""
 
     def check(self, robot: Robot) -> None:
@@ -108,7 +108,7 @@ class Task:
 class GoalTask(Task):
     """A task whose goals are points of a space, as hindsight experience replay needs them."""
 
-    goal_terms: tuple[str, ...] = ()
+    goal_terms: ClassVar[tuple[str, ...]] = ()
     """Observation terms that describe the goal: a goal environment's `observation` is without."""
 
     def achieved_goal(self, robot: Robot, motion: Motion, state: Any) -> Array:

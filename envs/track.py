@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -56,9 +56,15 @@ class Track(HandTask):
     reference: Reference = field(default_factory=FigureEight)
     lookahead: ArrayLike = 0.2
 
-    goal_terms = ("goal_position", "to_goal", "turn_to_goal", "to_goal_ahead", "goal_velocity")
+    goal_terms: ClassVar[tuple[str, ...]] = (
+        "goal_position",
+        "to_goal",
+        "turn_to_goal",
+        "to_goal_ahead",
+        "goal_velocity",
+    )
 
-    state_type = TrackState
+    state_type: ClassVar[type | None] = TrackState
 
     def reset(self, key: Array, robot: Robot) -> tuple[Array, TrackState]:
         """Initial configuration (nq,) near the default one, and a path."""

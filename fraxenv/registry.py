@@ -86,8 +86,9 @@ def _track(setup: RobotSetup, hands: EndEffectors) -> Task:
 def _reach_obstacles(setup: RobotSetup, hands: EndEffectors) -> Task:
     from .envs import ReachObstacles
 
-    box = {"obstacle_low": setup.obstacle_low, "obstacle_high": setup.obstacle_high}
-    return ReachObstacles(**_goals(setup, hands, "reach_obstacles"), **box)
+    options = _goals(setup, hands, "reach_obstacles")
+    options |= {"obstacle_low": setup.obstacle_low, "obstacle_high": setup.obstacle_high}
+    return ReachObstacles(**options)
 
 
 TASKS = {

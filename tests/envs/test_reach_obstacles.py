@@ -89,7 +89,7 @@ def test_resets_leave_robot_and_goal_free() -> None:
     found = jax.jit(jax.vmap(gaps))(state.q, state.task_state.around)
     assert np.min(found) > clearance - 1e-5
     away = np.linalg.norm(spheres.position - state.task_state.position, axis=-1)
-    assert (away - spheres.radius)[np.asarray(active)].min() > clearance - 1e-5
+    assert (away - spheres.radius)[np.asarray(active)].min() > float(task.goal_clearance) - 1e-5
     assert 0.5 < np.mean(active) <= 1
 
     low, high = np.asarray(task.obstacle_low), np.asarray(task.obstacle_high)

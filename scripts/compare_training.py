@@ -1,0 +1,163 @@
+"""What the safety filter and domain randomisation are worth: policies trained with and without.
+
+Trains four policies with PPO and evaluates each on episodes that it never saw. The results are in
+docs/environments.md.
+
+    python scripts/compare_training.py --output runs/compare_training
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from jax import Array
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import fraxenv
+from fraxenv.checkpoint import write_atomic
+from fraxenv.training import TrainConfig, load_policy, train
+from fraxenv.training.config import preset
+
+RANDOMISED: dict[str, Any] = {
+    "link_mass": [0.7, 1.3],
+    "payload": [0.0, 1.0],
+    "action_delay": [0.0, 0.02],
+}
+HARDEST: dict[str, Any] = {
+    "link_mass": [0.7, 1.3],
+    "payload": [1.0, 1.0],
+    "action_delay": [0.02, 0.02],
+}
+"""+-30 % link mass, a payload of 1 kg that the controller does not know of, 20 ms of delay."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy: what it is trained on, and what it is evaluated on."""
+
+    name: str
+    env: str
+    training: dict[str, Any] = field(default_factory=dict)
+    evaluation: dict[str, Any] = field(default_factory=dict)
+
+
+ROWS = (
+    Row("obstacles, filter on", "PandaReachObstacles-v0"),
+    Row("obstacles, filter off", "PandaReachObstacles-v0", {"safety": "none"}, {"safety": "none"}),
+    Row("randomised", "PandaReach-v0", {"randomisation": RANDOMISED}, {"randomisation": HARDEST}),
+    Row("not randomised", "PandaReach-v0", {}, {"randomisation": HARDEST}),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of the comparison."""
+
+    output: Path = Path("runs/compare_training")
+    """Folder for the runs and the results."""
+    episodes: int = 10_000
+    """Episodes of each evaluation."""
+    total_timesteps: int | None = None
+    """Environment steps of each training; the preset's if omitted."""
+    rows: tuple[str, ...] = ()
+    """Names of rows; all if omitted."""
+    seed: int = 0
+    """Seed of the training."""
+
+
+def measure(row: Row, options: Options) -> dict[str, Any]:
+    """Train a policy, unless its run is there, and evaluate it."""
+    run = options.output / row.name.replace(", ", "-").replace(" ", "-")
+    config = preset(row.env)
+    config = dataclasses.replace(config, seed=options.seed, overrides=row.training)
+    if options.total_timesteps is not None:
+        config = dataclasses.replace(config, total_timesteps=options.total_timesteps)
+    _train(config, run)
+    policy, *_ = load_policy(run)
+    env, params = fraxenv.make(row.env, **row.evaluation)
+    chunk = min(1000, options.episodes)
+    length = int(np.asarray(params.max_steps_in_episode))
+
+    @jax.jit
+    def episodes(key: Array) -> dict[str, Array]:
+        keys = jax.random.split(key, chunk)
+        obs, state = jax.vmap(env.reset, (0, None))(keys, params)
+
+        def step(carry: tuple[Any, ...], key: Array) -> tuple[tuple[Any, ...], None]:
+            obs, state, collided, _ = carry
+            keys = jax.random.split(key, chunk)
+            actions = jax.vmap(policy)(obs)
+            obs, state, _, _, info = jax.vmap(env.step_env, (0, 0, 0, None))(
+                keys, state, actions, params
+            )
+            if "clearance" in info:
+                collided |= info["clearance"] < 0
+            return (obs, state, collided, (info["success"], info["position_error"])), None
+
+        none = jnp.zeros(chunk, bool)
+        carry = (obs, state, none, (none, jnp.zeros(chunk, state.q.dtype)))
+        (_, _, collided, (success, error)), _ = jax.lax.scan(
+            step, carry, jax.random.split(key, length)
+        )
+        return {"success": success, "collided": collided, "error": error}
+
+    keys = jax.random.split(jax.random.key(0x5EED), options.episodes // chunk)
+    found = [
+        jax.device_get(episodes(k)) for k in track(keys, f"{row.name}: evaluating", transient=True)
+    ]
+    joined = {k: np.concatenate([f[k] for f in found]) for k in found[0]}
+    return {
+        "name": row.name,
+        "episodes": len(joined["success"]),
+        "success": float(joined["success"].mean()),
+        "collisions": int(joined["collided"].sum()),
+        "median_error_mm": float(1e3 * np.median(joined["error"])),
+    }
+
+
+def _train(config: TrainConfig, run: Path) -> None:
+    if (run / "policy.npz").exists():
+        return
+    for _ in track(range(1), f"training into {run}", transient=True):
+        train(config, run)
+
+
+def main() -> int:
+    """Run the command line; returns the exit status."""
+    options = tyro.cli(Options)
+    names = [row.name for row in ROWS]
+    for name in options.rows:
+        if name not in names:
+            print(f"unknown row {name!r}, expected some of {', '.join(names)}", file=sys.stderr)
+            return 2
+    rows = [r for r in ROWS if not options.rows or r.name in options.rows]
+    results = [measure(row, options) for row in rows]
+    table = Table("policy", "episodes", "success", "episodes with a collision", "median error")
+    for r in results:
+        table.add_row(
+            r["name"],
+            f"{r['episodes']:,}",
+            f"{100 * r['success']:.1f} %",
+            f"{r['collisions']:,}",
+            f"{r['median_error_mm']:.1f} mm",
+        )
+    Console().print(table)
+    path = options.output / "results.json"
+    write_atomic(path, json.dumps(results, indent=2).encode())
+    print(f"Written to {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
