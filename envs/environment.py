@@ -433,7 +433,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             new = new.replace(episode=dataclasses.replace(new.episode, observations=seen))
         obs = self.observe(key, new, action, params)
         obs, new = self._apply_transition_gradient_policy(obs, new)
-        return obs, new, jnp.where(diverged, 0.0, reward), terminated, info
+        reward = jnp.where(diverged, self._reward_of_divergence(reward), reward)
+        return obs, new, reward, terminated, info
 
     def observe(
         self, key: Array, state: EnvState, action: Array | None, params: EnvParams
@@ -478,10 +479,15 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         weighted = (jnp.asarray(weights.get(n, 1.0), dtype) * x for n, x in terms.items())
         return sum(weighted, jnp.zeros((), dtype))
 
+    def _reward_of_divergence(self, reward: Array) -> Array:
+        """What a diverged step gets, whose last finite state would have got `reward`."""
+        return jnp.zeros_like(reward)
+
     def _observation(self, key: Array, state: EnvState, params: EnvParams) -> Array:
         """What is measured in a state (k,), noise included."""
         obs = jnp.concatenate(list(self._seen_terms(state, params).values()))
         obs = with_noise(key, params.randomisation, obs)
+        obs = jnp.where(jnp.isnan(obs), 0.0, obs)  # of a state that was given: it has diverged
         return jnp.clip(obs, -OBSERVATION_BOUND, OBSERVATION_BOUND)
 
     def _observation_terms(self, state: EnvState, params: EnvParams) -> dict[str, Array]:

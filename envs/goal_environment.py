@@ -137,6 +137,10 @@ class GoalEnvironment(Environment):
         achieved = task.achieved_goal(robot, motion, state.task_state)
         return self._goal_reward(achieved, task.desired_goal(state.task_state), params)
 
+    def _reward_of_divergence(self, reward: Array) -> Array:
+        # Not zero, which is for goals that are reached.
+        return jnp.where(jnp.isnan(reward), -1.0, reward)
+
     def _seen_terms(self, state: EnvState, params: EnvParams) -> dict[str, Array]:
         task: Any = params.task
         terms = super()._seen_terms(state, params)

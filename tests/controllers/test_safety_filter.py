@@ -514,7 +514,14 @@ def test_fused() -> None:
 # --- Other robots ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["g1", "ur10", "iiwa14"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("g1", marks=pytest.mark.slow),
+        "ur10",
+        pytest.param("iiwa14", marks=pytest.mark.slow),
+    ],
+)
 def test_other_robots(name: str) -> None:
     robot = dynamics.load_robot(name, floating_base=False)
     frames = ("left_hand", "right_hand") if name == "g1" else ("hand",)

@@ -73,6 +73,18 @@ def test_step_returns_what_compute_reward_does(reward: Any) -> None:
         np.testing.assert_allclose(rewards, -info["position_error"] / 0.2, rtol=1e-5)
 
 
+def test_divergence_is_not_success(goals: Any) -> None:
+    env, params = goals
+    _, state = env.reset(KEY, params)
+    for bad in ("action", "state"):
+        action = jnp.full(6, jnp.nan) if bad == "action" else jnp.zeros(6)
+        given = state if bad == "action" else state.replace(q=state.q.at[1].set(jnp.nan))
+        _, _, reward, terminated, _, info = env.step(KEY, given, action, params)
+        assert bool(terminated)
+        assert float(reward) == -1.0
+        assert bool(jnp.isfinite(info["final_observation"]["observation"]).all())
+
+
 def test_goals_with_orientation(x64: None) -> None:
     env, params = fraxenv.make("PandaReachPose-v0", goal_env=True, goal_reward="dense")
     assert isinstance(env, GoalEnvironment)

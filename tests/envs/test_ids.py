@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from jax import Array
 
 import fraxenv
 from fraxenv.envs import Environment, EnvParams
-from fraxenv.registration import register_envs
 from fraxenv.registry import env_spec
 
 QUICK = ("Iiwa14ReachPose-v0", "UR10Track-v0", "MobileReachObstacles-v0", "G1Reach-v0")
@@ -107,13 +104,6 @@ def test_there_are_many() -> None:
     for known in ("PandaReach-v0", "PandaReachPose-v0", "PandaTrack-v0", "PandaReachObstacles-v0"):
         assert known in ids
     assert {"MobileReach-v0", "G1Reach-v0", "UR10Reach-v0", "Iiwa14Reach-v0"} < set(ids)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("id", fraxenv.list_envs())
-def test_gymnasium_check(id: str) -> None:
-    register_envs()
-    check_env(gym.make(f"fraxenv/{id}").unwrapped, skip_render_check=True)
 
 
 @pytest.mark.slow

@@ -183,6 +183,7 @@ def test_obstacles_move_within_their_box(rollouts: Rollouts) -> None:
     assert not np.diff(still.task_state.around.spheres.position, axis=0).any()
 
 
+@pytest.mark.slow
 def test_fused_as_vmap() -> None:
     """A policy step, of one control step, in the kernel and without it."""
     options = {"control_hz": 50, "physics_hz": 50}
@@ -256,6 +257,7 @@ def test_few_obstacles_and_markers() -> None:
     assert jnp.all(state.around.active)
 
 
+@pytest.mark.slow
 def test_gymnasium(recwarn: pytest.WarningsRecorder) -> None:
     register_envs()
     env = gym.make(f"fraxenv/{ID}", control_hz=100, physics_hz=100, max_episode_steps=4)

@@ -165,7 +165,13 @@ assert env.observation_space.shape == (29,), env.observation_space
 # --- One environment ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("id", fraxenv.list_envs())
+CHECKED = ("PandaReach-v0", "MobileTrack-v0")
+
+
+@pytest.mark.parametrize(
+    "id",
+    [pytest.param(i, marks=() if i in CHECKED else pytest.mark.slow) for i in fraxenv.list_envs()],
+)
 def test_gymnasiums_checker_is_content(id: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

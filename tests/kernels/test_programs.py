@@ -217,13 +217,13 @@ CHOICES: dict[str, Any] = {
 
 
 @given(**CHOICES)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_random_programs(**choices: Any) -> None:
     _check(**choices, dtype=np.float32)
 
 
 @given(**CHOICES)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_random_programs_in_double_precision(x64: None, **choices: Any) -> None:
     _check(**choices, dtype=np.float64)
 

@@ -38,6 +38,7 @@ def test_the_ball_is_avoided(tmp_path: Path) -> None:
         assert len(set(image.convert("RGB").getdata())) > 1000
 
 
+@pytest.mark.slow
 def test_programs_are_solved(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("quadprog")
     script = load("compare_qp")
@@ -49,6 +50,7 @@ def test_programs_are_solved(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(residuals) <= 1e-4
 
 
+@pytest.mark.slow
 def test_violations_are_counted() -> None:
     script = load("validate_safety")
     options = script.Options(control_steps=1, envs=64)
