@@ -95,7 +95,7 @@ def picture(robot: Robot, q: Array, options: Options, moment: int) -> np.ndarray
     world = move_obstacles(ball(options), DT * moment)
     assert world.spheres is not None
     centre = jnp.asarray(world.spheres.position)[0]
-    marker = Marker(centre, None, 0.08, (0.85, 0.3, 0.2, 1.0))
+    marker = Marker(centre, None, (0.08,), (0.85, 0.3, 0.2, 1.0))
     camera = Camera(eye=(1.7, -1.1, 1.0), target=(0.25, 0.0, 0.4), fov=35.0)
     return render(scene(robot, q, [marker]), camera, 560, 480)
 

@@ -27,4 +27,4 @@ rm -rf build
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target "$copy" .
 (cd "$copy" && MYPYPATH="$copy" "$OLDPWD/.venv/bin/mypy" --config-file "$OLDPWD/pyproject.toml" -p fraxenv)
 
-.venv/bin/python -m pytest -m "not slow" -n 2 --dist loadfile --durations=10
+.venv/bin/python -m pytest -m "not slow" -n 3 --dist loadfile --durations=10

@@ -84,6 +84,7 @@ OTHERS = {
     "list_robots",
     "load_robot",
     "load_urdf",
+    "mount",
     "move_obstacles",
     "neutral",
     "obstacle_count",

@@ -102,11 +102,11 @@ def test_markers_are_translucent_balls_and_have_axes_if_turned(panda: Robot) -> 
     q = configuration(panda)
     bare = len(scene(panda, q))
     position, rotation = np.array([0.4, -0.1, 0.3]), np.roll(np.eye(3), 1, axis=1)
-    (ball,) = scene(panda, q, [Marker(position, None, 0.03, GREEN)])[bare:]
+    (ball,) = scene(panda, q, [Marker(position, None, (0.03,), GREEN)])[bare:]
     assert (ball.kind, ball.size, ball.rgba) == ("sphere", (0.03,), GREEN)
     np.testing.assert_array_equal(ball.position, position)
 
-    turned = scene(panda, q, [Marker(position, rotation, 0.03, GREEN)])[bare:]
+    turned = scene(panda, q, [Marker(position, rotation, (0.03,), GREEN)])[bare:]
     assert [s.kind for s in turned] == ["sphere", "capsule", "capsule", "capsule"]
     for axis, arrow in enumerate(turned[1:]):
         along = arrow.position - position
@@ -137,7 +137,7 @@ def test_every_goal_shows(panda: Robot) -> None:
     camera, q, task = default_camera(panda), panda.q_default, Reach()
     empty = render(scene(panda, q), camera, SIZE, SIZE)
     for corner in itertools.product(*zip(task.goal_low, task.goal_high, strict=True)):
-        marked = scene(panda, q, [Marker(np.array(corner), None, 0.02, GREEN)])
+        marked = scene(panda, q, [Marker(np.array(corner), None, (0.02,), GREEN)])
         assert np.any(render(marked, camera, SIZE, SIZE) != empty)
 
 
