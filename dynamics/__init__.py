@@ -71,6 +71,7 @@ from .kinematics import (
     forward_kinematics,
     frame_pose,
 )
+from .lock import lock_joints
 from .manifold import (
     coordinate_rates,
     difference,
@@ -171,6 +172,7 @@ __all__ = [
     "list_robots",
     "load_robot",
     "load_urdf",
+    "lock_joints",
     "manipulability",
     "matrix_to_quaternion",
     "mount",

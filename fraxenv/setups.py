@@ -34,6 +34,7 @@ class RobotSetup:
         obstacle_high: m, the other corner.
         robot: name of a bundled robot.
         floating_base: as of `dynamics.load_robot`.
+        locked: joints that stay where they are by default.
         height: m, of the root link.
         armature: kg m^2, of every joint; None for the robot's own.
         stop_stiffness: N m/rad, of the soft stops at the position limits.
@@ -51,6 +52,7 @@ class RobotSetup:
     obstacle_high: tuple[float, float, float] = (0.8, 0.6, 0.8)
     robot: str = ""
     floating_base: bool | None = None
+    locked: tuple[str, ...] = ()
     height: float = 0.0
     armature: float | None = None
     stop_stiffness: float = 2000.0
@@ -61,9 +63,10 @@ class RobotSetup:
 
     def load(self) -> Robot:
         """The robot, with soft stops at its position limits."""
-        from .dynamics import load_robot, mount
+        from .dynamics import load_robot, lock_joints, mount
 
         robot = load_robot(self.robot, floating_base=self.floating_base)
+        robot = lock_joints(robot, self.locked)
         ones = np.ones(robot.nv)
         changes: dict[str, Any] = {
             "stop_stiffness": self.stop_stiffness * ones,
@@ -114,6 +117,11 @@ SETUPS: dict[str, RobotSetup] = {
         end_effector=("left_hand", "right_hand"),
         robot="g1",
         floating_base=False,
+        locked=tuple(
+            f"{side}_{joint}_joint"
+            for side in ("left", "right")
+            for joint in ("hip_pitch", "hip_roll", "hip_yaw", "knee", "ankle_pitch", "ankle_roll")
+        ),
         height=0.793,
         armature=0.01,
         obstacle_low=(0.2, -0.5, 0.6),

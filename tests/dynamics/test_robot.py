@@ -84,6 +84,7 @@ OTHERS = {
     "list_robots",
     "load_robot",
     "load_urdf",
+    "lock_joints",
     "mount",
     "move_obstacles",
     "neutral",

@@ -1,0 +1,85 @@
+"""Locked joints against Pinocchio's reduced models, and against the whole robot."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fraxenv import dynamics
+from fraxenv.dynamics.bundled import bundled_urdf
+from fraxenv.errors import ConfigError, UnknownNameError
+
+pin = pytest.importorskip("pinocchio")
+
+LOCKED = {
+    "panda": ("panda_joint1", "panda_joint4", "panda_joint7"),
+    "g1": tuple(
+        f"{side}_{joint}_joint"
+        for side in ("left", "right")
+        for joint in ("hip_pitch", "hip_roll", "hip_yaw", "knee", "ankle_pitch", "elbow")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOCKED)
+def test_against_pinocchios_reduced_model(x64: None, name: str) -> None:
+    robot = dynamics.load_robot(name, floating_base=False)
+    rng = np.random.default_rng(0)
+    q = np.asarray(robot.q_default) + rng.uniform(-0.3, 0.3, robot.nq)
+    reduced = dynamics.lock_joints(robot, LOCKED[name], q)
+    whole = pin.buildModelFromUrdf(str(bundled_urdf(name)))
+    ids = [whole.getJointId(n) for n in LOCKED[name]]
+    model = pin.buildReducedModel(whole, ids, q)
+    model.armature[:] = 0
+    data = model.createData()
+    assert reduced.nv == model.nv == robot.nv - len(ids)
+    assert list(reduced.joint_names) == list(model.names)[1:]
+    for _ in range(5):
+        x, v, a = rng.uniform(-1, 1, (3, reduced.nv))
+        tau = pin.rnea(model, data, x, v, a)
+        unarmed = reduced.replace(armature=np.zeros(reduced.nv))
+        np.testing.assert_allclose(dynamics.rnea(unarmed, x, v, a), tau, atol=1e-9)
+        for frame in reduced.end_effectors:
+            target = reduced.frame(frame).name
+            pin.framesForwardKinematics(model, data, x)
+            pose = data.oMf[model.getFrameId(target)]
+            found = dynamics.frame_pose(reduced, x, frame)
+            np.testing.assert_allclose(found[0], pose.translation, atol=1e-12)
+            np.testing.assert_allclose(found[1], pose.rotation, atol=1e-12)
+
+
+def test_shapes_limits_and_defaults_stay(x64: None) -> None:
+    robot = dynamics.load_robot("g1", floating_base=False)
+    reduced = dynamics.lock_joints(robot, LOCKED["g1"])
+    for name in ("position_limits", "velocity_limits", "effort_limits"):
+        kept = [n not in LOCKED["g1"] for n in robot.joint_names]
+        np.testing.assert_array_equal(getattr(reduced, name), getattr(robot, name)[kept])
+    q, r = np.asarray(robot.q_default), np.asarray(reduced.q_default)
+    for a, b in zip(
+        dynamics.robot_geometry(robot, q), dynamics.robot_geometry(reduced, r), strict=True
+    ):
+        for field in vars(a):
+            np.testing.assert_allclose(getattr(a, field), getattr(b, field), atol=1e-12)
+    between = dict(
+        zip(dynamics.self_distance_names(robot), dynamics.self_distances(robot, q), strict=True)
+    )
+    left = zip(
+        dynamics.self_distance_names(reduced), dynamics.self_distances(reduced, r), strict=True
+    )
+    for name, distance in left:
+        assert float(between[name]) == pytest.approx(float(distance), abs=1e-12)
+    assert 0 < len(reduced.topology.self_collision_pairs) < len(between)
+
+
+def test_nothing_locked_changes_nothing() -> None:
+    robot = dynamics.load_robot("panda")
+    assert dynamics.lock_joints(robot, ()) is robot
+
+
+def test_joints_that_cannot_be_locked() -> None:
+    with pytest.raises(UnknownNameError, match=r"joint of robot 'panda' 'joint1'.*panda_joint1"):
+        dynamics.lock_joints(dynamics.load_robot("panda"), ["joint1"])
+    mobile = dynamics.load_robot("planar_mobile_manipulator")
+    planar = mobile.topology.joints[0].name
+    with pytest.raises(ConfigError, match="is a planar joint, expected a revolute"):
+        dynamics.lock_joints(mobile, [planar])
