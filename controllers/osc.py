@@ -7,7 +7,7 @@ space formulation", IEEE J. Robotics and Automation 3(1), 1987.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 from jax import Array
@@ -18,35 +18,28 @@ from fraxenv.dynamics.algebra import matmul
 from fraxenv.dynamics.cholesky import cholesky, solve_upper
 from fraxenv.dynamics.errors import check_choice
 
-from .base import ControllerState, Telemetry, check_not_negative, configuration, finite_or, spread
+from .base import Telemetry, check_not_negative, configuration, spread
 from .impedance import compensation, damping, gains
-from .limits import TorqueLimits, first_torque, limit_torque, speed_scales
+from .limits import speed_scales
 from .pose import (
-    EndEffectors,
     Errors,
     PoseTarget,
-    check_end_effector,
-    check_frames,
     error_lengths,
-    first_ramp,
-    interpolated,
     jacobians,
-    measured_poses,
     names_of,
     per_end_effector,
     pose_errors,
-    stacked,
-    stay,
 )
-from .posture import POSTURES, Posture, posture_error
-from .singularity import PRIORITIES, Priority, damp
+from .pose_controller import PoseController
+from .posture import posture_error
+from .singularity import damp
 
 Decoupling = Literal["full", "partial", "none"]
 
 
 @configuration
 @dataclass(frozen=True)
-class OSC(TorqueLimits):
+class OSC(PoseController):
     """Operational space controller.
 
     With `e` the pose error, `u = posture_kp (q_n - q) - posture_kd v` and the task-space inertia
@@ -62,111 +55,45 @@ class OSC(TorqueLimits):
 
     Several end effectors are steered at once: `J`, `e`, ... are then those of all, stacked.
 
+    Its `singularity_threshold` is of `J M^-1 J^T`, whose conditioning is 0.003 at the Panda's ready
+    pose; 0.03 is a good value for the hands of a G1.
+
     Attributes:
-        end_effector: name of the frame to steer, or several in a tuple; then every array of the
-            target has a leading axis, as have the errors and the conditioning in the telemetry.
-        task: "pose" steers position and orientation, "position" leaves the orientation free.
         decoupling: "full" uses the whole task-space inertia, "partial" that of position and of
             orientation apart, "none" applies the spring's force as it is: then `kp` is in N/m and
             N m/rad.
-        posture: configuration that the nullspace is pulled to: the robot's default, the centre of
-            its position limits (the default where there is none), zero, or "none" for damping only.
-        priority: of several end effectors that get into each other's way, "equal" lets all give
-            way, "ordered" the later ones: they move in the nullspace of those before them.
         gravity_compensation: add gravity's torques.
         coriolis_compensation: add Coriolis and centrifugal torques, of the task too (`Jdot v`).
         kp: stiffness, scalar or (6,) `[linear; angular]`, 1/s^2; or one row per end effector.
         damping_ratio: scalar or (6,) or one row per end effector; `kd = 2 damping_ratio sqrt(kp)`.
         posture_kp: stiffness in the nullspace, scalar or (nv,), 1/s^2.
-        posture_damping_ratio: scalar or (nv,); as `damping_ratio`.
-        max_linear_velocity: m/s; infinite for a pure spring.
-        max_angular_velocity: rad/s; infinite for a pure spring.
-        singularity_damping: damping of `J M^-1 J^T` at a singularity and far from the target,
-            relative to its mean diagonal. It vanishes with the error, so that a target near a
-            singularity is reached exactly, and away from singularities.
-        singularity_threshold: conditioning below which the damping sets in. It is the determinant
-            of `J M^-1 J^T`, scaled to a unit diagonal on average: 1 where all directions are
-            equally easy, 0 at a singularity, and 0.003 at the Panda's ready pose. A third of what
-            it is in a comfortable posture is a good value: 0.03 for the hands of a G1.
-        interpolation_time: s; a new target is reached by the set-point in this time, on a straight
-            line from where the set-point is; None to jump.
-        torque_limit: see `TorqueLimits`.
-        torque_rate_limit: see `TorqueLimits`.
+        posture_damping_ratio: scalar or (nv,); as `damping_ratio`. With `posture="none"` there is
+            damping only.
+
+    For the other attributes see `PoseController`.
 
     Raises:
         ConfigError: an option has a value that it cannot have.
     """
 
-    end_effector: EndEffectors = field(metadata={"static": True})
-    task: Literal["pose", "position"] = field(default="pose", metadata={"static": True})
     decoupling: Decoupling = field(default="full", metadata={"static": True})
-    posture: Posture = field(default="default", metadata={"static": True})
-    priority: Priority = field(default="equal", metadata={"static": True})
     gravity_compensation: bool = field(default=True, metadata={"static": True})
     coriolis_compensation: bool = field(default=True, metadata={"static": True})
     kp: ArrayLike = 150.0
     damping_ratio: ArrayLike = 1.0
     posture_kp: ArrayLike = 10.0
     posture_damping_ratio: ArrayLike = 1.0
-    max_linear_velocity: ArrayLike = 1.0
-    max_angular_velocity: ArrayLike = 2.5
-    singularity_damping: ArrayLike = 0.3
-    singularity_threshold: ArrayLike = 1e-3
-    interpolation_time: ArrayLike | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_end_effector(self.end_effector)
-        check_choice("task", self.task, ("pose", "position"))
         check_choice("decoupling", self.decoupling, ("full", "partial", "none"))
-        check_choice("posture", self.posture, POSTURES)
-        check_choice("priority", self.priority, PRIORITIES)
         check_not_negative(self, "kp", "damping_ratio", "posture_kp", "posture_damping_ratio")
-        check_not_negative(self, "max_linear_velocity", "max_angular_velocity")
-        check_not_negative(self, "singularity_damping", "singularity_threshold")
-        check_not_negative(self, "interpolation_time")
 
-    def init(self, robot: Robot, terms: Terms) -> ControllerState:
-        """At rest where the end effectors are.
+    def _gains(self) -> dict[str, Any]:
+        return {"kp": self.kp, "damping_ratio": self.damping_ratio}
 
-        Raises:
-            UnknownNameError: the robot has no such end effector.
-        """
-        check_frames(robot, self.end_effector)
-        interpolates = self.interpolation_time is not None
-        ramp = first_ramp(robot, terms, self.end_effector) if interpolates else None
-        return ControllerState(ramp, first_torque(self, robot, terms))
-
-    def __call__(
-        self,
-        robot: Robot,
-        terms: Terms,
-        target: PoseTarget,
-        state: ControllerState,
-        dt: ArrayLike,
-    ) -> tuple[Array, ControllerState, Telemetry]:
-        """Torques (nv,), N m, within the limits; the next state; telemetry.
-
-        Telemetry: `position_error` (m) and `orientation_error` (rad) of the hand from the
-        set-point, `conditioning` (as in `singularity_threshold`), `saturation` (fraction of the
-        joints at their limit), `target_finite` (bool; if not, the hand is braked where it is).
-
-        Raises:
-            UnknownNameError: the robot has no such end effector.
-            ConfigError: the target is no `PoseTarget`.
-            ArrayError: an array of the target, or a gain, has the wrong shape.
-        """
-        check_frames(robot, self.end_effector)
-        dt = jnp.asarray(dt, terms.v.dtype)
-        goal = stacked(self, self.end_effector, target, terms.v.dtype)
-        here = measured_poses(robot, terms, self.end_effector)
-        rest = stay(goal, *here, kp=self.kp, damping_ratio=self.damping_ratio)
-        goal, finite = finite_or(goal, rest)
-        goal, ramp = interpolated(goal, state.ramp, self.interpolation_time, dt)
-        tau, telemetry = _torque(self, robot, terms, goal)
-        tau, torque, limited = limit_torque(self, robot, tau, state.torque, dt)
-        reported = telemetry | limited | {"target_finite": finite}
-        return tau, ControllerState(ramp, torque), reported
+    def _torque(self, robot: Robot, terms: Terms, goal: PoseTarget) -> tuple[Array, Telemetry]:
+        return _torque(self, robot, terms, goal)
 
 
 def osc_torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[Array, Telemetry]:
@@ -177,7 +104,7 @@ def osc_torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tupl
         ConfigError: the target is no `PoseTarget`.
         ArrayError: an array of the target, or a gain, has the wrong shape.
     """
-    return _torque(osc, robot, terms, stacked(osc, osc.end_effector, target, terms.v.dtype))
+    return _torque(osc, robot, terms, osc.stacked(target, terms.v.dtype))
 
 
 def _torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[Array, Telemetry]:

@@ -11,7 +11,7 @@ from fraxenv.controllers.pose import EndEffectors
 from fraxenv.dynamics.errors import unknown_name
 
 from .action_space import ActionSpace
-from .ee_actions import LINEAR, EEDelta, EEPose
+from .ee_actions import AXES, LINEAR, EEDelta, EEPose
 from .impedance_actions import VariableImpedance
 from .joint_actions import JointDelta, JointPosition, JointRate, JointTorque
 
@@ -19,17 +19,20 @@ IMPEDANCE = "+impedance"
 """Appended to the name of an action space: its gains are actions as well."""
 
 Box = tuple[ArrayLike, ArrayLike]
+Axes = tuple[str, ...]
 
-ACTION_SPACES: dict[str, Callable[[EndEffectors, Box], ActionSpace]] = {
-    "ee_delta_pose": lambda hands, box: EEDelta(hands),
-    "ee_delta_position": lambda hands, box: EEDelta(hands, axes_used=LINEAR),
-    "ee_pose": lambda hands, box: EEPose(hands, low=box[0], high=box[1]),
-    "joint_delta": lambda hands, box: JointDelta(),
-    "joint_position": lambda hands, box: JointPosition(),
-    "joint_velocity": lambda hands, box: JointRate(),
-    "torque": lambda hands, box: JointTorque(),
+ACTION_SPACES: dict[str, Callable[[EndEffectors, Box, Axes], ActionSpace]] = {
+    "ee_delta_pose": lambda hands, box, axes: EEDelta(hands, axes),
+    "ee_delta_position": lambda hands, box, axes: EEDelta(
+        hands, tuple(a for a in axes if a in LINEAR)
+    ),
+    "ee_pose": lambda hands, box, axes: EEPose(hands, low=box[0], high=box[1]),
+    "joint_delta": lambda hands, box, axes: JointDelta(),
+    "joint_position": lambda hands, box, axes: JointPosition(),
+    "joint_velocity": lambda hands, box, axes: JointRate(),
+    "torque": lambda hands, box, axes: JointTorque(),
 }
-"""Name -> constructor; each takes the end effectors and the workspace box, its corners in m."""
+"""Name -> constructor; each takes the arguments of `make_action`."""
 
 
 def action_names() -> list[str]:
@@ -38,7 +41,9 @@ def action_names() -> list[str]:
     return [*ACTION_SPACES, *(n + IMPEDANCE for n in with_gains)]
 
 
-def make_action(name: str, end_effector: EndEffectors, workspace: Box) -> ActionSpace:
+def make_action(
+    name: str, end_effector: EndEffectors, workspace: Box, axes: Axes = AXES
+) -> ActionSpace:
     """The action space of a name, with its default options.
 
     Args:
@@ -46,11 +51,12 @@ def make_action(name: str, end_effector: EndEffectors, workspace: Box) -> Action
         end_effector: the frame to move, or several in a tuple.
         workspace: two corners (3,), m, of the box that absolute positions are mapped to; or one row
             for each end effector.
+        axes: those of `EEDelta`'s axes along which the hands can move.
 
     Raises:
         UnknownNameError: there is no such action space; names the closest ones.
     """
     if name not in action_names():
         raise unknown_name("action space", name, action_names())
-    space: Any = ACTION_SPACES[name.removesuffix(IMPEDANCE)](end_effector, workspace)
+    space: Any = ACTION_SPACES[name.removesuffix(IMPEDANCE)](end_effector, workspace, axes)
     return VariableImpedance(space) if name.endswith(IMPEDANCE) else space

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 from jax import Array
@@ -13,7 +14,13 @@ from numpy.typing import ArrayLike
 from fraxenv.controllers import OSC, PoseTarget
 from fraxenv.controllers.base import configuration
 from fraxenv.controllers.pose import EndEffectors, check_end_effector, names_of
-from fraxenv.dynamics import Robot, frame_pose, rotation_exp, rotation_log
+from fraxenv.dynamics import (
+    Robot,
+    forward_kinematics,
+    frame_pose,
+    rotation_exp,
+    rotation_log,
+)
 from fraxenv.dynamics.algebra import cross, matmul, norm
 from fraxenv.dynamics.errors import ConfigError, check_choice
 
@@ -28,7 +35,55 @@ DEGENERATE = 1e-3
 
 @configuration
 @dataclass(frozen=True)
-class EEDelta:
+class HandAction(ABC):
+    """Actions that are turned into a pose for each hand; the pose is remembered.
+
+    Several hands have their actions one after the other.
+
+    Attributes:
+        end_effector: name of the frame to move, or several in a tuple.
+    """
+
+    end_effector: EndEffectors = field(default="hand", metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        check_end_effector(self.end_effector)
+
+    @abstractmethod
+    def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
+        """What every number of an action means."""
+
+    def controller(self) -> OSC:
+        """Operational space control of the pose, with its defaults."""
+        return OSC(self.end_effector)
+
+    def init(self, robot: Robot, q: Array) -> PoseTarget:
+        """The pose at reset is the first target."""
+        return stacked(self.end_effector, hand_poses(robot, q, self.end_effector))
+
+    def hold(self, robot: Robot, q: Array, state: PoseTarget) -> PoseTarget:
+        """The first target."""
+        return state
+
+    def command(
+        self, robot: Robot, q: Array, action: Array, state: PoseTarget
+    ) -> tuple[PoseTarget, PoseTarget]:
+        """The pose to go to, which is also the next state."""
+        here = hand_poses(robot, q, self.end_effector)
+        before = unstacked(self.end_effector, state)
+        rows = action.reshape(len(here), -1)
+        goals = [self._goal(i, *x) for i, x in enumerate(zip(rows, here, before, strict=True))]
+        goal = stacked(self.end_effector, goals)
+        return goal, goal
+
+    @abstractmethod
+    def _goal(self, i: int, action: Array, here: PoseTarget, before: PoseTarget) -> PoseTarget:
+        """Where hand `i` is to go, which is `here` and was to go where `before` says."""
+
+
+@configuration
+@dataclass(frozen=True)
+class EEDelta(HandAction):
     """Move the hand: the action is a change of its pose.
 
     The action, `[x y z rx ry rz]` or those of them that `axes_used` names, is scaled to metres and
@@ -51,7 +106,6 @@ class EEDelta:
         ConfigError: an option has a value that it cannot have.
     """
 
-    end_effector: EndEffectors = field(default="hand", metadata={"static": True})
     axes_used: tuple[str, ...] = field(default=AXES, metadata={"static": True})
     frame: Literal["base", "ee"] = field(default="base", metadata={"static": True})
     target: Literal["measured", "desired"] = field(default="measured", metadata={"static": True})
@@ -59,7 +113,7 @@ class EEDelta:
     rotation_scale: ArrayLike = 0.5
 
     def __post_init__(self) -> None:
-        check_end_effector(self.end_effector)
+        super().__post_init__()
         used = self.axes_used
         if not used or tuple(a for a in AXES if a in used) != tuple(used):
             raise ConfigError(
@@ -88,48 +142,8 @@ class EEDelta:
             ]
         return tuple(out)
 
-    def controller(self) -> OSC:
-        """Operational space control of the pose, with its defaults."""
-        return OSC(self.end_effector)
-
-    def init(self, robot: Robot, q: Array) -> PoseTarget:
-        """The pose at reset is the first target."""
-        return hand_poses(robot, q, self.end_effector)
-
-    def hold(self, robot: Robot, q: Array, state: PoseTarget) -> PoseTarget:
-        """The first target."""
-        return state
-
-    def command(
-        self, robot: Robot, q: Array, action: Array, state: PoseTarget
-    ) -> tuple[PoseTarget, PoseTarget]:
-        """The pose to go to, which is also the next state."""
-        names = names_of(self.end_effector)
-        per_hand = action.reshape(len(names), len(self.axes_used))
-        scale = self._scales(len(names), q)
-        goals = []
-        before = unstacked(self.end_effector, state)
-        for i, name in enumerate(names):
-            change = self._six(per_hand[i])
-            here = PoseTarget(*frame_pose(robot, q, name))
-            goals.append(self._moved(here, before[i], change, scale[i]))
-        goal = stacked(self.end_effector, goals)
-        return goal, goal
-
-    def _six(self, used: Array) -> Array:
-        """All axes' parts of an action (6,), of those that are used."""
-        parts = dict(zip(self.axes_used, used, strict=True))
-        return jnp.stack([parts.get(a, jnp.zeros((), used.dtype)) for a in AXES])
-
-    def _scales(self, hands: int, q: Array) -> Array:
-        scales = (self.position_scale, self.rotation_scale)
-        rows = [jnp.broadcast_to(jnp.asarray(s, q.dtype), (hands, 3)) for s in scales]
-        return jnp.concatenate(rows, axis=1)
-
-    def _moved(
-        self, here: PoseTarget, before: PoseTarget, change: Array, scale: Array
-    ) -> PoseTarget:
-        """One hand's next target."""
+    def _goal(self, i: int, action: Array, here: PoseTarget, before: PoseTarget) -> PoseTarget:
+        change, scale = self._six(action), self._scale(i, action.dtype)
         turns = any(a in ANGULAR for a in self.axes_used)
         start = before
         if self.target == "measured":
@@ -148,10 +162,21 @@ class EEDelta:
                 rotation = matmul(rotation_exp(lead), here.rotation)
         return PoseTarget(position, rotation)
 
+    def _six(self, used: Array) -> Array:
+        """All axes' parts of an action (6,), of those that are used."""
+        parts = dict(zip(self.axes_used, used, strict=True))
+        return jnp.stack([parts.get(a, jnp.zeros((), used.dtype)) for a in AXES])
+
+    def _scale(self, i: int, dtype: Any) -> Array:
+        """Scales of hand `i` (6,)."""
+        shape = (len(names_of(self.end_effector)), 3)
+        scales = (self.position_scale, self.rotation_scale)
+        return jnp.concatenate([jnp.broadcast_to(jnp.asarray(s, dtype), shape)[i] for s in scales])
+
 
 @configuration
 @dataclass(frozen=True)
-class EEPose:
+class EEPose(HandAction):
     """Say where the hand should be: the action is a pose in the world.
 
     The action is `[x y z]`, mapped to the workspace box, and the first two columns of the hand's
@@ -170,12 +195,8 @@ class EEPose:
         ConfigError: an option has a value that it cannot have.
     """
 
-    end_effector: EndEffectors = field(metadata={"static": True})
     low: ArrayLike = field(kw_only=True)
     high: ArrayLike = field(kw_only=True)
-
-    def __post_init__(self) -> None:
-        check_end_effector(self.end_effector)
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
         """Position, and two columns of the rotation matrix."""
@@ -190,36 +211,14 @@ class EEPose:
             out += [ActionAxis(f"{start}r{c}{a}", -1.0, 1.0, "1") for c in "xy" for a in LINEAR]
         return tuple(out)
 
-    def controller(self) -> OSC:
-        """Operational space control of the pose, with its defaults."""
-        return OSC(self.end_effector)
-
-    def init(self, robot: Robot, q: Array) -> PoseTarget:
-        """The pose at reset."""
-        return hand_poses(robot, q, self.end_effector)
-
-    def hold(self, robot: Robot, q: Array, state: PoseTarget) -> PoseTarget:
-        """The first target."""
-        return state
-
-    def command(
-        self, robot: Robot, q: Array, action: Array, state: PoseTarget
-    ) -> tuple[PoseTarget, PoseTarget]:
-        """The pose to go to, which is also the next state."""
-        hands = len(names_of(self.end_effector))
-        corners = (self.low, self.high)
-        low, high = (jnp.broadcast_to(jnp.asarray(x, q.dtype), (hands, 3)) for x in corners)
-        goals = [
-            PoseTarget(
-                low[i] + (high[i] - low[i]) * 0.5 * (1 + row[:3]),
-                rotation_from_columns(row[3:6], row[6:9], before.rotation),
-            )
-            for i, (row, before) in enumerate(
-                zip(action.reshape(hands, 9), unstacked(self.end_effector, state), strict=True)
-            )
-        ]
-        goal = stacked(self.end_effector, goals)
-        return goal, goal
+    def _goal(self, i: int, action: Array, here: PoseTarget, before: PoseTarget) -> PoseTarget:
+        shape = (len(names_of(self.end_effector)), 3)
+        corners = (jnp.asarray(x, action.dtype) for x in (self.low, self.high))
+        low, high = (jnp.broadcast_to(x, shape)[i] for x in corners)
+        return PoseTarget(
+            low + (high - low) * 0.5 * (1 + action[:3]),
+            rotation_from_columns(action[3:6], action[6:9], before.rotation),
+        )
 
 
 def rotation_from_columns(x: Array, y: Array, instead: Array) -> Array:
@@ -236,10 +235,10 @@ def rotation_from_columns(x: Array, y: Array, instead: Array) -> Array:
     return jnp.where(defined, columns, instead)
 
 
-def hand_poses(robot: Robot, q: Array, end_effector: EndEffectors) -> PoseTarget:
-    """Measured poses as a target: with a leading axis for several end effectors."""
-    poses = [PoseTarget(*frame_pose(robot, q, name)) for name in names_of(end_effector)]
-    return stacked(end_effector, poses)
+def hand_poses(robot: Robot, q: Array, end_effector: EndEffectors) -> list[PoseTarget]:
+    """The measured pose of each hand, as a target."""
+    kin = forward_kinematics(robot, q)
+    return [PoseTarget(*frame_pose(robot, q, name, kin=kin)) for name in names_of(end_effector)]
 
 
 def stacked(end_effector: EndEffectors, poses: list[PoseTarget]) -> PoseTarget:

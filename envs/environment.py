@@ -7,6 +7,7 @@ and everything that changes is in `EnvState`, so that both can be batched.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -287,7 +288,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         self._check_state(state, params)
         if params.reset_pool is None:
             return fusible(self._step, self.backend)(key, state, action, params)
-        return self._step_pooled(key, state, action, params)
+        return self._step_and_reset(self.step_env, self.reset_env, key, state, action, params)
 
     def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
         """A new episode: observation and state."""
@@ -328,30 +329,29 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     def _step(
         self, key: Array, state: EnvState, action: Array, params: EnvParams
     ) -> tuple[Array, EnvState, Array, Array, Array, dict[str, Any]]:
+        return self._step_and_reset(self._step_env, self._reset_env, key, state, action, params)
+
+    def _step_and_reset(
+        self,
+        step_env: Callable[..., Any],
+        reset_env: Callable[..., Any],
+        key: Array,
+        state: EnvState,
+        action: Array,
+        params: EnvParams,
+    ) -> tuple[Array, EnvState, Array, Array, Array, dict[str, Any]]:
+        """A step by one of the functions, and where it ends an episode a reset by the other."""
         key_step, key_reset = jax.random.split(key)
-        obs, new, reward, terminated, info = self._step_env(key_step, state, action, params)
+        obs, new, reward, terminated, info = step_env(key_step, state, action, params)
         truncated = self.is_truncated(new, params)
         # A kernel computes the reset only where some environment of a vector of them is done.
         next_obs, next_state = jax.lax.cond(
             terminated | truncated,
-            lambda: self._reset_env(key_reset, params),
+            lambda: reset_env(key_reset, params),
             lambda: (obs, new),
         )
-        info = _ended(info, terminated, truncated, obs)
-        return next_obs, next_state, reward, terminated, truncated, info
-
-    def _step_pooled(
-        self, key: Array, state: EnvState, action: Array, params: EnvParams
-    ) -> tuple[Array, EnvState, Array, Array, Array, dict[str, Any]]:
-        """`_step` with resets from the pool, which is read only where an environment needs it."""
-        key_step, key_reset = jax.random.split(key)
-        obs, new, reward, terminated, info = self.step_env(key_step, state, action, params)
-        truncated = self.is_truncated(new, params)
-        fresh = self._drawn_from_pool(key_reset, params.reset_pool)
-        done = terminated | truncated
-        next_obs, next_state = jax.tree.map(lambda a, b: jnp.where(done, a, b), fresh, (obs, new))
-        info = _ended(info, terminated, truncated, obs)
-        return next_obs, next_state, reward, terminated, truncated, info
+        ends = {"terminated": terminated, "truncated": truncated, "final_observation": obs}
+        return next_obs, next_state, reward, terminated, truncated, {**info, **ends}
 
     def _drawn_from_pool(self, key: Array, pool: Any) -> tuple[Array, EnvState]:
         size = jax.tree.leaves(pool)[0].shape[0]
@@ -615,12 +615,6 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     ) -> tuple[Array, Array]:
         """`q` and `v` after one step of the physics; `terms` at `q`, `v` if already computed."""
         return dynamics_step(robot, q, v, tau, dt, terms=terms)
-
-
-def _ended(info: dict[str, Any], terminated: Array, truncated: Array, obs: Array) -> dict[str, Any]:
-    """`info` of a step with autoreset."""
-    ends = {"terminated": terminated, "truncated": truncated, "final_observation": obs}
-    return {**info, **ends}
 
 
 def default_dtype() -> np.dtype[Any]:

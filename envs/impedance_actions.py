@@ -21,7 +21,7 @@ from fraxenv.dynamics import Robot
 from fraxenv.dynamics.errors import ConfigError, check_choice
 
 from .action_space import ActionAxis, ActionSpace
-from .ee_actions import AXES, EEDelta, EEPose, prefix
+from .ee_actions import AXES, EEDelta, EEPose, HandAction, prefix
 from .joint_actions import JointDelta, JointPosition
 
 _FITTING = (EEDelta, EEPose, JointDelta, JointPosition)
@@ -91,7 +91,7 @@ class VariableImpedance:
         return self._with_gains(robot, target, action[-n:]), state
 
     def _gain_names(self, robot: Robot) -> list[str]:
-        if isinstance(self.space, EEDelta | EEPose):
+        if isinstance(self.space, HandAction):
             hands = self.space.end_effector
             return [prefix(hands, name) + a for name in names_of(hands) for a in AXES]
         return list(robot.topology.dof_names)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.controllers import JointImpedance, JointTarget, JointVelocity, Torque
+from fraxenv.controllers import Controller, JointImpedance, JointTarget, JointVelocity, Torque
 from fraxenv.controllers.base import configuration
 from fraxenv.dynamics import Robot, difference, gravity_forces, integrate
 from fraxenv.dynamics.errors import ConfigError, check_choice
@@ -146,84 +147,94 @@ class JointPosition:
 
 @configuration
 @dataclass(frozen=True)
-class JointRate:
-    """Joint velocities, scaled by the velocity limits.
+class PartOfLimits(ABC):
+    """Actions that are parts of the joints' limits of some quantity. Nothing is remembered.
 
     Attributes:
-        scale: fraction of the velocity limit per unit of action, scalar or (nv,).
+        scale: fraction of the limit per unit of action, scalar or (nv,).
     """
 
     scale: ArrayLike = 1.0
 
+    quantity: ClassVar[str]
+    """As in `<limit>` elements and in `robot.velocity_limits`."""
+
+    symbol: ClassVar[str]
+    units: ClassVar[tuple[str, str]]
+    """Of joints that turn, and of those that slide."""
+
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
-        """One velocity per degree of freedom.
+        """One number per degree of freedom.
 
         Raises:
-            ConfigError: a joint has no velocity limit to scale by.
+            ConfigError: a joint has no limit to scale by.
         """
-        limits = _finite_limits(robot, "joint_velocity", "velocity", robot.velocity_limits)
+        limits = decimals(self._limits(robot), robot.nv)
+        for name, limit in zip(robot.topology.dof_names, limits, strict=True):
+            if not np.isfinite(limit):
+                raise ConfigError(
+                    f"action space {type(self).__name__}: joint {name!r} of robot {robot.name!r} "
+                    f"has no {self.quantity} limit to scale the action by. Add "
+                    f'<limit {self.quantity}="..."> to its URDF, or use '
+                    f"robot.replace({self.quantity}_limits=...)."
+                )
         scaled = np.multiply(limits, decimals(self.scale, robot.nv)).tolist()
-        return _dof_axes(robot, "v_", scaled, "rad/s", "m/s")
+        return _dof_axes(robot, f"{self.symbol}_", scaled, *self.units)
+
+    def init(self, robot: Robot, q: Array) -> tuple[()]:
+        """No state."""
+        return ()
+
+    def command(
+        self, robot: Robot, q: Array, action: Array, state: tuple[()]
+    ) -> tuple[Array, tuple[()]]:
+        """What the joints are to have (nv,), in the limits' units."""
+        limits = jnp.asarray(self._limits(robot), q.dtype)
+        return jnp.asarray(self.scale, q.dtype) * limits * action, state
+
+    def _limits(self, robot: Robot) -> ArrayLike:
+        limits: ArrayLike = getattr(robot, f"{self.quantity}_limits")
+        return limits
+
+    @abstractmethod
+    def controller(self) -> Controller[Any]:
+        """The controller that takes these targets."""
+
+    @abstractmethod
+    def hold(self, robot: Robot, q: Array, state: tuple[()]) -> Array:
+        """The target that keeps the robot where it is."""
+
+
+@configuration
+@dataclass(frozen=True)
+class JointRate(PartOfLimits):
+    """Joint velocities, rad/s and m/s, scaled by the velocity limits."""
+
+    quantity, symbol, units = "velocity", "v", ("rad/s", "m/s")
 
     def controller(self) -> JointVelocity:
         """Joint velocity control, with its defaults."""
         return JointVelocity()
 
-    def init(self, robot: Robot, q: Array) -> tuple[()]:
-        """No state."""
-        return ()
-
     def hold(self, robot: Robot, q: Array, state: tuple[()]) -> Array:
         """No velocity."""
         return jnp.zeros(robot.nv, q.dtype)
 
-    def command(
-        self, robot: Robot, q: Array, action: Array, state: tuple[()]
-    ) -> tuple[Array, tuple[()]]:
-        """Velocities (nv,), rad/s and m/s."""
-        limits = jnp.asarray(robot.velocity_limits, q.dtype)
-        return jnp.asarray(self.scale, q.dtype) * limits * action, state
-
 
 @configuration
 @dataclass(frozen=True)
-class JointTorque:
-    """Joint torques, scaled by the effort limits. Gravity is not compensated.
+class JointTorque(PartOfLimits):
+    """Joint torques, N m and N, scaled by the effort limits. Gravity is not compensated."""
 
-    Attributes:
-        scale: fraction of the effort limit per unit of action, scalar or (nv,).
-    """
-
-    scale: ArrayLike = 1.0
-
-    def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
-        """One torque per degree of freedom.
-
-        Raises:
-            ConfigError: a joint has no effort limit to scale by.
-        """
-        limits = _finite_limits(robot, "torque", "effort", robot.effort_limits)
-        scaled = np.multiply(limits, decimals(self.scale, robot.nv)).tolist()
-        return _dof_axes(robot, "tau_", scaled, "N m", "N")
+    quantity, symbol, units = "effort", "tau", ("N m", "N")
 
     def controller(self) -> Torque:
         """Torque pass-through."""
         return Torque()
 
-    def init(self, robot: Robot, q: Array) -> tuple[()]:
-        """No state."""
-        return ()
-
     def hold(self, robot: Robot, q: Array, state: tuple[()]) -> Array:
         """The torques of gravity."""
         return gravity_forces(robot, q)
-
-    def command(
-        self, robot: Robot, q: Array, action: Array, state: tuple[()]
-    ) -> tuple[Array, tuple[()]]:
-        """Torques (nv,), N m and N."""
-        limits = jnp.asarray(robot.effort_limits, q.dtype)
-        return jnp.asarray(self.scale, q.dtype) * limits * action, state
 
 
 def _dof_axes(
@@ -235,18 +246,6 @@ def _dof_axes(
         ActionAxis(f"{start}{name}", -scale, scale, unit_of(rotates, revolute, prismatic))
         for name, scale, rotates in rows
     )
-
-
-def _finite_limits(robot: Robot, space: str, what: str, limits: ArrayLike) -> list[float]:
-    values = decimals(limits, robot.nv)
-    for name, limit in zip(robot.topology.dof_names, values, strict=True):
-        if not np.isfinite(limit):
-            raise ConfigError(
-                f"action space {space!r}: joint {name!r} of robot {robot.name!r} has no {what} "
-                f'limit to scale the action by. Add <limit {what}="..."> to its URDF, or use '
-                f"robot.replace({what}_limits=...)."
-            )
-    return values
 
 
 def _within_limits(robot: Robot, q: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -51,7 +52,7 @@ class Motion:
     previous_action: Array
 
 
-class Task:
+class Task(ABC):
     """A task is an immutable pytree: its numbers are leaves, what decides shapes is static.
 
     To write one, derive a frozen dataclass from this class, decorate it with
@@ -65,28 +66,28 @@ class Task:
     state_type: ClassVar[type | None] = None
     """Class of the task's own state, for `step` to refuse other tasks' states; None for any."""
 
-    def check(self, robot: Robot) -> None:
+    def check(self, robot: Robot) -> None:  # noqa: B027  (most tasks have nothing to check)
         """Check the task's numbers against the robot; called where they are numbers.
 
         Raises:
             ConfigError: one of them is not possible; says which, and what is.
         """
 
+    @abstractmethod
     def reset(self, key: Array, robot: Robot) -> tuple[Array, Any]:
         """Initial configuration (nq,), and the task's own state (the goal, for example)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """What the policy sees, by name, each (k,) and about one in magnitude."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reward_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """Reward terms by name, () each, before weighting."""
-        raise NotImplementedError
 
+    @abstractmethod
     def measures(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """What is reported in `info`, in physical units, `success` (bool) among it."""
-        raise NotImplementedError
 
     def terminated(self, robot: Robot, motion: Motion, state: Any) -> Array:
         """Whether the episode ends here, () bool; a time limit is none of the task's business."""
@@ -111,17 +112,17 @@ class GoalTask(Task):
     goal_terms: ClassVar[tuple[str, ...]] = ()
     """Observation terms that describe the goal: a goal environment's `observation` is without."""
 
+    @abstractmethod
     def achieved_goal(self, robot: Robot, motion: Motion, state: Any) -> Array:
         """What has been achieved, (g,)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def desired_goal(self, state: Any) -> Array:
         """What should be, (g,)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def goal_distance(self, achieved: Array, desired: Array) -> Array:
         """How far apart goals (..., g) are: zero where equal, one where just not reached any more.
 
         A goal is reached where this is less than one.
         """
-        raise NotImplementedError

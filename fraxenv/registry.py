@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .dynamics.errors import check_choice
 from .errors import ConfigError, unknown_name
 from .setups import SETUPS, EndEffectors, RobotSetup, setup_for
@@ -120,7 +122,7 @@ _SPECS = {
     for spec in [EnvSpec(f"{setup.title}{task.title}-v0", _description(setup, task), robot, name)]
 }
 
-_OVERRIDES = {
+OVERRIDES = {
     "robot": "name of a bundled robot, or a Robot",
     "task": "name of a task, or a Task",
     "end_effector": "name of the frame that acts, or several in a tuple",
@@ -141,6 +143,7 @@ _OVERRIDES = {
     "max_steps_in_episode": "policy steps after which an episode is truncated",
     "backend": "how batches are computed; see fraxenv.fuse",
 }
+"""What `make` takes besides an id, and what it is."""
 
 
 def list_envs() -> list[str]:
@@ -158,6 +161,13 @@ def env_spec(id: str) -> EnvSpec:
     if name not in _SPECS:
         raise unknown_name("environment", id, _SPECS)
     return _SPECS[name]
+
+
+def with_tuples(value: Any) -> Any:
+    """The lists of JSON and YAML as tuples: options that are static have to be hashable."""
+    if isinstance(value, Mapping):
+        return {name: with_tuples(part) for name, part in value.items()}
+    return tuple(map(with_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def make(id: str | None = None, **overrides: Any) -> tuple[Environment, EnvParams]:
@@ -195,7 +205,7 @@ def make(id: str | None = None, **overrides: Any) -> tuple[Environment, EnvParam
 
     task = _task(setup, hands, task_name, overrides.get("task"))
     task = _with_options("task", task, overrides.get("task_options"))
-    action = _action(name, setup, hands, overrides)
+    action = _action(setup, hands, overrides)
     action.axes(robot)  # an action space that does not fit the robot says so here
     controller = _controller(setup, action, overrides)
     safety = _safety(name, hands, task_name, overrides)
@@ -238,8 +248,8 @@ def _subject(
             "several of these by gymnasium.make_vec(..., vectorization_mode='sync')."
         )
     for key in overrides:
-        if key not in _OVERRIDES:
-            raise unknown_name(f"override of {name}", key, _OVERRIDES)
+        if key not in OVERRIDES:
+            raise unknown_name(f"override of {name}", key, OVERRIDES)
     for key in ("action_options", "controller_options", "task_options", "safety_options"):
         if not isinstance(overrides.get(key) or {}, Mapping):
             raise ConfigError(f"{key}={overrides[key]!r}, expected a dict of option -> value.")
@@ -320,30 +330,12 @@ def _safety(
     return _with_options("safety", safety, options)  # type: ignore[no-any-return]
 
 
-def _action(
-    name: str, setup: RobotSetup, hands: EndEffectors, overrides: Mapping[str, Any]
-) -> ActionSpace:
-    from .envs import EEDelta, VariableImpedance, action_names, make_action
+def _action(setup: RobotSetup, hands: EndEffectors, overrides: Mapping[str, Any]) -> ActionSpace:
+    from .envs import VariableImpedance, make_action
 
     action = overrides.get("action", "ee_delta_pose")
     if isinstance(action, str):
-        if action not in action_names():
-            raise unknown_name(f"action space of {name}", action, action_names())
-        own = action
-        action = make_action(own, hands, (setup.goal_low, setup.goal_high))
-        inner = action.space if isinstance(action, VariableImpedance) else action
-        if isinstance(inner, EEDelta) and own.startswith("ee_delta_pose"):
-            inner = dataclasses.replace(inner, **setup.action_options)
-        elif isinstance(inner, EEDelta) and "axes_used" in setup.action_options:
-            used = setup.action_options["axes_used"]
-            inner = dataclasses.replace(
-                inner, axes_used=tuple(a for a in inner.axes_used if a in used)
-            )
-        action = (
-            dataclasses.replace(action, space=inner)
-            if isinstance(action, VariableImpedance)
-            else inner
-        )
+        action = make_action(action, hands, (setup.goal_low, setup.goal_high), setup.hand_axes)
     options = dict(overrides.get("action_options") or {})
     if isinstance(action, VariableImpedance):
         fields = {f.name for f in dataclasses.fields(action.space)}  # type: ignore[arg-type]
@@ -379,6 +371,7 @@ def _with_options(what: str, configuration: Any, options: Mapping[str, Any] | No
     for key, value in options.items():
         if key not in known:
             raise unknown_name(f"{what} option of {type(configuration).__name__}", key, known)
+        _check_kind(f"{what} option {key} of {type(configuration).__name__}", value, known[key])
         if isinstance(known[key], dict):
             for name in value:
                 if name not in known[key]:
@@ -386,3 +379,30 @@ def _with_options(what: str, configuration: Any, options: Mapping[str, Any] | No
             value = {**known[key], **value}
         changes[key] = value
     return dataclasses.replace(configuration, **changes)
+
+
+def _check_kind(what: str, value: Any, default: Any) -> None:
+    """Check that an option is of its default's kind: what its value may be is checked elsewhere.
+
+    Raises:
+        ConfigError: it is not, such as a text where a number has to be.
+    """
+    kinds: dict[str, tuple[bool, Callable[[Any], bool]]] = {
+        "True or False": (isinstance(default, bool), lambda x: isinstance(x, bool)),
+        "a name": (isinstance(default, str), lambda x: isinstance(x, str | tuple)),
+        "a dict": (isinstance(default, dict), lambda x: isinstance(x, Mapping)),
+        "a number, or several": (_numeric(default), _numeric),
+    }
+    for kind, (concerned, fits) in kinds.items():
+        if concerned and not fits(value):
+            shown = default if np.ndim(default) == 0 else np.asarray(default).tolist()
+            raise ConfigError(f"{what}: {value!r}, expected {kind}, such as {shown!r}.")
+
+
+def _numeric(value: Any) -> bool:
+    if not hasattr(value, "dtype"):
+        try:
+            value = np.asarray(value)
+        except ValueError:  # rows of different lengths
+            return False
+    return value.dtype.kind in "iuf"

@@ -39,7 +39,7 @@ class RobotSetup:
         armature: kg m^2, of every joint; None for the robot's own.
         stop_stiffness: N m/rad, of the soft stops at the position limits.
         stop_damping: N m s/rad, likewise.
-        action_options: of action spaces that change the hand's pose.
+        hand_axes: along which the hands can move, of `envs.EEDelta`'s.
         controller_options: of the operational space controller.
         task_options: task -> its options.
     """
@@ -57,7 +57,7 @@ class RobotSetup:
     armature: float | None = None
     stop_stiffness: float = 2000.0
     stop_damping: float = 50.0
-    action_options: Mapping[str, Any] = field(default_factory=dict)
+    hand_axes: tuple[str, ...] = ("x", "y", "z", "rx", "ry", "rz")
     controller_options: Mapping[str, Any] = field(default_factory=dict)
     task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -104,7 +104,7 @@ SETUPS: dict[str, RobotSetup] = {
         robot="planar_mobile_manipulator",
         obstacle_low=(0.3, -0.8, 0.1),
         obstacle_high=(1.5, 0.9, 0.4),
-        action_options={"axes_used": ("x", "y", "rz")},
+        hand_axes=("x", "y", "rz"),
         task_options={
             "reach_pose": {"goal_rotation": (0.0, 0.0, 0.5)},
             "track": {"plane": "xy"},

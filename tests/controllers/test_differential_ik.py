@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import rollout
 
 from fraxenv import dynamics
 from fraxenv.controllers import DifferentialIK, PoseTarget, differential_ik
@@ -117,22 +118,6 @@ def test_damping_is_that_of_damped_least_squares(panda: Robot, x64: None) -> Non
     np.testing.assert_allclose(v, expected[:7], rtol=1e-6, atol=1e-9)
     undamped = np.linalg.pinv(J) @ twist
     assert np.linalg.norm(v) < 0.2 * np.linalg.norm(undamped)
-
-
-def rollout(robot: Robot, ik: DifferentialIK, target: PoseTarget, seconds: float) -> Any:
-    """From rest at the default posture: q, v, tau and telemetry of every step."""
-
-    def step(carry: Any, _: None) -> Any:
-        q, v, state = carry
-        terms = dynamics.compute_terms(robot, q, v)
-        tau, state, telemetry = ik(robot, terms, target, state, DT)
-        q, v = dynamics.step(robot, q, v, tau, DT, terms=terms)
-        return (q, v, state), (q, v, tau, telemetry)
-
-    q = jnp.asarray(robot.q_default, float)
-    v = jnp.zeros(robot.nv)
-    state = ik.init(robot, dynamics.compute_terms(robot, q, v))
-    return jax.lax.scan(step, (q, v, state), None, round(seconds / DT))[1]
 
 
 def test_reaches_random_poses(panda: Robot) -> None:

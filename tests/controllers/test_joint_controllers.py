@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import rollout
 
 from fraxenv import dynamics
 from fraxenv.controllers import (
@@ -27,21 +28,6 @@ RATIOS = np.linspace(0.5, 1.5, 7)
 @pytest.fixture(scope="module")
 def panda() -> Robot:
     return dynamics.load_robot("panda")
-
-
-def rollout(robot: Robot, controller: Any, target: Any, seconds: float) -> Any:
-    """From rest at the default posture: q, v, tau and telemetry of every step."""
-
-    def step(carry: Any, _: None) -> Any:
-        q, v, state = carry
-        terms = dynamics.compute_terms(robot, q, v)
-        tau, state, telemetry = controller(robot, terms, target, state, DT)
-        q, v = dynamics.step(robot, q, v, tau, DT, terms=terms)
-        return (q, v, state), (q, v, tau, telemetry)
-
-    q, v = jnp.asarray(robot.q_default, float), jnp.zeros(robot.nv)
-    state = controller.init(robot, dynamics.compute_terms(robot, q, v))
-    return jax.lax.scan(step, (q, v, state), None, round(seconds / DT))[1]
 
 
 @pytest.mark.parametrize("decoupling", ["full", "none"])

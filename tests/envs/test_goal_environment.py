@@ -107,6 +107,15 @@ def test_wrong_goals_and_tasks(goals: Any) -> None:
         def reset(self, key: Array, robot: Any) -> Any:
             return jnp.asarray(robot.q_default), ()
 
+        def observation_terms(self, robot: Any, motion: Any, state: Any) -> Any:
+            return {"q": motion.q}
+
+        def reward_terms(self, robot: Any, motion: Any, state: Any) -> Any:
+            return {}
+
+        def measures(self, robot: Any, motion: Any, state: Any) -> Any:
+            return {"success": jnp.zeros((), bool)}
+
     jax.tree_util.register_static(Nothing)
     with pytest.raises(ConfigError, match=r"the task Nothing has no goals.*GoalTask"):
         fraxenv.make(robot="panda", task=Nothing(), goal_env=True)

@@ -14,6 +14,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as vector_wrappers
 from numpy.typing import NDArray
+from support import assert_alike
 
 import fraxenv
 from fraxenv.errors import ArrayError, ConfigError, EnvStateError, UnknownNameError
@@ -52,24 +53,6 @@ def goals(count: int, size: int = 3) -> list[NDArray[np.float32]]:
 
 def row(tree: Any, i: int) -> Any:
     return {name: x[i] for name, x in tree.items()}
-
-
-def assert_same(one: Any, other: Any, path: str = "") -> None:
-    """Alike in structure, types, shapes and dtypes; numbers nearly equal."""
-    assert type(one) is type(other), path
-    if isinstance(one, dict):
-        assert set(one) == set(other), path
-        for name in one:
-            assert_same(one[name], other[name], f"{path}/{name}")
-    elif isinstance(one, tuple) or (isinstance(one, np.ndarray) and one.dtype == object):
-        assert len(one) == len(other), path
-        for i, (a, b) in enumerate(zip(one, other, strict=True)):
-            assert_same(a, b, f"{path}/{i}")
-    elif isinstance(one, np.ndarray):
-        assert (one.shape, one.dtype) == (other.shape, other.dtype), path
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3, err_msg=path)
-    elif one is not None:
-        assert one == pytest.approx(other, rel=1e-3, abs=1e-3), path
 
 
 # --- One environment ------------------------------------------------------------------------------
@@ -220,7 +203,7 @@ def test_behaves_as_sync_vector_env(mode: AutoresetMode) -> None:
     ours, sync = batch(mode), SyncVectorEnv([single] * NUM_ENVS, autoreset_mode=mode)
     both: tuple[Any, Any] = (ours, sync)
     assert ours.observation_space == sync.observation_space
-    assert_same(*[e.reset(seed=3) for e in both])
+    assert_alike(*[e.reset(seed=3) for e in both])
     ends = 0
     for t, action in enumerate(actions(2 * STEPS + 2, NUM_ENVS)):
         if t == 1:  # one of them diverges
@@ -228,12 +211,12 @@ def test_behaves_as_sync_vector_env(mode: AutoresetMode) -> None:
             one: Any = sync.envs[1]
             one.state = one.state.replace(v=one.state.v + 1e20)
         steps = [e.step(action.copy()) for e in both]
-        assert_same(*steps)
+        assert_alike(*steps)
         _, _, terminated, truncated, _ = steps[0]
         over = terminated | truncated
         ends += over.sum()
         if mode == AutoresetMode.DISABLED and over.any():
-            assert_same(*[e.reset(options={"reset_mask": over.copy()}) for e in both])
+            assert_alike(*[e.reset(options={"reset_mask": over.copy()}) for e in both])
     assert ends >= 6
 
 

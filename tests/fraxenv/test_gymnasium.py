@@ -23,6 +23,7 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as vector_wrappers
 from numpy.typing import NDArray
+from support import assert_alike
 
 import fraxenv
 from fraxenv.errors import ActionError, ConfigError, EnvStateError, UnknownNameError
@@ -95,24 +96,6 @@ def assert_equal(one: Any, other: Any) -> None:
         assert one.tobytes() == other.tobytes()
     else:
         assert one == other
-
-
-def assert_alike(one: Any, other: Any, path: str = "") -> None:
-    """Alike in structure, types, shapes and dtypes; floating-point numbers only nearly equal."""
-    assert type(one) is type(other), path
-    if isinstance(one, dict):
-        assert set(one) == set(other), path
-        for key in one:
-            assert_alike(one[key], other[key], f"{path}/{key}")
-    elif isinstance(one, np.ndarray) and one.dtype != object:
-        assert (one.shape, one.dtype) == (other.shape, other.dtype), path
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3, err_msg=path)
-    elif isinstance(one, np.ndarray | tuple):
-        assert len(one) == len(other), path
-        for i, (a, b) in enumerate(zip(one, other, strict=True)):
-            assert_alike(a, b, f"{path}/{i}")
-    else:
-        assert one == other, path
 
 
 # --- Registration ---------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from scipy.spatial import ConvexHull  # type: ignore[import-untyped]
 
 from fraxenv.errors import FraxenvError, RenderError
-from fraxenv.rendering import Camera, Shape, axes, render, tile
+from fraxenv.rendering import Camera, Shape, axes, tile
+from fraxenv.rendering.raycast import render
 
 Picture = NDArray[np.uint8]
 

@@ -1,0 +1,139 @@
+"""What controllers of hands' poses have in common, whatever commands them in the end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.dynamics import Robot, Terms
+from fraxenv.dynamics.errors import check_choice
+
+from .base import ControllerState, Telemetry, check_not_negative, finite_or
+from .limits import TorqueLimits, first_torque, limit_torque
+from .pose import (
+    EndEffectors,
+    PoseTarget,
+    check_end_effector,
+    check_frames,
+    first_ramp,
+    interpolated,
+    measured_poses,
+    stacked,
+    stay,
+)
+from .posture import POSTURES, Posture
+from .singularity import PRIORITIES, Priority
+
+
+@dataclass(frozen=True)
+class PoseController(TorqueLimits, ABC):
+    """Steers frames to poses: set-points on their way to targets, and limits of torque.
+
+    Attributes:
+        end_effector: name of the frame to steer, or several in a tuple; then every array of the
+            target has a leading axis, as have the errors and the conditioning in the telemetry.
+        task: "pose" steers position and orientation, "position" leaves the orientation free.
+        posture: configuration that the nullspace is pulled to: the robot's default, the centre of
+            its position limits (the default where there is none), zero, or "none" for no pull.
+        priority: of several end effectors that get into each other's way, "equal" lets all give
+            way, "ordered" the later ones: they move in the nullspace of those before them.
+        max_linear_velocity: m/s, of the approach; may be infinite.
+        max_angular_velocity: rad/s; may be infinite.
+        singularity_damping: damping, at a singularity and far from the target, of the matrix that
+            the control law inverts, relative to its mean diagonal. It vanishes with the error, so
+            that a target near a singularity is reached exactly, and away from singularities.
+        singularity_threshold: conditioning below which the damping sets in: the determinant of
+            that matrix, scaled to a unit diagonal on average. It is 1 where all directions are
+            equally easy and 0 at a singularity; a third of what it is in a comfortable posture is a
+            good value.
+        interpolation_time: s; a new target is reached by the set-point in this time, on a straight
+            line from where the set-point is; None to jump.
+        torque_limit: see `TorqueLimits`.
+        torque_rate_limit: see `TorqueLimits`.
+
+    Raises:
+        ConfigError: an option has a value that it cannot have.
+    """
+
+    end_effector: EndEffectors = field(metadata={"static": True})
+    task: Literal["pose", "position"] = field(default="pose", metadata={"static": True})
+    posture: Posture = field(default="default", metadata={"static": True})
+    priority: Priority = field(default="equal", metadata={"static": True})
+    max_linear_velocity: ArrayLike = 1.0
+    max_angular_velocity: ArrayLike = 2.5
+    singularity_damping: ArrayLike = 0.3
+    singularity_threshold: ArrayLike = 1e-3
+    interpolation_time: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_end_effector(self.end_effector)
+        check_choice("task", self.task, ("pose", "position"))
+        check_choice("posture", self.posture, POSTURES)
+        check_choice("priority", self.priority, PRIORITIES)
+        check_not_negative(self, "max_linear_velocity", "max_angular_velocity")
+        check_not_negative(self, "singularity_damping", "singularity_threshold")
+        check_not_negative(self, "interpolation_time")
+
+    def init(self, robot: Robot, terms: Terms) -> ControllerState:
+        """At rest where the end effectors are.
+
+        Raises:
+            UnknownNameError: the robot has no such end effector.
+        """
+        check_frames(robot, self.end_effector)
+        interpolates = self.interpolation_time is not None
+        ramp = first_ramp(robot, terms, self.end_effector) if interpolates else None
+        return ControllerState(ramp, first_torque(self, robot, terms))
+
+    def __call__(
+        self,
+        robot: Robot,
+        terms: Terms,
+        target: PoseTarget,
+        state: ControllerState,
+        dt: ArrayLike,
+    ) -> tuple[Array, ControllerState, Telemetry]:
+        """Torques (nv,), N m, within the limits; the next state; telemetry.
+
+        Telemetry: `position_error` (m) and `orientation_error` (rad) of the hand from the
+        set-point, `conditioning` (as in `singularity_threshold`), `saturation` (fraction of the
+        joints at their limit of torque), `target_finite` (bool; if not, the hand is braked where it
+        is), and what the control law itself reports.
+
+        Raises:
+            UnknownNameError: the robot has no such end effector.
+            ConfigError: the target is no `PoseTarget`, or has what the law cannot follow.
+            ArrayError: an array of the target, or a gain, has the wrong shape.
+        """
+        check_frames(robot, self.end_effector)
+        dt = jnp.asarray(dt, terms.v.dtype)
+        goal = self.stacked(target, terms.v.dtype)
+        here = measured_poses(robot, terms, self.end_effector)
+        goal, finite = finite_or(goal, stay(goal, *here, **self._gains()))
+        goal, ramp = interpolated(goal, state.ramp, self.interpolation_time, dt)
+        tau, telemetry = self._torque(robot, terms, goal)
+        tau, torque, limited = limit_torque(self, robot, tau, state.torque, dt)
+        return tau, ControllerState(ramp, torque), telemetry | limited | {"target_finite": finite}
+
+    def stacked(self, target: PoseTarget, dtype: jnp.dtype) -> PoseTarget:
+        """The target with a leading axis for the end effectors, however many there are.
+
+        Raises:
+            ConfigError: the target is no `PoseTarget`, or has what the law cannot follow.
+            ArrayError: an array of the target has the wrong shape.
+        """
+        return stacked(self, self.end_effector, target, dtype)
+
+    @abstractmethod
+    def _gains(self) -> dict[str, Any]:
+        """The gains that a target may replace."""
+
+    @abstractmethod
+    def _torque(self, robot: Robot, terms: Terms, goal: PoseTarget) -> tuple[Array, Telemetry]:
+        """The control law: torques (nv,), before any limit, for a stacked set-point."""
