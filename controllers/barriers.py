@@ -38,12 +38,9 @@ from fraxenv.dynamics import (
     Robot,
     RobotGeometry,
     Terms,
-    chosen_obstacle_distances,
     compute_terms,
     coordinate_rates,
-    first_obstacles,
     frame_pose,
-    obstacle_count,
     obstacle_distance_names,
     obstacle_distances,
     obstacle_rates,
@@ -110,9 +107,6 @@ class Barrier:
         relative_degree: 2 for a function of the configuration, 1 for one of the velocity.
         name: what its rows are called.
         row_names: `(robot, obstacles)` -> the names of its rows; numbered if None.
-        choose: `(robot, situation, barrier, lacking, urgency)` -> a function like `function` with
-            some of its rows, those of greatest urgency (rows,), and what these lack (c,), out of
-            `lacking` (rows,): where there are many rows, of which few matter. All of them if None.
         parameters: whatever `function` takes; its leaves may be batched and differentiated.
         rate: 1/s, of the approach.
         margin: value of `h` at which the approach ends, in its unit: what the time between two
@@ -125,7 +119,6 @@ class Barrier:
     row_names: Callable[[Robot, Obstacles], Sequence[str]] | None = field(
         default=None, metadata={"static": True}
     )
-    choose: Callable[..., Any] | None = field(default=None, metadata={"static": True})
     parameters: Any = ()
     rate: ArrayLike = 10.0
     margin: ArrayLike = 0.0
@@ -149,28 +142,25 @@ class Conditions(NamedTuple):
         values: (m,), of the barriers.
         along: `along(da)` (m,), linear in a change of acceleration (nv,), which is safe if
         lacking: (m,) is not greater: `along(da) >= lacking`.
-        chosen: gives `along` and `lacking` of those rows that can matter.
     """
 
     values: Array
     along: Callable[[Array], Array]
     lacking: Array
-    chosen: Callable[[], tuple[Callable[[Array], Array], Array]]
 
-    def rows(self, nv: int) -> tuple[Array, Array]:
-        """Those that can matter as a matrix (c, nv), and what they lack (c,)."""
-        along, lacking = self.chosen()
-        return jax.vmap(along)(jnp.eye(nv, dtype=lacking.dtype)).T, lacking
+    def rows(self, nv: int) -> Array:
+        """`along` as a matrix (m, nv)."""
+        return jax.vmap(self.along)(jnp.eye(nv, dtype=self.lacking.dtype)).T
 
 
 def joint_position(rate: ArrayLike = 20.0, margin: ArrayLike = 0.0) -> Barrier:
     """Every joint within its position limits; rows in rad and m."""
-    return Barrier(_joint_position, 2, "joint position", _of_limits, None, (), rate, margin)
+    return Barrier(_joint_position, 2, "joint position", _of_limits, (), rate, margin)
 
 
 def joint_velocity(rate: ArrayLike = 50.0, margin: ArrayLike = 0.0) -> Barrier:
     """Every joint within its velocity limits; rows in rad/s and m/s."""
-    return Barrier(_joint_velocity, 1, "joint velocity", _of_limits, None, (), rate, margin)
+    return Barrier(_joint_velocity, 1, "joint velocity", _of_limits, (), rate, margin)
 
 
 def end_effector_box(
@@ -186,7 +176,7 @@ def end_effector_box(
         margin: m.
     """
     bounds = (lower, upper)
-    return Barrier(_InBox(frame), 2, f"{frame} box", _of_box, None, bounds, rate, margin)
+    return Barrier(_InBox(frame), 2, f"{frame} box", _of_box, bounds, rate, margin)
 
 
 def whole_body_box(
@@ -200,7 +190,7 @@ def whole_body_box(
         rate: see `Barrier`.
         margin: m.
     """
-    return Barrier(_body_in_box, 2, "body box", None, None, (lower, upper), rate, margin)
+    return Barrier(_body_in_box, 2, "body box", None, (lower, upper), rate, margin)
 
 
 def half_space(
@@ -214,33 +204,26 @@ def half_space(
         rate: see `Barrier`.
         margin: m.
     """
-    return Barrier(_above_plane, 2, "half-space", None, None, (normal, offset), rate, margin)
+    return Barrier(_above_plane, 2, "half-space", None, (normal, offset), rate, margin)
 
 
 def obstacles(
-    shapes: Sequence[str] | None = None,
-    rate: ArrayLike = 10.0,
-    margin: ArrayLike = 0.0,
-    nearest: int = 4,
+    shapes: Sequence[str] | None = None, rate: ArrayLike = 10.0, margin: ArrayLike = 0.0
 ) -> Barrier:
     """The robot's collision shapes off the obstacles of the situation; a row for each pair, m.
-
-    For each shape, the filter minds the obstacles of each kind whose conditions fail most, or would
-    if the shape did not happen to accelerate away from them.
 
     Args:
         shapes: names of the collision shapes. Default: all that some joint moves.
         rate: see `Barrier`.
         margin: m.
-        nearest: obstacles of each kind (spheres, capsules, boxes, half-spaces) per shape.
     """
-    kind = _OffObstacles(None if shapes is None else tuple(shapes), nearest)
-    return Barrier(kind, 2, "obstacles", kind.names, kind.choose, (), rate, margin)
+    kind = _OffObstacles(None if shapes is None else tuple(shapes))
+    return Barrier(kind, 2, "obstacles", kind.names, (), rate, margin)
 
 
 def self_collision(rate: ArrayLike = 10.0, margin: ArrayLike = 0.0) -> Barrier:
     """The pairs of `robot.topology.self_collision_pairs` apart; a row each, m."""
-    return Barrier(_self_collision, 2, "self-collision", _of_pairs, None, (), rate, margin)
+    return Barrier(_self_collision, 2, "self-collision", _of_pairs, (), rate, margin)
 
 
 def manipulability(
@@ -257,9 +240,7 @@ def manipulability(
         rows: part of the Jacobian.
         rate: see `Barrier`.
     """
-    return Barrier(
-        _Manipulability(frame, rows), 2, f"{frame} manipulability", None, None, minimum, rate
-    )
+    return Barrier(_Manipulability(frame, rows), 2, f"{frame} manipulability", None, minimum, rate)
 
 
 def barrier_conditions(
@@ -314,15 +295,10 @@ def _count(robot: Robot, barrier: Barrier, obstacles: Obstacles) -> int:
 
 
 def _joined(parts: Sequence[Conditions]) -> Conditions:
-    def chosen() -> tuple[Callable[[Array], Array], Array]:
-        found = [part.chosen() for part in parts]
-        return _together([along for along, _ in found]), jnp.concatenate([x for _, x in found])
-
     return Conditions(
         jnp.concatenate([p.values for p in parts]),
         _together([p.along for p in parts]),
         jnp.concatenate([p.lacking for p in parts]),
-        chosen,
     )
 
 
@@ -345,7 +321,7 @@ def _acceleration_conditions(
             change: Array = jax.jvp(lambda v: h(place, v), (v,), (da,))[1]
             return change
 
-        return Conditions(value, along, lacking, lambda: (along, lacking))
+        return Conditions(value, along, lacking)
 
     def h_and_rate(place: _Place, v: Array) -> tuple[Array, Array]:
         moved = _rate(robot, place, v, moving)
@@ -353,9 +329,8 @@ def _acceleration_conditions(
 
     (value, value_rate), (_, value_acceleration) = jax.jvp(h_and_rate, (place, v), (motion, a))
     needed = -2 * rate * value_rate - rate**2 * (value - margin)
-    return _place_conditions(
-        robot, barrier, situation, h, place, rest, value, needed, value_acceleration
-    )
+    along = _rates_along(robot, h, place, v, rest)
+    return Conditions(value, along, needed - value_acceleration)
 
 
 def _velocity_conditions(
@@ -365,44 +340,25 @@ def _velocity_conditions(
     rate, margin = jnp.asarray(barrier.rate, v.dtype), jnp.asarray(barrier.margin, v.dtype)
     motion = _rate(robot, place, v, moving)
     value, value_rate = jax.jvp(lambda place: h(place, situation.v), (place,), (motion,))
-    needed = -rate * (value - margin)
-    return _place_conditions(robot, barrier, situation, h, place, rest, value, needed, value_rate)
+    along = _rates_along(robot, h, place, situation.v, rest)
+    return Conditions(value, along, -rate * (value - margin) - value_rate)
 
 
-def _place_conditions(
+def _rates_along(
     robot: Robot,
-    barrier: Barrier,
-    situation: Situation,
     h: Callable[[_Place, Array], Array],
     place: _Place,
+    v: Array,
     rest: Obstacles,
-    value: Array,
-    needed: Array,
-    given: Array,
-) -> Conditions:
-    """Conditions of a barrier of the configuration: of what is needed, so much is given."""
-    v = situation.v
-    lacking = needed - given
+) -> Callable[[Array], Array]:
+    """Rates of a barrier of the configuration along a motion of the robot, in a world at rest."""
 
-    def rate_of(h: Callable[[_Place, Array], Array]) -> Callable[[Array], Array]:
-        def along(da: Array) -> Array:
-            motion = _rate(robot, place, da, rest)
-            change: Array = jax.jvp(lambda place: h(place, v), (place,), (motion,))[1]
-            return change
+    def along(da: Array) -> Array:
+        motion = _rate(robot, place, da, rest)
+        change: Array = jax.jvp(lambda place: h(place, v), (place,), (motion,))[1]
+        return change
 
-        return along
-
-    def chosen() -> tuple[Callable[[Array], Array], Array]:
-        if barrier.choose is None:
-            return rate_of(h), lacking
-        # What a row is given beyond zero, the change that other rows ask for may take back.
-        function, left = barrier.choose(
-            robot, situation, barrier, lacking, needed - jnp.minimum(given, 0)
-        )
-        part, *_ = _along_motion(robot, dataclasses.replace(barrier, function=function), situation)
-        return rate_of(part), left
-
-    return Conditions(value, rate_of(h), lacking, chosen)
+    return along
 
 
 def _along_motion(
@@ -516,30 +472,11 @@ def _distances_above(robot: Robot, x: Situation, normal: ArrayLike, offset: Arra
 @dataclass(frozen=True)
 class _OffObstacles:
     shapes: tuple[str, ...] | None
-    nearest: int
 
     def __call__(self, robot: Robot, x: Situation, _: Barrier) -> Array:
         return obstacle_distances(
             robot, x.q, x.obstacles, shapes=self.shapes, geometry=x.geometry
         ).ravel()
-
-    def choose(
-        self, robot: Robot, x: Situation, _: Barrier, lacking: Array, urgency: Array
-    ) -> tuple[BarrierFunction, Array]:
-        count = obstacle_count(x.obstacles)
-        if not count:
-            return self, lacking
-        table = lacking.reshape(-1, count)
-        first = first_obstacles(x.obstacles, -urgency.reshape(-1, count), self.nearest)
-
-        def distances(robot: Robot, x: Situation, _: Barrier) -> Array:
-            return chosen_obstacle_distances(
-                robot, x.q, x.obstacles, first, self.nearest, shapes=self.shapes,
-                geometry=x.geometry,
-            ).ravel()  # fmt: skip
-
-        left = jnp.take_along_axis(table, first, axis=1, mode="promise_in_bounds")
-        return distances, left.ravel()
 
     def names(self, robot: Robot, obstacles: Obstacles) -> tuple[str, ...]:
         return obstacle_distance_names(robot, obstacles, shapes=self.shapes)

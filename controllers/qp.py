@@ -11,7 +11,8 @@ In coordinates `y = U^T x`, with `H = U U^T`, this is the projection of the orig
 The dual method starts at the origin, takes in the row that is violated most, and drops rows whose
 multiplier would become negative on the way. Every iterate is optimal for the rows it has; most
 problems need one round per row that is active at the solution, and a round costs one product with
-all the rows.
+all the rows, and one row. So the rows need not be a matrix: the linear function and its transpose
+will do.
 
 Source: Goldfarb and Idnani, "A numerically stable dual method for solving strictly convex quadratic
 programs", Mathematical Programming 27, 1983, algorithm 2.2. The factors there are updated from
@@ -20,6 +21,7 @@ round to round; here, for few active rows, they are computed anew, so that no er
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -73,7 +75,8 @@ class QP(NamedTuple):
 
     Attributes:
         H: (n, n), symmetric, positive definite.
-        A: (m, n), soft rows.
+        A: (m, n), soft rows; or the linear function `x -> A x`, as `jax.jvp` gives it, which is
+            often cheaper than all the rows.
         b: (m,); minus infinity for a row that does not count.
         C: (n, n), symmetric, positive definite.
         lower: (n,), infinite where there is none.
@@ -81,7 +84,7 @@ class QP(NamedTuple):
     """
 
     H: Array
-    A: Array
+    A: Array | Callable[[Array], Array]
     b: Array
     C: Array
     lower: Array
@@ -155,38 +158,82 @@ def solve_qp(
     Raises:
         ArrayError: the shapes do not fit together.
     """
-    problem = QP(*map(jnp.asarray, problem))
-    n, m = problem.H.shape[-1], problem.A.shape[0]
-    expected = QP((n, n), (m, n), (m,), (n, n), (n,), (n,))  # type: ignore[arg-type]
-    for name in QP._fields:
-        shape = getattr(problem, name).shape
-        if shape != getattr(expected, name):
+    H, A, b, C, lower, upper = problem
+    H, b, C, lower, upper = map(jnp.asarray, (H, b, C, lower, upper))
+    n, m = H.shape[-1], b.shape[-1]
+    if callable(A):
+        product, parameters = jax.closure_convert(A, jnp.zeros(n, H.dtype))
+        have = (*jax.eval_shape(A, jnp.zeros(n, H.dtype)).shape, n)
+    else:
+        product, parameters = _of_matrix, [jnp.asarray(A)]
+        have = parameters[0].shape
+    shapes = {"H": H.shape, "A": have, "b": b.shape, "C": C.shape}
+    shapes |= {"lower": lower.shape, "upper": upper.shape}
+    expected = ((n, n), (m, n), (m,), (n, n), (n,), (n,))
+    for (name, shape), wanted in zip(shapes.items(), expected, strict=True):
+        if shape != wanted:
             raise ArrayError(
-                f"{name} of the quadratic program has shape {shape}, expected "
-                f"{getattr(expected, name)}. Batch problems with jax.vmap."
+                f"{name} of the quadratic program has shape {shape}, expected {wanted}. Batch "
+                "problems with jax.vmap."
             )
     capacity = min(n + 3, 16) if max_active is None else max_active
     rounds = 6 * capacity if max_iterations is None else max_iterations
-    return QPSolution(*_solve(softness, capacity, rounds, *problem))
+    options = _Options(product, softness, capacity, rounds)
+    return QPSolution(*_solve(options, H, b, C, lower, upper, *parameters))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+class _Options(NamedTuple):
+    """Of `_solve`: `product(x, *parameters)` is `A x`."""
+
+    product: Callable[..., Array]
+    softness: float
+    capacity: int
+    rounds: int
+
+
+class _Rows(NamedTuple):
+    """The soft rows as linear functions: `A x`, and `A^T y`."""
+
+    times: Callable[[Array], Array]
+    transposed: Callable[[Array], Array]
+
+    @staticmethod
+    def of(product: Callable[..., Array], parameters: Sequence[Array], x: Array) -> _Rows:
+        """For arguments like `x`."""
+
+        def times(x: Array) -> Array:
+            return product(x, *parameters)
+
+        transpose = jax.linear_transpose(times, x)
+        return _Rows(times, lambda y: transpose(y)[0])
+
+
+def _of_matrix(x: Array, A: Array) -> Array:
+    return matmul(A, x)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _solve(
-    softness: float,
-    capacity: int,
-    rounds: int,
+    options: _Options,
     H: Array,
-    A: Array,
     b: Array,
     C: Array,
     lower: Array,
     upper: Array,
+    *parameters: Array,
 ) -> tuple[Array, ...]:
+    product, softness, capacity, rounds = options
+    n, m = len(lower), len(b)
+    A = _Rows.of(product, parameters, lower)
     factor = cholesky(H)
-    rows, rhs = jnp.concatenate([A, C, -C]), jnp.concatenate([b, lower, -upper])
+    rhs, bounds = jnp.concatenate([b, lower, -upper]), jnp.concatenate([C, -C])
     tolerance = TOLERANCE[H.dtype.itemsize]
     # Not relative violations, which would take a division for every row.
     allowed = tolerance * (1 + jnp.where(jnp.isfinite(rhs), jnp.abs(rhs), 0))
+
+    def reached(x: Array) -> Array:
+        held = matmul(C, x)
+        return jnp.concatenate([A.times(x), held, -held])
 
     def look(state: _State, violation: Array) -> _State:
         """The row that is violated most, if any is and there is room for it."""
@@ -196,12 +243,14 @@ def _solve(
 
     def advance(state: _State) -> _State:
         row = jnp.maximum(state.entering, 0)
-        is_soft = state.entering < len(A)
-        entered = _enter(state, state.entering, rows[row], rhs[row], factor, is_soft, softness)
+        is_soft = state.entering < m
+        own = A.transposed((jnp.arange(m) == row).astype(rhs.dtype))
+        normal = jnp.where(is_soft, own, bounds[jnp.maximum(row - m, 0)])
+        entered = _enter(state, state.entering, normal, rhs[row], factor, is_soft, softness)
         goal = cholesky_solve(cholesky(_system(entered)), entered.rhs + entered.extra)
         blocked = (goal < 0) & (entered.rows >= 0)
         x = solve_upper_transposed(factor, _point(entered.whitened, goal))
-        violation = rhs - matmul(rows, x) - allowed
+        violation = rhs - reached(x) - allowed
         violation = jnp.where(_contains(entered.members, len(rhs)), -jnp.inf, violation)
         accepted = look(entered._replace(multipliers=goal), violation)
         accepted = _select(accepted.entering == NONE, _harden(accepted, tolerance), accepted)
@@ -217,12 +266,12 @@ def _solve(
     def proceed(state: _State) -> Array:
         return (state.entering != NONE) & (state.iterations < rounds)
 
-    final = jax.lax.while_loop(proceed, advance, look(_start(H, capacity, len(rhs)), rhs - allowed))
+    final = jax.lax.while_loop(proceed, advance, look(_start(n, capacity, rhs), rhs - allowed))
     x, multipliers = _refine(final, factor)
 
-    gap = jnp.where(jnp.isfinite(rhs), rhs - matmul(rows, x), 0)
+    gap = jnp.where(jnp.isfinite(rhs), rhs - reached(x), 0)
     size = allowed / tolerance + jnp.abs(gap)
-    is_soft = np.arange(len(rhs)) < len(A)
+    is_soft = np.arange(len(rhs)) < m
     # What is missed of a bound is a matter of rounding, or of rows that found no room.
     beyond, worst = smallest(jnp.where(is_soft, FEASIBLE, 10 * FEASIBLE) * size - gap)
     feasible = beyond >= 0
@@ -236,13 +285,15 @@ def _solve(
         return x, slack, residual
 
     def missed() -> tuple[Array, ...]:
-        return _least_violation(QP(H, A, b, C, lower, upper), factor, x)
+        return _least_violation(QP(H, A.times, b, C, lower, upper), A.transposed, factor, x)
 
     x, slack, residual = jax.lax.cond(feasible, met, missed)
     return x, multipliers, final.rows, slack, feasible, residual, final.iterations
 
 
-def _least_violation(problem: QP, factor: Array, x: Array) -> tuple[Array, Array, Array]:
+def _least_violation(
+    problem: QP, transposed: Callable[[Array], Array], factor: Array, x: Array
+) -> tuple[Array, Array, Array]:
     """`x`, slack and residual where the rows cannot be met together within the bounds.
 
     Minimises `x^T H x / 2` and the squared violations, weighed heavily, within the bounds, which
@@ -252,24 +303,34 @@ def _least_violation(problem: QP, factor: Array, x: Array) -> tuple[Array, Array
     Source: Bertsekas, "Projected Newton methods for optimization problems with simple
     constraints", SIAM J. Control and Optimization 20(2), 1982.
     """
-    H, A, b, C, lower, upper = problem
+    H, times, b, C, lower, upper = problem
     there = jnp.isfinite(b)
     b = jnp.where(there, b, 0)
-    image = cholesky(C)
-    rows = jnp.where(there[:, None], cholesky_solve(image, A.T).T, 0)
-    metric = cholesky_solve(image, cholesky_solve(image, H).T)
-    length = jnp.sum(solve_upper(factor, A.T) ** 2, axis=0) + FLOOR
+    image, units = cholesky(C), jnp.eye(len(x), dtype=x.dtype)
+
+    # Columns one by one, in a loop: there may be hundreds of rows.
+    whitened = jax.lax.map(lambda e: times(solve_upper_transposed(factor, e)), units)
+    length = jnp.sum(whitened**2, axis=0) + FLOOR
     # Nothing can be done about a row of no length; its violation would drown the others'.
     weight = jnp.where(there & (length > HOPELESS), VIOLATION_WEIGHT / length, 0)
 
+    def rows(u: Array) -> Array:
+        return jnp.where(there, times(cholesky_solve(image, u)), 0)
+
+    def pulled(y: Array) -> Array:
+        return cholesky_solve(image, transposed(jnp.where(there, y, 0)))
+
+    def metric(u: Array) -> Array:
+        return cholesky_solve(image, matmul(H, cholesky_solve(image, u)))
+
     def violation(u: Array) -> Array:
-        return jnp.maximum(b - matmul(rows, u), 0)
+        return jnp.maximum(b - rows(u), 0)
 
     def cost(u: Array) -> Array:
-        return 0.5 * jnp.sum(u * matmul(metric, u)) + 0.5 * jnp.sum(weight * violation(u) ** 2)
+        return 0.5 * jnp.sum(u * metric(u)) + 0.5 * jnp.sum(weight * violation(u) ** 2)
 
     def gradient(u: Array) -> Array:
-        return matmul(metric, u) - matmul(rows.T, weight * violation(u))
+        return metric(u) - pulled(weight * violation(u))
 
     def freed(u: Array, g: Array) -> Array:
         """Coordinates that are not all but at a bound and pulled against it."""
@@ -280,7 +341,7 @@ def _least_violation(problem: QP, factor: Array, x: Array) -> tuple[Array, Array
         g = gradient(u)
         free = freed(u, g)
         curved = jnp.where(violation(u) > 0, weight, 0)
-        hessian = metric + matmul(rows.T * curved, rows)
+        hessian = jax.lax.map(lambda e: metric(e) + pulled(curved * rows(e)), units)
         # To a unit diagonal, as torques of different joints differ in size; a little more for
         # float32, in which the heavy rows leave few digits.
         root = jnp.where(free, jax.lax.rsqrt(jnp.diagonal(hessian)), 0)
@@ -291,7 +352,7 @@ def _least_violation(problem: QP, factor: Array, x: Array) -> tuple[Array, Array
         trials = [jnp.clip(u + to_bound + t * change, lower, upper) for t in STEPS]
         # Where bounds that are near cut Newton's step short, the gradient's still leads down.
         trials += [jnp.clip(u - t * g / jnp.diagonal(hessian), lower, upper) for t in SHORT]
-        costs = jnp.stack([cost(t) for t in trials])
+        costs = jax.lax.map(cost, jnp.stack(trials))
         # The cost is known to its rounding only. Where the system is singular, `u` stays.
         best = jnp.where(jnp.isfinite(costs), costs, jnp.inf)
         _, chosen = smallest(best)
@@ -308,44 +369,59 @@ def _least_violation(problem: QP, factor: Array, x: Array) -> tuple[Array, Array
     u = jnp.where(missed(found) < missed(start), found, start)
     g = gradient(u)
     free = freed(u, g)
-    terms = jnp.max(jnp.abs(rows.T) * (weight * violation(u)), axis=1, initial=0.0)
-    pull = jnp.max(jnp.abs(matmul(metric, u)))
+    pushes = weight * violation(u)
+    terms = jax.lax.map(lambda e: jnp.max(jnp.abs(rows(e)) * pushes, initial=0.0), units)
+    pull = jnp.max(jnp.abs(metric(u)))
     residual = jnp.max(jnp.where(free, jnp.abs(g), 0)) / (1e-6 + pull + jnp.max(terms))
     return cholesky_solve(image, u), jnp.max(violation(u), initial=0.0), residual
 
 
 @_solve.defjvp
 def _solve_jvp(
-    softness: float, capacity: int, rounds: int, primals: Any, tangents: Any
+    options: _Options, primals: Any, tangents: Any
 ) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
     """Differentiates `H x = A^T l`, `A x + D l = b`, over the active rows `A`."""
-    H, A, b, C, lower, upper = primals
-    d_H, d_A, d_b, d_C, d_lower, d_upper = tangents
-    solution = _solve(softness, capacity, rounds, *primals)
+    product, softness, _, _ = options
+    H, b, C, lower, upper, *parameters = primals
+    d_H, d_b, d_C, d_lower, d_upper, *d_parameters = tangents
+    m = len(b)
+    solution = _solve(options, *primals)
     x, multipliers, active = solution[:3]
     there = (active >= 0).astype(x.dtype)
 
     def pick(soft: Array, hard: Array, opposite: Array) -> Array:
-        taken = jnp.concatenate([soft, hard, opposite])[jnp.maximum(active, 0)]
-        return taken * there.reshape(-1, *[1] * (taken.ndim - 1))
+        return jnp.concatenate([soft, hard, opposite])[jnp.maximum(active, 0)] * there
 
     def finite(bound: Array) -> Array:
         return jnp.where(jnp.isfinite(bound), bound, 0)
 
-    rows, d_rows = pick(A, C, -C), pick(d_A, d_C, -d_C)
+    def row(i: Array) -> Array:
+        soft = _Rows.of(product, parameters, x).transposed((jnp.arange(m) == i).astype(x.dtype))
+        return jnp.where(i < m, soft, jnp.concatenate([C, -C])[jnp.maximum(i - m, 0)])
+
+    # What the multipliers pull at `x` with, and where the rows bring it, change with the rows.
+    each = jnp.zeros(m + 2 * len(x), x.dtype).at[active].add(multipliers * there)
+    soft, hard = each[:m], each[m : m + len(x)] - each[m + len(x) :]
+
+    def pulled(*parameters: Array) -> Array:
+        return _Rows.of(product, parameters, x).transposed(soft)
+
+    changed = _tangent(lambda *p: product(x, *p), parameters, d_parameters)
+    held = matmul(d_C, x)
     d_rhs = pick(d_b, d_lower, -d_upper) * (
         finite(pick(b, lower, -upper)) == pick(b, lower, -upper)
     )
+    rows = jax.vmap(row)(active) * there[:, None]
     factor = cholesky(H)
     whitened = solve_upper(factor, rows.T).T
     length = jnp.sum(whitened**2, axis=1)
     # In float32 a little more than the rows give, so that rows that conflict can be solved for.
     least = 100 * float(np.finfo(x.dtype).eps)
-    give = jnp.maximum(jnp.where(active < len(A), softness, 0), least) * (length + FLOOR) * there
+    give = jnp.maximum(jnp.where(active < m, softness, 0), least) * (length + FLOOR) * there
     gram = matmul(whitened, whitened.T) + jnp.diag(give + (1 - there))
 
-    pull = matmul(d_rows.T, multipliers) - matmul(d_H, x)
-    change = d_rhs - matmul(d_rows, x)
+    pull = _tangent(pulled, parameters, d_parameters) + matmul(d_C.T, hard) - matmul(d_H, x)
+    change = d_rhs - pick(changed, held, -held)
     y = solve_upper(factor, pull)
     d_multipliers = cholesky_solve(cholesky(gram), change - matmul(whitened, y))
     d_x = solve_upper_transposed(factor, y + matmul(whitened.T, d_multipliers))
@@ -356,12 +432,19 @@ def _solve_jvp(
     return solution, (d_x, *nothing)
 
 
+def _tangent(f: Callable[..., Array], parameters: Any, d_parameters: Any) -> Array:
+    if not parameters:
+        return jnp.zeros_like(f())
+    tangent: Array = jax.jvp(f, tuple(parameters), tuple(d_parameters))[1]
+    return tangent
+
+
 def _float0(x: Array) -> np.ndarray[Any, Any]:
     return np.zeros(x.shape, jax.dtypes.float0)
 
 
-def _start(H: Array, capacity: int, rows: int) -> _State:
-    n, dtype = H.shape[0], H.dtype
+def _start(n: int, capacity: int, rhs: Array) -> _State:
+    dtype = rhs.dtype
     zeros = jnp.zeros(capacity, dtype)
     return _State(
         rows=jnp.full(capacity, -1, jnp.int32),
@@ -371,7 +454,7 @@ def _start(H: Array, capacity: int, rows: int) -> _State:
         give=zeros,
         rhs=zeros,
         multipliers=zeros,
-        members=jnp.zeros(-(-rows // 32), jnp.uint32),
+        members=jnp.zeros(-(-len(rhs) // 32), jnp.uint32),
         extra=zeros,
         lacking=jnp.full((), jnp.inf, dtype),
         hardenings=jnp.zeros((), jnp.int32),

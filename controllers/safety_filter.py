@@ -134,10 +134,13 @@ class SafetyFilter:
         obstacles: Obstacles = NO_OBSTACLES,
         bounds: tuple[Array, Array] | None = None,
     ) -> QP:
-        """What the filter solves for these arguments, in changes of acceleration (nv,)."""
+        """What the filter solves for these arguments, in changes of acceleration (nv,).
+
+        Its rows are a matrix here, to look at and for other solvers.
+        """
         nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
-        *_, problem = self._torque_problem(robot, terms, nominal, dt, obstacles, lower, upper)
-        return problem()
+        _, safe, problem = self._torque_problem(robot, terms, nominal, dt, obstacles, lower, upper)
+        return problem()._replace(A=safe.rows(robot.nv))
 
     def filter_velocity(
         self, robot: Robot, terms: Terms, v: Array, obstacles: Obstacles = NO_OBSTACLES
@@ -169,7 +172,8 @@ class SafetyFilter:
         def problem() -> QP:
             eye = jnp.eye(robot.nv, dtype=dtype)
             metric = self._metric(robot, terms)
-            return QP(metric, *safe.rows(robot.nv), eye, -limit - nominal, limit - nominal)
+            limits = -limit - nominal, limit - nominal
+            return QP(metric, safe.along, safe.lacking, eye, *limits)
 
         change, report = self._solve(robot.nv, safe.lacking, problem)
         filtered = jnp.clip(nominal + change, -limit, limit)
@@ -212,7 +216,7 @@ class SafetyFilter:
 
         def problem() -> QP:
             metric = self._metric(robot, terms)
-            return QP(metric, *safe.rows(robot.nv), M, lower - nominal, upper - nominal)
+            return QP(metric, safe.along, safe.lacking, M, lower - nominal, upper - nominal)
 
         return M, safe, problem
 

@@ -45,7 +45,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import cross, einsum, matmul, smallest
+from .algebra import cross, einsum, matmul
 from .errors import ArrayError, unknown_name
 from .kinematics import Kinematics, Poses, configuration, forward_kinematics
 from .robot import WORLD, Robot, Topology
@@ -434,101 +434,6 @@ def obstacle_distances(
     return distances if active is None else jnp.where(active, distances, FAR)
 
 
-def first_obstacles(obstacles: Obstacles, order: ArrayLike, count: int) -> Array:
-    """For each row, the obstacles of each kind that come first: columns (r, c), int32.
-
-    Args:
-        obstacles: what is in the world.
-        order: (r, m), as `obstacle_distances`; the smallest are taken.
-        count: how many of each kind; all if there are no more.
-
-    Raises:
-        ArrayError: arrays do not fit together.
-    """
-    order = jnp.asarray(order)
-    kinds = _kinds(obstacles, order.dtype)
-    total = sum(number for *_, number in kinds)
-    if order.ndim != 2 or order.shape[1] != total:
-        raise ArrayError(f"order has shape {order.shape}, expected (r, {total}).")
-    columns, start = [jnp.zeros((len(order), 0), jnp.int32)], 0
-    for _, _, number in kinds:
-        part = order[:, start : start + number]
-        if number <= count:
-            places = jnp.broadcast_to(jnp.arange(number, dtype=jnp.int32), part.shape)
-        else:
-            places = jnp.stack(_smallest(part, count), axis=1)
-        columns.append(start + places)
-        start += number
-    return jnp.concatenate(columns, axis=1)
-
-
-def chosen_obstacle_distances(
-    robot: Robot,
-    q: ArrayLike,
-    obstacles: Obstacles,
-    columns: Array,
-    count: int,
-    *,
-    shapes: Sequence[str] | None = None,
-    kin: Kinematics | Poses | None = None,
-    geometry: RobotGeometry | None = None,
-) -> Array:
-    """Some of `obstacle_distances`: (r, c), m, of each collision shape and the obstacles chosen.
-
-    Cheaper to differentiate than all of them where there are many.
-
-    Args:
-        robot: the model.
-        q: (nq,).
-        obstacles: what is in the world.
-        columns: (r, c), of `first_obstacles`, with the same `count`.
-        count: of `first_obstacles`.
-        shapes: as for `obstacle_distances`.
-        kin: kinematics at `q`, or the bodies' poses, if already computed.
-        geometry: `robot_geometry(robot, q)`, if already computed.
-
-    Raises:
-        ArrayError: `q` is not of shape (nq,), or arrays of obstacles do not fit together.
-        UnknownNameError: there is no collision shape of that name.
-    """
-    q = configuration(robot, q)
-    layout = _layout(robot.topology)
-    rows = _rows(robot, shapes)
-    kinds = _kinds(obstacles, q.dtype)
-    active = _active(obstacles, sum(number for *_, number in kinds))
-    geometry = robot_geometry(robot, q, kin=kin) if geometry is None else geometry
-
-    members, blocks = [], []
-    for capsule, mine in enumerate(geometry):
-        member = np.flatnonzero(layout.is_capsule[rows] == capsule)
-        if not len(member) or not kinds:
-            continue
-        own = _take(mine, layout.place[rows[member]])
-        found, start, slot = [], 0, 0
-        for _, others, number in kinds:
-            distance = jax.vmap(_DISTANCE[type(mine), type(others)])
-            for _ in range(min(number, count)):
-                place = columns[member, slot] - start
-                found.append(distance(own, _pick(others, place)))
-                slot += 1
-            start += number
-        blocks.append(jnp.stack(found, axis=1))
-        members.append(member)
-    if not members:
-        return jnp.zeros((len(rows), 0), q.dtype)
-    distances = _reorder(jnp.concatenate(blocks), members)
-    return distances if active is None else jnp.where(active[columns], distances, FAR)
-
-
-def _smallest(x: Array, count: int) -> list[Array]:
-    """Indices (r,) of the smallest entry of each row of `x` (r, m), the next, and so on."""
-    found: list[Array] = []
-    for _ in range(count):
-        found.append(smallest(x)[1])
-        x = jnp.where(jnp.arange(x.shape[1]) == found[-1][:, None], jnp.inf, x)
-    return found
-
-
 def obstacle_count(obstacles: Obstacles) -> int:
     """How many obstacles there are, active or not: columns of `obstacle_distances`.
 
@@ -760,11 +665,6 @@ def _fields(shape: _Shape, where: str, *, many: bool) -> tuple[Array, ...]:
 
 def _take(shape: Any, index: np.ndarray) -> Any:
     return jax.tree.map(lambda x: x[index], shape)
-
-
-def _pick(shape: Any, index: Array) -> Any:
-    """Rows of arrays, at indices that are known to be there."""
-    return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), shape)
 
 
 def _table(distance: Callable[..., Array], rows: Any, columns: Any) -> Array:

@@ -156,6 +156,7 @@ class PartOfLimits(ABC):
 
     scale: ArrayLike = 1.0
 
+    name: ClassVar[str]
     quantity: ClassVar[str]
     """As in `<limit>` elements and in `robot.velocity_limits`."""
 
@@ -173,7 +174,7 @@ class PartOfLimits(ABC):
         for name, limit in zip(robot.topology.dof_names, limits, strict=True):
             if not np.isfinite(limit):
                 raise ConfigError(
-                    f"action space {type(self).__name__}: joint {name!r} of robot {robot.name!r} "
+                    f"action space {self.name!r}: joint {name!r} of robot {robot.name!r} "
                     f"has no {self.quantity} limit to scale the action by. Add "
                     f'<limit {self.quantity}="..."> to its URDF, or use '
                     f"robot.replace({self.quantity}_limits=...)."
@@ -210,7 +211,7 @@ class PartOfLimits(ABC):
 class JointRate(PartOfLimits):
     """Joint velocities, rad/s and m/s, scaled by the velocity limits."""
 
-    quantity, symbol, units = "velocity", "v", ("rad/s", "m/s")
+    name, quantity, symbol, units = "joint_velocity", "velocity", "v", ("rad/s", "m/s")
 
     def controller(self) -> JointVelocity:
         """Joint velocity control, with its defaults."""
@@ -226,7 +227,7 @@ class JointRate(PartOfLimits):
 class JointTorque(PartOfLimits):
     """Joint torques, N m and N, scaled by the effort limits. Gravity is not compensated."""
 
-    quantity, symbol, units = "effort", "tau", ("N m", "N")
+    name, quantity, symbol, units = "torque", "effort", "tau", ("N m", "N")
 
     def controller(self) -> Torque:
         """Torque pass-through."""

@@ -11,6 +11,10 @@ class UnsupportedError(Exception):
     """An equation has no rule: it is computed outside the kernel, batched. Never reaches users."""
 
 
+class TooLongError(Exception):
+    """What was attempted makes too many values: a loop stays one instead. Never reaches users."""
+
+
 class BuildError(RuntimeError):
     """An executor cannot build or run a kernel here; `auto` falls back to another."""
 

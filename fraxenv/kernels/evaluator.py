@@ -7,7 +7,8 @@ Program Generation", 1993, chapter 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from .errors import UnsupportedError
+from .errors import TooLongError, UnsupportedError
 from .program import Id, IdArray, Program
 
 
@@ -221,6 +222,20 @@ class Evaluator:
         return [self.read(first + k) for k in range(len(equation.outvars))]
 
     # --- for rules ---
+
+    @contextmanager
+    def attempt(self, most: int) -> Iterator[None]:
+        """As of `Program`."""
+        made = self.result
+        buffers, fallbacks, equations = len(made.buffers), len(made.fallbacks), made.equations
+        scope = self.scope
+        try:
+            with self.program.attempt(most):
+                yield
+        except TooLongError:
+            del made.buffers[buffers:], made.fallbacks[fallbacks:]
+            made.equations, self.scope = equations, scope
+            raise
 
     def map(self, op: str, *arrays: IdArray, dtype: Any = None) -> IdArray:
         """An elementwise operation."""

@@ -7,13 +7,14 @@ twice, so that the zeros and ones of a robot's structure never reach the machine
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from .errors import BuildError
+from .errors import BuildError, TooLongError
 
 Id = int
 """A value of a program: an index into its lists."""
@@ -86,6 +87,7 @@ class Program:
         self._constants: dict[Any, Id] = {}
         self.applied = 0
         """Scalar operations asked for, before anything folded."""
+        self._most = LARGEST
 
     # --- values ---
 
@@ -207,6 +209,27 @@ class Program:
 
     # --- parts ---
 
+    @contextmanager
+    def attempt(self, most: int) -> Iterator[None]:
+        """Raise TooLongError, and forget what was added, where it is more than `most` values."""
+        began, loops, scopes = len(self.ops), len(self.loops), len(self.depth)
+        before, applied = self._most, self.applied
+        self._most = min(before, began + most)
+        try:
+            yield
+        except TooLongError:
+            for values in (self.ops, self.args, self.attributes, self.dtypes, self.scopes):
+                del values[began:]
+            del self.loops[loops:], self.depth[scopes:]
+            for known in (self._known, self._constants):
+                # The latest come last.
+                while known and next(reversed(known.values())) >= began:
+                    known.popitem()
+            self.applied = applied
+            raise
+        finally:
+            self._most = before
+
     def _fold(self, op: str, args: tuple[Id, ...], dtype: np.dtype[Any] | None) -> Id | None:
         compute = FOLD.get(op)
         if compute is None:
@@ -245,7 +268,9 @@ class Program:
     def _add(
         self, op: str, args: tuple[Id, ...], attribute: Any, dtype: np.dtype[Any], scope: int
     ) -> Id:
-        if len(self.ops) >= LARGEST:
+        if len(self.ops) >= self._most:
+            if self._most < LARGEST:
+                raise TooLongError
             raise BuildError(
                 f"the program has more than {LARGEST} scalar operations. Fuse a smaller function, "
                 "of one environment, or pass backend='vmap'."

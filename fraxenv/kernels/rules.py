@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .errors import UnsupportedError
+from .errors import TooLongError, UnsupportedError
 from .evaluator import Evaluator, is_key, key_shape
 from .program import BOOL, Id, IdArray
 
@@ -27,7 +27,7 @@ RULES: dict[str, Rule] = {}
 STRUCTURAL = frozenset({
     "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice",
     "expand_dims", "gather", "optimization_barrier", "reshape", "rev", "select_n", "slice",
-    "split", "squeeze", "stack", "stop_gradient", "tile", "transpose",
+    "split", "squeeze", "stack", "stop_gradient", "tile", "transpose", "unstack",
 })  # fmt: skip
 """Primitives that only move elements about, and so move typed keys as well."""
 
@@ -300,6 +300,11 @@ def _concatenate(ev: Evaluator, equation: Any, *xs: IdArray) -> IdArray:
 @rule("stack")
 def _stack(ev: Evaluator, equation: Any, *xs: IdArray) -> IdArray:
     return np.stack(xs, axis=equation.params["axis"])
+
+
+@rule("unstack")
+def _unstack(ev: Evaluator, equation: Any, x: IdArray) -> list[IdArray]:
+    return list(np.moveaxis(x, equation.params["axis"], 0))
 
 
 @rule("tile")
@@ -913,17 +918,13 @@ def _unrolled(
     consts: Sequence[IdArray],
     carry: list[IdArray],
     scanned: Sequence[IdArray],
-) -> list[IdArray] | None:
-    """A scan's results, round by round; None if that makes too many operations."""
+) -> list[IdArray]:
+    """A scan's results, round by round."""
     p = equation.params
     n, reverse = p["num_carry"], p["reverse"]
     outputs = equation.outvars[n:]
     stacked: list[list[IdArray]] = [[] for _ in outputs]
-    began = len(ev.program.ops)
     for k in range(p["length"] - 1, -1, -1) if reverse else range(p["length"]):
-        # What many rounds leave is known only by trying: most of it may fold.
-        if p["length"] > 1 and len(ev.program.ops) - began > UNROLL_OPERATIONS:
-            return None
         results = ev.closed(p["jaxpr"], (*consts, *carry, *(x[k] for x in scanned)))
         carry = results[:n]
         for rows, row in zip(stacked, results[n:], strict=True):
@@ -941,10 +942,15 @@ def _scan(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
     body, length, reverse = p["jaxpr"], p["length"], p["reverse"]
     consts, rest = xs[: p["num_consts"]], xs[p["num_consts"] :]
     carry, scanned = list(rest[: p["num_carry"]]), rest[p["num_carry"] :]
+    if length <= 1:
+        return _unrolled(ev, equation, consts, carry, scanned)
     if length <= UNROLL_ROUNDS:
-        unrolled = _unrolled(ev, equation, consts, carry, scanned)
-        if unrolled is not None:
-            return unrolled
+        # What many rounds leave is known only by trying: most of it may fold.
+        try:
+            with ev.attempt(UNROLL_OPERATIONS):
+                return _unrolled(ev, equation, consts, carry, scanned)
+        except TooLongError:
+            pass
 
     program, outer = ev.program, ev.scope
     index, carried, counter = program.open_loop(length, _pack(carry), outer)

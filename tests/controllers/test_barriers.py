@@ -56,7 +56,7 @@ def library(name: str) -> dict[str, Barrier]:
         "end_effector_box": barriers.end_effector_box(frame, *box),
         "whole_body_box": barriers.whole_body_box(*box),
         "half_space": barriers.half_space((0.0, 0.6, 0.8), -1.0),
-        "obstacles": barriers.obstacles(nearest=ALL),
+        "obstacles": barriers.obstacles(),
         "self_collision": barriers.self_collision(),
         "manipulability": barriers.manipulability(frame, 0.01, rows="position"),
         "own": Barrier(height, 2, "height", parameters=0.3),
@@ -150,7 +150,7 @@ def derivatives(
             found = {}
             for name, barrier in library(request.param).items():
                 conditions = given(robot, barrier, now)
-                rows, lacking = conditions.rows(robot.nv)
+                rows, lacking = conditions.rows(robot.nv), conditions.lacking
                 demanded = conditions.along(0.5 * now.a) - conditions.lacking
                 h = twice(lambda t, b=barrier: along_path(robot, b, now, t))
                 true = demand(barrier.relative_degree, *h)
@@ -254,7 +254,7 @@ def test_no_limit_is_no_barrier() -> None:
     def compute(q: Array) -> tuple[Array, Array, Array]:
         here = situation(robot, dynamics.compute_terms(robot, q, jnp.ones(robot.nv)))
         conditions = barrier_conditions(robot, chosen, here, jnp.zeros(robot.nv))
-        return conditions.values, *conditions.rows(robot.nv)
+        return conditions.values, conditions.rows(robot.nv), conditions.lacking
 
     values, rows, lacking = jax.jit(compute)(jnp.asarray(robot.q_default, float))
     free = np.asarray(values) == NO_LIMIT
@@ -280,38 +280,13 @@ def test_no_limit_is_no_barrier() -> None:
 def conditions_of(robot: Robot, barrier: Barrier, now: Moment) -> tuple[Array, Array, Array]:
     def compute(now: Moment) -> tuple[Array, Array, Array]:
         conditions = given(robot, barrier, now)
-        rows, lacking = conditions.rows(robot.nv)
+        rows, lacking = conditions.rows(robot.nv), conditions.lacking
         return conditions.values, rows @ now.a, lacking
 
     return jax.jit(compute, compiler_options=QUICK)(now)
 
 
-def test_nearest_takes_what_matters(x64: None) -> None:
-    """Of each kind, and for each shape, those that lack most."""
-    robot, shapes = dynamics.load_robot("panda"), ("hand_1", "link3_1")
-    now, rng = moment(robot), np.random.default_rng(3)
-    spheres = Sphere(rng.uniform(-1, 1, (6, 3)), np.full(6, 0.05))
-    boxes = Box(rng.uniform(-1, 1, (2, 3)), np.stack([np.eye(3)] * 2), np.full((2, 3), 0.1))
-    now = now._replace(
-        obstacles=Obstacles(spheres, boxes=boxes, velocity=5 * rng.normal(size=(8, 3)))
-    )
-    some, every = (barriers.obstacles(shapes, RATE, MARGIN, nearest=k) for k in (2, ALL))
-    values, along, lacking = map(np.asarray, conditions_of(robot, some, now))
-    all_values, all_along, all_lacking = map(np.asarray, conditions_of(robot, every, now))
-    np.testing.assert_allclose(values, all_values)  # all are reported
-
-    worst = np.argsort(-all_lacking.reshape(2, 8)[:, :6], axis=1)[:, :2]
-    nearest = np.argsort(all_values.reshape(2, 8)[:, :6], axis=1)[:, :2]
-    assert (worst != nearest).any()  # motion mattered
-    rows = np.concatenate([worst, np.broadcast_to([6, 7], (2, 2))], axis=1)
-    rows = (rows + np.array([[0], [8]])).ravel()
-    assert along.shape == (8,)
-    np.testing.assert_allclose(along, all_along[rows], atol=1e-12)
-    np.testing.assert_allclose(lacking, all_lacking[rows], atol=1e-9)
-
-
-@pytest.mark.parametrize("nearest", [1, ALL])
-def test_masked_obstacles_demand_nothing(x64: None, nearest: int) -> None:
+def test_masked_obstacles_demand_nothing(x64: None) -> None:
     robot = dynamics.load_robot("panda")
     now = moment(robot)
     hand, _ = dynamics.frame_pose(robot, now.q, "hand")
@@ -320,7 +295,7 @@ def test_masked_obstacles_demand_nothing(x64: None, nearest: int) -> None:
     )
     active = np.array([False, True, False, False, False])
     alone = Obstacles(jax.tree.map(lambda x: x[1:], around.spheres), velocity=around.velocity[1:2])
-    barrier = barriers.obstacles(("hand_1",), RATE, MARGIN, nearest)
+    barrier = barriers.obstacles(("hand_1",), RATE, MARGIN)
     masked = now._replace(obstacles=dataclasses.replace(around, active=active))
     values, along, lacking = map(np.asarray, conditions_of(robot, barrier, masked))
     one = tuple(map(np.asarray, conditions_of(robot, barrier, now._replace(obstacles=alone))))

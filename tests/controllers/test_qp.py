@@ -312,6 +312,32 @@ def test_derivatives(x64: None) -> None:
     np.testing.assert_allclose(inner, jnp.sum(weight * forward), rtol=1e-9)
 
 
+def test_rows_as_a_function(x64: None) -> None:
+    """As with the matrix: solutions, least violations, derivatives by what it depends on."""
+    for make in (partial(problems, "active"), contradictory):
+        some = cast(make(seed=3, size=6), float)
+        mask = jnp.arange(some.b.shape[-1]) % 5 > 0  # no derivatives, as those of obstacles
+
+        def x_of(A: Array, as_function: bool, problem: QP = some, mask: Array = mask) -> Array:
+            def one(A: Array, problem: QP) -> Array:
+                rows = jnp.where(mask[:, None], jnp.sin(A), 0)
+
+                def product(x: Array) -> Array:
+                    return jnp.where(mask, jnp.sin(A) @ x, 0)
+
+                return solve_qp(problem._replace(A=product if as_function else rows)).x
+
+            return jax.vmap(one)(A, problem)
+
+        for transform in (lambda f: f, lambda f: jax.grad(lambda A: jnp.sum(jnp.sin(f(A))))):
+            found, expected = (
+                jax.jit(transform(partial(x_of, as_function=choice)))(some.A)
+                for choice in (True, False)
+            )
+            assert np.abs(expected).max() > 0.01
+            np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9)
+
+
 def test_derivatives_are_finite_everywhere(dtype: np.dtype) -> None:
     for problem in (contradictory(4), problems("duplicated"), problems("no bounds")):
         gradient = jax.jit(
@@ -332,6 +358,8 @@ def test_shapes_are_checked(name: str) -> None:
         wrong["A"] = "H"
     with pytest.raises(ArrayError, match="of the quadratic program has shape"):
         solve_qp(problem._replace(**{name: getattr(problem, wrong[name])}))
+    with pytest.raises(ArrayError, match=r"A of the quadratic program has shape \(3, 5\)"):
+        solve_qp(problem._replace(A=lambda x: x[:3]))
 
 
 def test_vmap_is_a_loop(dtype: np.dtype) -> None:

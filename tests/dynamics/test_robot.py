@@ -79,8 +79,6 @@ OTHERS = {
     "capsule_box",
     "capsule_capsule",
     "capsule_half_space",
-    "chosen_obstacle_distances",
-    "first_obstacles",
     "list_robots",
     "load_robot",
     "load_urdf",

@@ -192,7 +192,7 @@ def shapes(x: Any, n: Any) -> Any:
         "slice": (x[:, ::2, 1:], x[1, :0], lax.slice(x, (0, 1, 0), (2, 3, 4), (1, 1, 3)), n[-1]),
         "rev": (x[::-1, :, ::-1], jnp.flip(n), jnp.rot90(n), jnp.roll(x, 1, axis=1)),
         "join": (jnp.concatenate([x, x * 2], 1), jnp.stack([n, n]), jnp.hstack([n, n])),
-        "split": (jnp.split(x, 2, axis=2), lax.split(n, (1, 2), axis=0)),
+        "split": (jnp.split(x, 2, axis=2), lax.split(n, (1, 2), axis=0), jnp.unstack(x, axis=1)),
         "made": (jnp.arange(5), jnp.eye(3), lax.iota(jnp.uint8, 4), jnp.zeros((0, 2)),
                  lax.broadcasted_iota(jnp.float32, (2, 3), 1), jnp.tri(3)),
         "tri": (jnp.tril(x[0]), jnp.triu(n), jnp.diag(n[0]), jnp.trace(n), jnp.diagonal(x[0])),
