@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -9,10 +10,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms
-from fraxenv.dynamics.actuation import limit_rate
 from fraxenv.dynamics.manifold import scalar_coordinates
 
-from .base import Telemetry, check_not_negative, remembered, spread
+from .base import ControllerState, Telemetry, check_not_negative, remembered, spread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ def first_torque(limits: TorqueLimits, robot: Robot, terms: Terms) -> Array | No
     """Torque (nv,) that holds the robot still, for `limit_torque` to begin with; None if unused."""
     if limits.torque_rate_limit is None:
         return None
-    bound = _bound(limits, robot, terms.bias)
+    bound = _bound(limits, robot, terms.bias.dtype)
     return jnp.clip(terms.bias, -bound, bound)
 
 
@@ -54,22 +54,43 @@ def limit_torque(
         last: (nv,), of the step before; None if rates are not limited.
         dt: s, since then.
     """
-    limited = tau
-    if limits.torque_rate_limit is not None:
-        own = spread("torque_rate_limit", limits.torque_rate_limit, tau.shape, tau.dtype)
-        rate = jnp.minimum(own, jnp.asarray(robot.effort_rate_limits, tau.dtype))
-        limited = limit_rate(limited, remembered("torque_rate_limit", last), rate, dt)
-    bound = _bound(limits, robot, tau)
-    limited = jnp.clip(limited, -bound, bound)
+    lower, upper = torque_range(limits, robot, last, dt)
+    limited = jnp.clip(tau, lower.astype(tau.dtype), upper.astype(tau.dtype))
     memory = None if limits.torque_rate_limit is None else limited
     return limited, memory, {"saturation": jnp.mean((limited != tau).astype(tau.dtype))}
 
 
-def _bound(limits: TorqueLimits, robot: Robot, tau: Array) -> Array:
-    bound = jnp.asarray(robot.effort_limits, tau.dtype)
+def torque_range(
+    limits: TorqueLimits, robot: Robot, last: Array | None, dt: Array
+) -> tuple[Array, Array]:
+    """Smallest and largest torque (nv,), N m and N, within the limits of rate and size.
+
+    Args:
+        limits: the controller's own.
+        robot: the model, with its limits.
+        last: (nv,), of the step before; None if rates are not limited.
+        dt: s, since then.
+    """
+    dtype = dt.dtype
+    bound = _bound(limits, robot, dtype)
+    if limits.torque_rate_limit is None:
+        return -bound, bound
+    own = spread("torque_rate_limit", limits.torque_rate_limit, bound.shape, dtype)
+    change = jnp.minimum(own, jnp.asarray(robot.effort_rate_limits, dtype)) * dt
+    before = jnp.clip(remembered("torque_rate_limit", last), -bound, bound)
+    return jnp.maximum(before - change, -bound), jnp.minimum(before + change, bound)
+
+
+def with_torque(state: ControllerState, tau: Array) -> ControllerState:
+    """The state of a controller in place of whose torque `tau` (nv,) was applied."""
+    return state if state.torque is None else dataclasses.replace(state, torque=tau)
+
+
+def _bound(limits: TorqueLimits, robot: Robot, dtype: jnp.dtype) -> Array:
+    bound = jnp.asarray(robot.effort_limits, dtype)
     if limits.torque_limit is None:
         return bound
-    own = spread("torque_limit", limits.torque_limit, tau.shape, tau.dtype)
+    own = spread("torque_limit", limits.torque_limit, bound.shape, dtype)
     return jnp.minimum(own, bound)
 
 

@@ -21,6 +21,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.controllers import Controller
+from fraxenv.controllers.limits import TorqueLimits, torque_range, with_torque
 from fraxenv.controllers.safety_filter import (
     SafetyFilter,
     SafetyReport,
@@ -584,13 +585,18 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], Any]:
             q, v, controller_state, torques, worst = carry
             terms = compute_terms(robot, q, v)
+            bounds = None  # the robot's own
+            if isinstance(controller, TorqueLimits):
+                bounds = torque_range(controller, robot, controller_state.torque, control_dt)
             tau, controller_state, telemetry = controller(
                 robot, terms, target, controller_state, control_dt
             )
             if params.safety is not None:
                 around = move_obstacles(obstacles, control_dt * k.astype(dtype))
-                tau, report = params.safety(robot, terms, tau, dt, around)
+                tau, report = params.safety(robot, terms, tau, dt, around, bounds)
                 worst = worse_report(worst, report)
+                if bounds is not None:
+                    controller_state = with_torque(controller_state, tau)
             applied = tau
             if episode is not None:
                 applied, torques = episode.applied_torque(robot, tau, torques)

@@ -15,7 +15,7 @@ from jax import Array
 
 import fraxenv
 from fraxenv import dynamics
-from fraxenv.controllers import SafetyFilter
+from fraxenv.controllers import Barrier, SafetyFilter
 from fraxenv.envs import Environment, EnvParams, EnvState, ReachObstacles
 from fraxenv.errors import ConfigError, UnknownNameError
 from fraxenv.registration import register_envs
@@ -266,3 +266,42 @@ def test_gymnasium(recwarn: pytest.WarningsRecorder) -> None:
     *_, info = env.step(env.action_space.sample())
     assert "min_barrier" in info["safety"]
     env.close()
+
+
+# --- Limits of the controller's own --------------------------------------------------------------
+
+
+def _hand_height(robot: dynamics.Robot, situation: Any, barrier: Barrier) -> Array:
+    return dynamics.frame_pose(robot, situation.q, "hand", kin=situation.kin)[0][2:]
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_filter_keeps_the_controllers_own_limits(limited: bool) -> None:
+    """What is applied, not what the controller asked for, changes no faster than it says."""
+    rate, floor = 100.0, Barrier(_hand_height, name="floor", parameters=(), margin=0.55)
+    environment, params = fraxenv.make(
+        "PandaReach-v0",
+        policy_hz=1000,
+        action="ee_delta_position",
+        safety=SafetyFilter(barriers=(floor,)),
+        controller_options={"torque_rate_limit": rate, "torque_limit": 80.0} if limited else {},
+        backend="vmap",
+    )
+    state = resets((environment, params), 1)
+    state = jax.tree.map(lambda x: x[0], state)
+    action = jnp.array([0.0, 0.0, -1.0])
+
+    def step(state: EnvState, key: Array) -> tuple[EnvState, Any]:
+        _, state, _, _, info = environment.step_env(key, state, action, params)
+        return state, (info["controller"]["torque"], info["safety"]["intervened"])
+
+    _, (tau, intervened) = jax.jit(partial(jax.lax.scan, step), compiler_options=QUICK)(
+        state, jax.random.split(jax.random.key(0), 300)
+    )
+    assert np.mean(intervened) > 0.3
+    fastest = np.abs(np.diff(tau, axis=0)).max() * 1000
+    if limited:
+        assert np.abs(tau).max() <= 80.0
+        assert fastest <= rate * (1 + 1e-3)
+    else:
+        assert fastest > 2 * rate
