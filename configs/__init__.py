@@ -1,1 +1,1 @@
-"""Presets: one YAML file per environment and algorithm, `ENV-ALGORITHM.yaml`."""
+"""Presets: `environments/NAME.yaml` for `fraxenv.make`, `training/ENV-ALGORITHM.yaml`."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Mapping
+from types import CodeType, FunctionType
 from typing import Any
 
 import jax
@@ -28,4 +30,17 @@ def _plain(value: Any) -> Any:
         return tuple((k, _plain(v)) for k, v in value.items())
     if isinstance(value, tuple | list):
         return tuple(_plain(v) for v in value)
+    if isinstance(value, functools.partial):
+        return ("partial", _plain(value.func), _plain(value.args), _plain(value.keywords))
+    if isinstance(value, FunctionType):
+        # Not by address, which differs from process to process; nor by name alone, which a
+        # notebook gives to one function after another.
+        cells = [c.cell_contents for c in value.__closure__ or ()]
+        enclosed = tuple("itself" if c is value else _plain(c) for c in cells)
+        defaults = (_plain(value.__defaults__), _plain(value.__kwdefaults__ or {}))
+        return (value.__module__, value.__qualname__, _plain(value.__code__), enclosed, defaults)
+    if isinstance(value, CodeType):
+        return (value.co_code, value.co_names, _plain(value.co_consts))
+    if isinstance(value, frozenset):  # of a code's constants
+        return tuple(sorted(map(repr, value)))
     return value

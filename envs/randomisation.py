@@ -109,7 +109,7 @@ class Randomisation:
                 continue
             try:
                 numbers = np.asarray(value, float)
-            except (TypeError, ValueError):
+            except (OverflowError, TypeError, ValueError):
                 numbers = np.array(np.nan)
             if name in _RANGES:
                 valid = numbers.shape[-1:] == (2,) and bool(

@@ -19,8 +19,9 @@ from jax import Array
 
 from .errors import CheckpointError, ConfigError, import_extra
 from .provenance import changes, provenance
-from .registry import NAMESPACE, list_envs, make
+from .registry import NAMESPACE, list_envs, make, with_tuples
 from .state_io import (
+    as_written,
     check_environment,
     check_identity,
     check_precision,
@@ -167,6 +168,7 @@ def record(
     num_envs: int = 1,
     infos: Sequence[str] | None = None,
     recipe: Mapping[str, Any] | None = None,
+    watch: Callable[[EnvState], bool] | None = None,
     progress: bool = False,
 ) -> Recording:
     """Record what a policy does in a batch of environments, with autoreset.
@@ -187,6 +189,8 @@ def record(
         infos: names of the entries of `info` to keep; None for all.
         recipe: the arguments of `make` that `env` was made with, `id` among them, so that a replay
             can make it by itself; not needed for an id without overrides.
+        watch: called with the states of the batch after every step, in order to draw them, for
+            example; the recording ends early where it returns True.
         progress: whether to show a progress bar; needs the extra `record`.
 
     Raises:
@@ -223,6 +227,8 @@ def record(
             returned.append(out)
             final.append(_rows(last, over))
             show(len(taken) if share is None else int(np.minimum(ended, share).sum()))
+            if watch is not None and watch(state):
+                break
 
     metadata = {
         "format": FORMAT,
@@ -255,19 +261,47 @@ def load_recording(path: str | Path) -> Recording:
     """
     arrays, metadata = read(path, FORMAT, VERSION)
     tree: dict[str, Any] = {"infos": {}}
-    for name, array in arrays.items():
-        *folders, last = name.split("/", 1) if name.startswith("start/") else name.split("/")
-        branch = tree
-        for folder in folders:
-            branch = branch.setdefault(folder, {})
-        branch[last] = array
-    names = {field.name for field in dataclasses.fields(Recording)} - {"metadata"}
-    if tree.keys() != names:
+    with as_written(path):
+        for name, array in arrays.items():
+            *folders, last = name.split("/", 1) if name.startswith("start/") else name.split("/")
+            branch = tree
+            for folder in folders:
+                branch = branch.setdefault(folder, {})
+            branch[last] = array
+        names = {field.name for field in dataclasses.fields(Recording)} - {"metadata"}
+        if tree.keys() != names:
+            raise CheckpointError(
+                f"{path}: the recording lacks {sorted(names - tree.keys())} and has "
+                f"{sorted(tree.keys() - names)} in addition. Use another copy of it."
+            )
+        recording = Recording(**tree, metadata=metadata)
+        _check_consistent(path, recording)
+    return recording
+
+
+def _check_consistent(path: str | Path, recording: Recording) -> None:
+    """Check that the arrays are of one number of steps, environments and episodes.
+
+    Raises:
+        CheckpointError: they are not.
+    """
+    steps, envs = recording.rewards.shape
+    ended = int(np.sum(recording.terminations | recording.truncations))
+    sizes: dict[str, tuple[int, ...]] = dict.fromkeys(_SERIES, (steps, envs))
+    sizes |= {"observations": (steps + 1, envs), "final_observations": (ended,)}
+    for name, size in sizes.items():
+        for array in jax.tree.leaves(getattr(recording, name)):
+            if array.shape[: len(size)] != size:
+                raise CheckpointError(
+                    f"{path}: {name} are {list(array.shape)}, expected a shape that begins with "
+                    f"{list(size)}. Use another copy of it."
+                )
+    limit = recording.metadata["episodes_per_env"]
+    if not (limit is None or isinstance(limit, int)):
         raise CheckpointError(
-            f"{path}: the recording lacks {sorted(names - tree.keys())} and has "
-            f"{sorted(tree.keys() - names)} in addition. Use another copy of it."
+            f"{path}: episodes_per_env={limit!r}, expected a whole number or null. Use another "
+            "copy of it."
         )
-    return Recording(**tree, metadata=metadata)
 
 
 # --- replay ---
@@ -352,6 +386,7 @@ def replay(
     env: Environment | None = None,
     params: EnvParams | None = None,
     *,
+    watch: Callable[[EnvState], object] | None = None,
     progress: bool = False,
 ) -> ReplayReport:
     """Take the recorded actions again, from the recorded initial states, and compare everything.
@@ -363,6 +398,7 @@ def replay(
         env: the environment, needed where the recording cannot tell how to make it.
         params: its parameters, needed where their structure is not that of `env.default_params`;
             must be the recorded ones.
+        watch: called with the states of the batch after every step.
         progress: whether to show a progress bar; needs the extra `record`.
 
     Raises:
@@ -371,14 +407,15 @@ def replay(
         MissingExtraError: a progress bar is asked for, and the extra is not installed.
     """
     metadata = recording.metadata
-    check_precision("the recording", metadata)
-    env = _remade(metadata) if env is None else env
-    check_identity("the recording", metadata, env)
-    state, own = unpack_environment("the recording", recording.start, metadata, env, params)
-    if params is not None:
-        _check_same_params(params, own)
-    about = metadata["trees"]["key"]
-    key = restore("the recording", "key", recording.start, about, jax.random.key(0))
+    with as_written("the recording"):
+        check_precision("the recording", metadata)
+        env = _remade(metadata) if env is None else env
+        check_identity("the recording", metadata, env)
+        state, own = unpack_environment("the recording", recording.start, metadata, env, params)
+        if params is not None:
+            _check_same_params(params, own)
+        about = metadata["trees"]["key"]
+        key = restore("the recording", "key", recording.start, about, jax.random.key(0))
 
     compare = _Comparison(recording)
     _, obs, fresh = _begin(env, own, key, recording.num_envs)
@@ -394,6 +431,8 @@ def replay(
                 compare.tree(name, t, value, t)
             compare.final(t, final)
             show(t + 1)
+            if watch is not None:
+                watch(state)
     now = {**provenance(), "backend": env.backend}
     return ReplayReport(
         recording.num_steps,
@@ -688,7 +727,7 @@ def _checked_recipe(env: Environment, recipe: Mapping[str, Any] | None) -> dict[
                 "to replay."
             ) from error
     plain: dict[str, Any] = json.loads(json.dumps(dict(recipe)))
-    if make(**_with_tuples(plain))[0] != env:
+    if make(**with_tuples(plain))[0] != env:
         raise ConfigError(
             f"recipe={plain} does not make this {env.name}, expected the arguments of make that "
             "it was made with. Pass all of them."
@@ -703,16 +742,7 @@ def _remade(metadata: Mapping[str, Any]) -> Environment:
             "recorded without recipe=..., or from a Robot or a Task of its own. Pass env=..., made "
             "as then."
         )
-    return make(**_with_tuples(metadata["recipe"]))[0]
-
-
-def _with_tuples(value: Any) -> Any:
-    """JSON's lists as tuples: options that are static have to be hashable."""
-    if isinstance(value, Mapping):
-        return {name: _with_tuples(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return tuple(_with_tuples(part) for part in value)
-    return value
+    return make(**with_tuples(metadata["recipe"]))[0]
 
 
 def _check_same_params(given: EnvParams, recorded: EnvParams) -> None:

@@ -157,7 +157,7 @@ def env_spec(id: str) -> EnvSpec:
     Raises:
         UnknownNameError: there is no such id; names the closest ones.
     """
-    name = id.removeprefix(f"{NAMESPACE}/")
+    name = str(id).removeprefix(f"{NAMESPACE}/")
     if name not in _SPECS:
         raise unknown_name("environment", id, _SPECS)
     return _SPECS[name]
@@ -216,7 +216,7 @@ def make(id: str | None = None, **overrides: Any) -> tuple[Environment, EnvParam
         raise ConfigError(f"max_steps_in_episode={max_steps!r}, expected a whole number >= 1.")
     keys = ("policy_hz", "control_hz", "physics_hz", "backend", "reset_pool")
     options = {k: overrides[k] for k in keys if k in overrides}
-    if "control_hz" in options:
+    if isinstance(options.get("control_hz"), int):
         options.setdefault("physics_hz", max(1000, options["control_hz"]))
     params = EnvParams(max_steps, action, controller, task, safety, randomisation=randomisation)
     goal_env = overrides.get("goal_env", False)
@@ -258,6 +258,11 @@ def _subject(
 
     given = overrides.get("robot", None if spec is None else spec.robot)
     hands = overrides.get("end_effector")
+    several = isinstance(hands, tuple) and hands and all(isinstance(n, str) for n in hands)
+    if not (hands is None or isinstance(hands, str) or several):
+        raise ConfigError(
+            f"end_effector={hands!r}, expected the name of a frame, or several in a tuple."
+        )
     if isinstance(given, str):
         if given not in SETUPS:
             raise unknown_name(f"robot of {name}", given, SETUPS)
@@ -307,6 +312,8 @@ def _controller(
         controller = action.controller()
         if isinstance(controller, OSC):
             controller = dataclasses.replace(controller, **setup.controller_options)
+    elif not dataclasses.is_dataclass(controller) or not hasattr(controller, "init"):
+        raise ConfigError(f"controller={controller!r}, expected a Controller, such as OSC(...).")
     return _with_options("controller", controller, overrides.get("controller_options"))  # type: ignore[no-any-return]
 
 
@@ -336,6 +343,8 @@ def _action(setup: RobotSetup, hands: EndEffectors, overrides: Mapping[str, Any]
     action = overrides.get("action", "ee_delta_pose")
     if isinstance(action, str):
         action = make_action(action, hands, (setup.goal_low, setup.goal_high), setup.hand_axes)
+    elif not dataclasses.is_dataclass(action) or not hasattr(action, "axes"):
+        raise ConfigError(f"action={action!r}, expected the name of one, or an ActionSpace.")
     options = dict(overrides.get("action_options") or {})
     if isinstance(action, VariableImpedance):
         fields = {f.name for f in dataclasses.fields(action.space)}  # type: ignore[arg-type]

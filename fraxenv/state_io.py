@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from jax import Array
 
 from .checkpoint import load_arrays, named_leaves, save_arrays
 from .dynamics.fingerprint import fingerprint
-from .errors import CheckpointError, ConfigError
+from .errors import CheckpointError, ConfigError, FraxenvError
 from .provenance import provenance, x64_enabled
 
 if TYPE_CHECKING:
@@ -90,11 +91,12 @@ def load_state(
         ConfigError: `env` or `params` is something else.
     """
     arrays, metadata = read(path, FORMAT, VERSION)
-    check_identity(path, metadata, env)
-    check_precision(path, metadata)
-    state, params = unpack_environment(path, arrays, metadata, env, params)
-    about = metadata["trees"].get("key")
-    key = None if about is None else restore(path, "key", arrays, about, jax.random.key(0))
+    with as_written(path):
+        check_identity(path, metadata, env)
+        check_precision(path, metadata)
+        state, params = unpack_environment(path, arrays, metadata, env, params)
+        about = metadata["trees"].get("key")
+        key = None if about is None else restore(path, "key", arrays, about, jax.random.key(0))
     return state, params, key
 
 
@@ -380,6 +382,24 @@ def check_precision(path: str | Path, metadata: Mapping[str, Any]) -> None:
 
 
 # --- files ---
+
+
+@contextmanager
+def as_written(path: str | Path) -> Iterator[None]:
+    """Reading a whole file whose contents may be other than what was ever written.
+
+    Raises:
+        CheckpointError: they are, whatever else that would have led to.
+    """
+    try:
+        yield
+    except FraxenvError:
+        raise
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: its contents are not what fraxenv writes ({type(error).__name__}: {error}). "
+            "Use another copy of it."
+        ) from error
 
 
 def write(path: str | Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> None:

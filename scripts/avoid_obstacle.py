@@ -8,7 +8,6 @@ both runs at the moment at which the ball is nearest.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from jax import Array
-from matplotlib.figure import Figure
 
-from fraxenv.checkpoint import write_atomic
 from fraxenv.controllers import OSC, PoseTarget, SafetyFilter
 from fraxenv.dynamics import (
     Obstacles,
@@ -34,6 +31,7 @@ from fraxenv.dynamics import (
     step,
 )
 from fraxenv.envs import Marker
+from fraxenv.plots import COLOURS, picture
 from fraxenv.rendering import Camera, render, scene
 
 DT = 0.001
@@ -90,7 +88,7 @@ def run(robot: Robot, safety: SafetyFilter, options: Options) -> dict[str, Array
     return jax.jit(lambda: jax.lax.scan(control, start, rounds)[1])()
 
 
-def picture(robot: Robot, q: Array, options: Options, moment: int) -> np.ndarray:
+def view(robot: Robot, q: Array, options: Options, moment: int) -> np.ndarray:
     """The robot and the ball at a control step."""
     world = move_obstacles(ball(options), DT * moment)
     assert world.spheres is not None
@@ -109,30 +107,32 @@ def main(options: Options) -> None:
     }
     time = DT * np.arange(len(runs["filter on"]["distance"]))
     moment = int(np.argmin(runs["filter off"]["distance"]))
-    figure = Figure(figsize=(10, 11), layout="constrained", dpi=160)
-    axes = figure.subplot_mosaic(
-        [["off", "on"], ["distance", "distance"], ["error", "error"], ["torque off", "torque on"]],
-        height_ratios=[2.6, 1, 1, 1.2],
-    )
-    for name, found in runs.items():
-        short = name.split()[1]
-        axes[short].imshow(picture(robot, found["q"][moment], options, moment))
-        axes[short].set_title(f"{name}, at {time[moment]:.2f} s")
-        axes[short].axis("off")
-        colour = {"off": "tab:red", "on": "tab:blue"}[short]
-        axes["distance"].plot(time, 1e3 * found["distance"], colour, label=name)
-        axes["error"].plot(time, 1e3 * found["error"], colour, label=name)
-        axes[f"torque {short}"].plot(time, found["torque"], lw=0.8)
-        axes[f"torque {short}"].set(
-            title=f"torques, {name}", xlabel="s", ylabel="of the limit", ylim=(-1.05, 1.05)
+    with picture(options.output, 10, 11, dpi=160) as figure:
+        axes = figure.subplot_mosaic(
+            [
+                ["off", "on"],
+                ["distance", "distance"],
+                ["error", "error"],
+                ["torque off", "torque on"],
+            ],
+            height_ratios=[2.6, 1, 1, 1.2],
         )
-    axes["distance"].axhline(0, color="black", lw=0.8)
-    axes["distance"].set(ylabel="ball to robot, mm")
-    axes["distance"].legend()
-    axes["error"].set(ylabel="hand off its target, mm", xlabel="s")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    write_atomic(options.output, buffer.getvalue())
+        for name, found in runs.items():
+            short = name.split()[1]
+            axes[short].imshow(view(robot, found["q"][moment], options, moment))
+            axes[short].set_title(f"{name}, at {time[moment]:.2f} s")
+            axes[short].axis("off")
+            colour = {"on": COLOURS[0], "off": COLOURS[1]}[short]
+            axes["distance"].plot(time, 1e3 * found["distance"], colour, label=name)
+            axes["error"].plot(time, 1e3 * found["error"], colour, label=name)
+            axes[f"torque {short}"].plot(time, found["torque"], lw=0.8)
+            axes[f"torque {short}"].set(
+                title=f"torques, {name}", xlabel="s", ylabel="of the limit", ylim=(-1.05, 1.05)
+            )
+        axes["distance"].axhline(0, color="black", lw=0.8)
+        axes["distance"].set(ylabel="ball to robot, mm")
+        axes["distance"].legend()
+        axes["error"].set(ylabel="hand off its target, mm", xlabel="s")
     for name, found in runs.items():
         least, most = 1e3 * float(found["distance"].min()), float(jnp.abs(found["torque"]).max())
         print(f"{name:12s} ball comes to {least:6.1f} mm, torques to {most:.2f} of their limits")

@@ -1,36 +1,62 @@
-"""Write what the registry knows into docs/environments.md, so that it cannot go stale.
+"""Write what the registry knows into docs/, so that it cannot go stale.
 
-python scripts/document_environments.py            # writes
-python scripts/document_environments.py --check    # exits with 1 where it would change anything
+docs/environments.md gets its tables, and every registered environment a page with a picture in
+docs/environments/.
+
+    python scripts/document_environments.py            # writes, and draws the pictures that lack
+    python scripts/document_environments.py --redraw   # draws all of them
+    python scripts/document_environments.py --check    # exits with 1 where it would change anything
 """
 
 from __future__ import annotations
 
+import functools
+import io
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax
+import numpy as np
 import tyro
+from PIL import Image
+from rich.progress import track
 
 import fraxenv
 from fraxenv.checkpoint import write_atomic
+from fraxenv.cli.info import OBSERVATION_UNITS
 from fraxenv.envs import action_names
 from fraxenv.registry import env_spec
+from fraxenv.rendering import render_env
 
-PAGE = Path(__file__).parents[1] / "docs" / "environments.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "environments.md"
 START, END = "<!-- from here on written by scripts/document_environments.py -->", "<!-- end -->"
+SEED = 5  # of the pictures: goals well in sight
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the page."""
+    """Options of the pages."""
 
     check: bool = False
-    """Write nothing; exit with 1 if the page is not what it should be."""
+    """Write nothing; exit with 1 if a page is not what it should be, or lacks its picture."""
+    redraw: bool = False
+    """Draw pictures that there are, too."""
 
 
-def written(text: str) -> str:
-    """The page with its generated part as it should be."""
+def pages() -> Iterator[tuple[Path, str]]:
+    """Every page, as it should be."""
+    yield PAGE, _with_tables(PAGE.read_text("utf-8"))
+    for id in fraxenv.list_envs():
+        yield DOCS / "environments" / f"{id}.md", _page(id)
+
+
+made = functools.cache(fraxenv.make)
+
+
+def _with_tables(text: str) -> str:
     head, _, rest = text.partition(START)
     _, _, tail = rest.partition(END)
     parts = [START, _ids(), _spaces(), END]
@@ -39,25 +65,66 @@ def written(text: str) -> str:
 
 def _ids() -> str:
     rows = ["| id | what | action | observation |", "|---|---|---:|---:|"]
-    details = []
     for id in fraxenv.list_envs():
-        env, params = fraxenv.make(id)
+        env, params = made(id)
         size = env.observation_space(params).shape[0]
         what = env_spec(id).description.partition(": ")[2]
-        rows.append(f"| `{id}` | {what} | {env.num_actions} | {size} |")
-        layout = ", ".join(f"`{name}` {n}" for name, n in env.observation_layout.items())
-        details.append(f"- `{id}`: {layout}.")
-    return "\n".join(
-        [
-            f"## The {len(fraxenv.list_envs())} registered environments",
-            "",
-            *rows,
-            "",
-            "What each observes, in order, with the number of values:",
-            "",
-            *details,
-        ]
-    )
+        rows.append(f"| [`{id}`](environments/{id}.md) | {what} | {env.num_actions} | {size} |")
+    return "\n".join([f"## The {len(fraxenv.list_envs())} registered environments", "", *rows])
+
+
+def _page(id: str) -> str:
+    """The page of a registered environment."""
+    env, params = made(id)
+    steps = int(np.asarray(params.max_steps_in_episode))
+    safety = "The safety filter is on." if params.safety is not None else "No safety filter."
+    parts = [
+        f"# {id}",
+        f"{env_spec(id).description}.",
+        f"![{id}]({id}.png)",
+        f'```python\nimport fraxenv\n\nenv, params = fraxenv.make("{id}")\n```',
+        f"Actions at {env.policy_hz} Hz, controller at {env.control_hz} Hz, physics at "
+        f"{env.physics_hz} Hz; an episode has {steps} steps, {steps / env.policy_hz:g} s. {safety}",
+        _table(
+            "## Action",
+            "| | name | -1 means | 1 means | unit |\n|---:|---|---:|---:|---|",
+            [
+                f"{i} | `{a.name}` | {a.low:g} | {a.high:g} | {a.unit}"
+                for i, a in enumerate(params.action.axes(env.robot))
+            ],
+        ),
+        _table(
+            "## Observation",
+            "| numbers | name | unit |\n|---:|---|---|",
+            [
+                f"{n} | `{name}` | {OBSERVATION_UNITS.get(name, '')}"
+                for name, n in env.observation_layout.items()
+            ],
+        ),
+        _table(
+            "## Reward",
+            "| term | weight |\n|---|---:|",
+            [
+                f"`{name}` | {float(np.asarray(weight)):g}"
+                for name, weight in params.task.reward_weights.items()
+            ],
+        ),
+        "[All environments](../environments.md) has the options that change any of this.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(title: str, header: str, rows: list[str]) -> str:
+    return "\n".join([title, "", header, *(f"| {row} |" for row in rows)])
+
+
+def picture(id: str) -> bytes:
+    """A PNG of an environment at the beginning of an episode."""
+    env, params = made(id)
+    _, state = env.reset(jax.random.key(SEED), params)
+    buffer = io.BytesIO()
+    Image.fromarray(render_env(env, state, params, 600, 450)).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
 
 
 def _spaces() -> str:
@@ -75,14 +142,18 @@ def _spaces() -> str:
 def main() -> int:
     """Run the command line; returns the exit status."""
     options = tyro.cli(Options)
-    before = PAGE.read_text("utf-8")
-    after = written(before)
+    pictures = [DOCS / "environments" / f"{id}.png" for id in fraxenv.list_envs()]
+    stale = [p for p, text in pages() if not p.exists() or p.read_text("utf-8") != text]
+    undrawn = [p for p in pictures if options.redraw or not p.exists()]
     if options.check:
-        if before != after:
-            print(f"{PAGE} is out of date: run python scripts/document_environments.py")
-        return int(before != after)
-    write_atomic(PAGE, after.encode())
-    print(f"Written to {PAGE}")
+        for path in stale + undrawn:
+            print(f"{path} is out of date: run python scripts/document_environments.py")
+        return int(bool(stale + undrawn))
+    for path, text in pages():
+        write_atomic(path, text.encode())
+    for path in track(undrawn, "drawing", transient=True):
+        write_atomic(path, picture(path.stem))
+    print(f"Written to {PAGE} and {PAGE.with_suffix('')}")
     return 0
 
 

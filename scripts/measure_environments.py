@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 import tyro
-from jax import Array
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import fraxenv
+from fraxenv.timing import stepping
 
 REFERENCE = "PandaReach-v0"
 
@@ -54,33 +52,10 @@ class Options:
     """Rounds in which the environments take turns."""
 
 
-def prepare(id: str, options: Options, **overrides: Any) -> tuple[Callable[[], None], int, float]:
+def prepare(id: str, options: Options, **overrides: Any) -> tuple[Callable[[], float], int, float]:
     """A call that makes some steps, the degrees of freedom, and the seconds to compile it."""
     env, params = fraxenv.make(id, **overrides)
-    n = options.batch
-
-    @jax.jit
-    def run(state: Any, key: Array) -> Any:
-        def step(state: Any, key: Array) -> tuple[Any, None]:
-            key_action, key_step = jax.random.split(key)
-            action = jax.random.uniform(key_action, (n, env.num_actions), minval=-1.0)
-            keys = jax.random.split(key_step, n)
-            return jax.vmap(env.step, (0, 0, 0, None))(keys, state, action, params)[1], None
-
-        return jax.lax.scan(step, state, jax.random.split(key, options.steps))[0]
-
-    keys = jax.random.split(jax.random.key(0), n)
-    latest = jax.jit(jax.vmap(env.reset, (0, None)))(keys, params)[1]
-    began = time.perf_counter()
-    run = run.lower(latest, jax.random.key(0)).compile()
-    seconds = time.perf_counter() - began
-    calls = iter(range(1_000_000))
-
-    def call() -> None:
-        nonlocal latest
-        latest = jax.block_until_ready(run(latest, jax.random.key(next(calls))))
-
-    call()
+    call, seconds = stepping(env, params, options.batch, options.steps)
     return call, env.robot.nv, seconds
 
 
@@ -96,9 +71,7 @@ def main() -> int:
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for _ in track(range(options.rounds), "measuring", transient=True):
         for name, (call, *_) in cases.items():
-            began = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(call())
     per_call = options.batch * options.steps
     rate = {name: per_call / statistics.median(s) for name, s in seconds.items()}
     reference = rate[REFERENCE] * cases[REFERENCE][1]

@@ -12,7 +12,6 @@ pelvis. Needs the extra `train`, for the picture.
 from __future__ import annotations
 
 import dataclasses
-import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from jax import Array
-from matplotlib.figure import Figure
 
 from fraxenv import dynamics
-from fraxenv.checkpoint import write_atomic
 from fraxenv.controllers import OSC, PoseTarget
 from fraxenv.dynamics import Robot
+from fraxenv.plots import COLOURS as PALETTE
+from fraxenv.plots import picture
 from fraxenv.rendering import Camera, Shape, render, scene
 
 DT = 1e-3  # s
@@ -36,7 +35,7 @@ HANDS = ("left_hand", "right_hand")
 ROUND, PULL, REST = 3.0, 2.0, 2.0  # s: a circle, pulling apart, coming to rest
 RADIUS = 0.08  # m
 HEIGHT = 0.793  # m, of the pelvis above the ground
-COLOURS = {"left_hand": "#1f6f8b", "right_hand": "#d95f02"}
+COLOURS = dict(zip(HANDS, PALETTE, strict=False))
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def move(robot: Robot, options: Options, osc: OSC) -> Any:
     return jax.lax.scan(step, (q, v, state), times)[1]
 
 
-def picture(robot: Robot, q: np.ndarray, goals: np.ndarray) -> np.ndarray:
+def pose(robot: Robot, q: np.ndarray, goals: np.ndarray) -> np.ndarray:
     """The robot on its feet, and where its hands should be."""
     up = np.array([0.0, 0.0, HEIGHT])
     body = [Shape(s.kind, s.size, s.position + up, s.rotation, s.rgba) for s in scene(robot, q)]
@@ -115,31 +114,26 @@ def picture(robot: Robot, q: np.ndarray, goals: np.ndarray) -> np.ndarray:
 
 def plot(file: Path, robot: Robot, runs: dict[str, Any]) -> None:
     """Draw the robot at the end of each run, and the distances of its hands; atomic."""
-    figure = Figure(figsize=(12.5, 4.6), dpi=120, layout="constrained")
-    grid = figure.add_gridspec(2, 3, width_ratios=(1, 1, 1.5))
-    shared = None
-    for column, (name, (t, goals, _, error, _, q)) in enumerate(runs.items()):
-        view = figure.add_subplot(grid[:, column])
-        view.imshow(picture(robot, np.asarray(q[-1]), np.asarray(goals[-1])))
-        view.set_title(name, fontsize=11)
-        view.set_axis_off()
-        axes = figure.add_subplot(grid[column, 2], sharex=shared, sharey=shared)
-        shared = shared or axes
-        for hand, mm in zip(HANDS, 1e3 * np.asarray(error).T, strict=True):
-            label = hand.replace("_", " ")
-            style = "-" if hand == "left_hand" else "--"
-            axes.plot(t, mm, style, color=COLOURS[hand], linewidth=1.6, label=label)
-        axes.axvline(ROUND, color="0.6", linewidth=0.8)
-        axes.text(ROUND + 0.06, 20, "pulled apart", color="0.4", fontsize=9)
-        axes.set(ylabel="distance, mm", xlim=(0, float(t[-1])), title=name)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    shared.legend(frameon=False, fontsize=9, loc="upper left")
-    shared.tick_params(labelbottom=False)
-    axes.set(xlabel="time, s")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    write_atomic(file, buffer.getvalue())
+    with picture(file, 12.5, 4.6) as figure:
+        grid = figure.add_gridspec(2, 3, width_ratios=(1, 1, 1.5))
+        shared = None
+        for column, (name, (t, goals, _, error, _, q)) in enumerate(runs.items()):
+            view = figure.add_subplot(grid[:, column])
+            view.imshow(pose(robot, np.asarray(q[-1]), np.asarray(goals[-1])))
+            view.set_title(name)
+            view.set_axis_off()
+            axes = figure.add_subplot(grid[column, 2], sharex=shared, sharey=shared)
+            shared = shared or axes
+            for hand, mm in zip(HANDS, 1e3 * np.asarray(error).T, strict=True):
+                label = hand.replace("_", " ")
+                style = "-" if hand == "left_hand" else "--"
+                axes.plot(t, mm, style, color=COLOURS[hand], linewidth=1.6, label=label)
+            axes.axvline(ROUND, color="0.6", linewidth=0.8)
+            axes.text(ROUND + 0.06, 20, "pulled apart", color="0.4", fontsize=9)
+            axes.set(ylabel="distance, mm", xlim=(0, float(t[-1])), title=name)
+        shared.legend(loc="upper left")
+        shared.tick_params(labelbottom=False)
+        axes.set(xlabel="time, s")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -27,4 +27,7 @@ rm -rf build
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target "$copy" .
 (cd "$copy" && MYPYPATH="$copy" "$OLDPWD/.venv/bin/mypy" --config-file "$OLDPWD/pyproject.toml" -p fraxenv)
 
+# Most of the time goes into compiling programs that run for a moment. The slow tests, and whatever
+# is run by name, are compiled as users' programs are.
+export XLA_FLAGS="${XLA_FLAGS:---xla_backend_optimization_level=0}"
 .venv/bin/python -m pytest -m "not slow" -n 3 --dist loadfile --durations=10

@@ -10,7 +10,6 @@ that only knows where it is lags behind. Needs the extra `train`, for the pictur
 
 from __future__ import annotations
 
-import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from jax import Array
-from matplotlib.figure import Figure
 
 from fraxenv import dynamics
-from fraxenv.checkpoint import write_atomic
 from fraxenv.controllers import OSC, PoseTarget
 from fraxenv.dynamics import Robot
+from fraxenv.plots import COLOURS as PALETTE
+from fraxenv.plots import picture
 from fraxenv.rendering import Camera, Shape, render, scene
 
 DT = 1e-3  # s
-COLOURS = {"with feed-forward": "#1f6f8b", "without": "#d95f02"}
+COLOURS = dict(zip(("with feed-forward", "without"), PALETTE, strict=False))
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def track(robot: Robot, options: Options, *, feed_forward: bool) -> Any:
     return jax.lax.scan(step, (q, v, state), times)[1]
 
 
-def picture(robot: Robot, q: np.ndarray, path: np.ndarray) -> np.ndarray:
+def view(robot: Robot, q: np.ndarray, path: np.ndarray) -> np.ndarray:
     """The robot, and the hand's path as a string of beads."""
     beads = [Shape("sphere", (0.006,), p, np.eye(3), (0.12, 0.44, 0.55, 1.0)) for p in path[::20]]
     camera = Camera(eye=(1.75, -0.75, 0.85), target=(0.2, 0.0, 0.38), fov=36.0)
@@ -102,29 +101,29 @@ def picture(robot: Robot, q: np.ndarray, path: np.ndarray) -> np.ndarray:
 
 def plot(file: Path, robot: Robot, runs: dict[str, Any]) -> None:
     """Draw the robot, the paths, and the errors; atomic."""
-    figure = Figure(figsize=(13, 4.2), dpi=120, layout="constrained")
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1.15, 1.5))
-    t, goal, hand, _, _, q = runs["with feed-forward"]
-    left.imshow(picture(robot, np.asarray(q[len(q) // 12]), np.asarray(hand)))
-    left.set_axis_off()
-    middle.plot(goal[:, 1], goal[:, 2], color="0.75", linewidth=6, label="reference")
-    for name, (t, _, hand, error, _, _) in runs.items():
-        style = "-" if name == "with feed-forward" else "--"
-        middle.plot(hand[:, 1], hand[:, 2], style, color=COLOURS[name], linewidth=1.4, label=name)
-        right.semilogy(t[1:], 1e3 * error[1:], color=COLOURS[name], linewidth=1.2, label=name)
-    middle.set(xlabel="y, m", ylabel="z, m", aspect="equal")
-    middle.legend(frameon=False, fontsize=9, loc="upper center", ncols=3, columnspacing=1.0)
-    middle.margins(y=0.22)
-    right.set(
-        xlabel="time, s", ylabel="error of position, mm", xlim=(0, float(t[-1])), ylim=(1e-2, 2e2)
-    )
-    right.legend(frameon=False, fontsize=9, loc="center right")
-    for axes in (middle, right):
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    write_atomic(file, buffer.getvalue())
+    with picture(file, 13, 4.2) as figure:
+        left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1.15, 1.5))
+        t, goal, hand, _, _, q = runs["with feed-forward"]
+        left.imshow(view(robot, np.asarray(q[len(q) // 12]), np.asarray(hand)))
+        left.set_axis_off()
+        middle.plot(goal[:, 1], goal[:, 2], color="0.75", linewidth=6, label="reference")
+        for name, (t, _, hand, error, _, _) in runs.items():
+            style = "-" if name == "with feed-forward" else "--"
+            middle.plot(
+                hand[:, 1], hand[:, 2], style, color=COLOURS[name], linewidth=1.4, label=name
+            )
+            right.semilogy(t[1:], 1e3 * error[1:], color=COLOURS[name], linewidth=1.2, label=name)
+        middle.set(xlabel="y, m", ylabel="z, m", aspect="equal")
+        middle.legend(loc="upper center", ncols=3, columnspacing=1.0)
+        middle.margins(y=0.22)
+        middle.locator_params(axis="x", nbins=5)
+        right.set(
+            xlabel="time, s",
+            ylabel="error of position, mm",
+            xlim=(0, float(t[-1])),
+            ylim=(1e-2, 2e2),
+        )
+        right.legend(loc="center right")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,7 +14,6 @@ contact is a spring, a damper and friction at the hand. Needs the extra `train`,
 from __future__ import annotations
 
 import dataclasses
-import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +24,12 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from jax import Array
-from matplotlib.figure import Figure
 
 from fraxenv import dynamics
-from fraxenv.checkpoint import write_atomic
 from fraxenv.controllers import OSC, PoseTarget
 from fraxenv.dynamics import Robot
+from fraxenv.plots import COLOURS as PALETTE
+from fraxenv.plots import picture
 from fraxenv.rendering import Camera, Shape, render, scene
 
 DT = 1e-3  # s
@@ -39,7 +38,7 @@ DOWN, LIFT = 1.5, 1.0  # s, on the way to the surface and away from it
 STIFF, SOFT = 600.0, 15.0  # 1/s^2
 DAMPING = 40.0  # 1/s, along the normal while it wipes
 SPRING, DAMPER, FRICTION = 2e4, 100.0, 0.3  # N/m, N s/m, 1: of the surface
-COLOURS = {"stiff": "#d95f02", "by schedule": "#1f6f8b"}
+COLOURS = dict(zip(("by schedule", "stiff"), PALETTE, strict=False))
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def wipe(robot: Robot, options: Options, *, scheduled: bool) -> Any:
     return jax.lax.scan(step, (q, v, state), times)[1]
 
 
-def picture(robot: Robot, options: Options, q: np.ndarray, path: np.ndarray) -> np.ndarray:
+def view(robot: Robot, options: Options, q: np.ndarray, path: np.ndarray) -> np.ndarray:
     """The robot, the surface, and where the hand has been on it."""
     angle = np.radians(options.tilt)
     tilt = np.array(
@@ -136,39 +135,33 @@ def picture(robot: Robot, options: Options, q: np.ndarray, path: np.ndarray) -> 
 
 def plot(file: Path, robot: Robot, options: Options, runs: dict[str, Any]) -> None:
     """Draw the robot, force, stiffness and height; atomic."""
-    figure = Figure(figsize=(13, 4.6), dpi=120, layout="constrained")
-    grid = figure.add_gridspec(3, 2, width_ratios=(1, 1.9), height_ratios=(2, 1, 1.2))
-    left = figure.add_subplot(grid[:, 0])
-    force = figure.add_subplot(grid[0, 1])
-    stiffness = figure.add_subplot(grid[1, 1], sharex=force)
-    height = figure.add_subplot(grid[2, 1], sharex=force)
+    with picture(file, 13, 4.6) as figure:
+        grid = figure.add_gridspec(3, 2, width_ratios=(1, 1.9), height_ratios=(2, 1, 1.2))
+        left = figure.add_subplot(grid[:, 0])
+        force = figure.add_subplot(grid[0, 1])
+        stiffness = figure.add_subplot(grid[1, 1], sharex=force)
+        height = figure.add_subplot(grid[2, 1], sharex=force)
 
-    t, _, goal, hand, _, q = (np.asarray(x) for x in runs["by schedule"])
-    wiped = (t > DOWN) & (t < DOWN + options.seconds)
-    middle = round((DOWN + 0.5 * options.seconds) / DT)
-    left.imshow(picture(robot, options, q[middle], hand[wiped]))
-    left.set_axis_off()
-    for name, (t, pressing, _, _, kp, _) in runs.items():
-        force.plot(t, pressing, color=COLOURS[name], linewidth=1.2, label=name)
-        stiffness.plot(t, kp, color=COLOURS[name], linewidth=1.5)
-    force.axhline(options.force, color="0.3", linewidth=1.0, linestyle="--")
-    surface = CENTRE[2] + np.tan(np.radians(options.tilt)) * hand[:, 1]
-    height.plot(t[wiped], 1e3 * surface[wiped], color="0.75", linewidth=5, label="surface")
-    height.plot(t, 1e3 * hand[:, 2], color=COLOURS["by schedule"], linewidth=1.2, label="hand")
-    height.plot(t, 1e3 * goal[:, 2], color="0.3", linewidth=1.0, linestyle="--", label="target")
-    force.set(ylabel="normal force, N")
-    stiffness.set(ylabel="kp z, 1/s²")
-    height.set(ylabel="height, mm", xlabel="time, s", xlim=(0, t[-1]), ylim=(170, 260))
-    force.legend(frameon=False, fontsize=9, loc="upper right")
-    height.legend(frameon=False, fontsize=9, loc="upper center", ncols=3)
-    for axes in (force, stiffness, height):
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    for axes in (force, stiffness):
-        axes.tick_params(labelbottom=False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    write_atomic(file, buffer.getvalue())
+        t, _, goal, hand, _, q = (np.asarray(x) for x in runs["by schedule"])
+        wiped = (t > DOWN) & (t < DOWN + options.seconds)
+        middle = round((DOWN + 0.5 * options.seconds) / DT)
+        left.imshow(view(robot, options, q[middle], hand[wiped]))
+        left.set_axis_off()
+        for name, (t, pressing, _, _, kp, _) in runs.items():
+            force.plot(t, pressing, color=COLOURS[name], linewidth=1.2, label=name)
+            stiffness.plot(t, kp, color=COLOURS[name], linewidth=1.5)
+        force.axhline(options.force, color="0.3", linewidth=1.0, linestyle="--")
+        surface = CENTRE[2] + np.tan(np.radians(options.tilt)) * hand[:, 1]
+        height.plot(t[wiped], 1e3 * surface[wiped], color="0.75", linewidth=5, label="surface")
+        height.plot(t, 1e3 * hand[:, 2], color=COLOURS["by schedule"], linewidth=1.2, label="hand")
+        height.plot(t, 1e3 * goal[:, 2], color="0.3", linewidth=1.0, linestyle="--", label="target")
+        force.set(ylabel="normal force, N")
+        stiffness.set(ylabel="kp z, 1/s²")
+        height.set(ylabel="height, mm", xlabel="time, s", xlim=(0, t[-1]), ylim=(170, 260))
+        force.legend(loc="upper right")
+        height.legend(loc="upper center", ncols=3)
+        for axes in (force, stiffness):
+            axes.tick_params(labelbottom=False)
 
 
 def main(argv: list[str] | None = None) -> int:

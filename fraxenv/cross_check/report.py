@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,11 @@ from numpy.typing import DTypeLike, NDArray
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
 
-from ..checkpoint import write_atomic
 from ..errors import import_extra
+from ..plots import COLOURS, picture
 from .comparison import Errors, Trajectories
 
 _COLOURED = 8
-_COLOURS = (
-    "#1f77b4",
-    "#d95f02",
-    "#1b9e77",
-    "#7570b3",
-    "#e7298a",
-    "#a6761d",
-    "#66a61e",
-    "#17becf",
-)
 _OTHERS = "#c4c4c4"
 
 
@@ -81,7 +70,6 @@ def plot_trajectories(
         allowed: the difference that is allowed, rad and m.
         dtype: what we computed in, for the title.
     """
-    figure_module = import_extra("matplotlib.figure", "cross-check", "The picture")
     topology = robot.topology
     ours, theirs = (_displacements(robot, q) for q in (moved.ours, moved.theirs))
     difference = np.abs(moved.difference)
@@ -90,73 +78,63 @@ def plot_trajectories(
     styles = {i: {"color": _OTHERS, "zorder": 1} for i in range(robot.nv)}
     styles |= {
         i: {"color": colour, "zorder": 2, "label": topology.dof_names[i]}
-        for i, colour in zip(coloured, _COLOURS, strict=False)
+        for i, colour in zip(coloured, COLOURS, strict=False)
     }
 
     kinds = [("angle, rad", topology.dof_rotates), ("displacement, m", ~topology.dof_rotates)]
     kinds = [(label, chosen) for label, chosen in kinds if chosen.any()]
-    # Not pyplot, which opens windows and keeps figures.
-    figure = figure_module.Figure(
-        figsize=(10, 2.6 * (len(kinds) + 1)), dpi=120, layout="constrained"
-    )
-    panels = figure.subplots(len(kinds) + 1, 1, sharex=True)
-    for axes, (label, chosen) in zip(panels, kinds, strict=False):
-        for i in np.flatnonzero(chosen).tolist():
-            style = {"color": styles[i]["color"], "zorder": styles[i]["zorder"]}
-            axes.plot(moved.time, ours[:, i], linewidth=3.2, alpha=0.4, **style)
-            axes.plot(moved.time, theirs[:, i], linewidth=0.9, linestyle=(0, (6, 3)), **style)
-        axes.set_ylabel(f"{label},\nsince the start")
-    line = import_extra("matplotlib.lines", "cross-check", "The picture").Line2D
-    panels[0].legend(
-        [
-            line([], [], color="#444444", linewidth=3.2, alpha=0.4),
-            line([], [], color="#444444", linewidth=0.9, linestyle=(0, (6, 3))),
-        ],
-        [f"fraxenv, {np.dtype(dtype)}", "MuJoCo"],
-        loc="lower right",
-        bbox_to_anchor=(1.0, 1.0),
-        ncols=2,
-        frameon=False,
-        fontsize=9,
-    )
+    with picture(path, 10, 2.6 * (len(kinds) + 1)) as figure:
+        panels = figure.subplots(len(kinds) + 1, 1, sharex=True)
+        for axes, (label, chosen) in zip(panels, kinds, strict=False):
+            for i in np.flatnonzero(chosen).tolist():
+                style = {"color": styles[i]["color"], "zorder": styles[i]["zorder"]}
+                axes.plot(moved.time, ours[:, i], linewidth=3.2, alpha=0.4, **style)
+                axes.plot(moved.time, theirs[:, i], linewidth=0.9, linestyle=(0, (6, 3)), **style)
+            axes.set_ylabel(f"{label},\nsince the start")
+        line = import_extra("matplotlib.lines", "cross-check", "The picture").Line2D
+        panels[0].legend(
+            [
+                line([], [], color="#444444", linewidth=3.2, alpha=0.4),
+                line([], [], color="#444444", linewidth=0.9, linestyle=(0, (6, 3))),
+            ],
+            [f"fraxenv, {np.dtype(dtype)}", "MuJoCo"],
+            loc="lower right",
+            bbox_to_anchor=(1.0, 1.0),
+            ncols=2,
+            fontsize=9,
+        )
 
-    last = panels[-1]
-    for i in range(robot.nv):
-        visible = np.where(difference[:, i] > 0, difference[:, i], np.nan)
-        last.plot(moved.time, visible, linewidth=1.1, **styles[i])
-    last.axhline(allowed, color="#b00020", linewidth=1.2, linestyle="--")
-    last.annotate(
-        f"allowed, {allowed:.0e}",
-        (0.005, allowed),
-        xycoords=last.get_yaxis_transform(),
-        xytext=(0, -3),
-        textcoords="offset points",
-        va="top",
-        color="#b00020",
-        fontsize=9,
-    )
-    last.set(yscale="log", xlabel="time, s", ylabel="difference, rad and m")
-    for axes in panels:
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_xlim(0, moved.time[-1])
-    hidden = robot.nv - len(coloured)
-    figure.legend(
-        *last.get_legend_handles_labels(),
-        loc="outside right center",
-        frameon=False,
-        fontsize=9,
-        title="largest difference" if hidden else None,
-        alignment="left",
-    )
-    figure.suptitle(
-        f"{robot.name}: the same torques here and in MuJoCo, "
-        f"at most {moved.error:.1e} rad or m apart",
-        fontsize=11,
-    )
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    write_atomic(path, buffer.getvalue())
+        last = panels[-1]
+        for i in range(robot.nv):
+            visible = np.where(difference[:, i] > 0, difference[:, i], np.nan)
+            last.plot(moved.time, visible, linewidth=1.1, **styles[i])
+        last.axhline(allowed, color="#b00020", linewidth=1.2, linestyle="--")
+        last.annotate(
+            f"allowed, {allowed:.0e}",
+            (0.005, allowed),
+            xycoords=last.get_yaxis_transform(),
+            xytext=(0, -3),
+            textcoords="offset points",
+            va="top",
+            color="#b00020",
+            fontsize=9,
+        )
+        last.set(yscale="log", xlabel="time, s", ylabel="difference, rad and m")
+        for axes in panels:
+            axes.set_xlim(0, moved.time[-1])
+        hidden = robot.nv - len(coloured)
+        figure.legend(
+            *last.get_legend_handles_labels(),
+            loc="outside right center",
+            fontsize=9,
+            title="largest difference" if hidden else None,
+            alignment="left",
+        )
+        figure.suptitle(
+            f"{robot.name}: the same torques here and in MuJoCo, "
+            f"at most {moved.error:.1e} rad or m apart",
+            fontsize=11,
+        )
 
 
 def _displacements(robot: Robot, q: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:

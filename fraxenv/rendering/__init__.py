@@ -1,18 +1,24 @@
-"""Headless pictures of robots made of primitives, in NumPy."""
+"""Headless pictures of robots made of primitives: by MuJoCo where it can draw, else by NumPy."""
 
 from __future__ import annotations
 
-from .raycast import Camera, Kind, Shape, axes, render, tile
-from .scene import default_camera, render_env, scene
+from .pictures import RENDERERS, Renderer, render, render_env, render_envs, tile
+from .scene import default_camera, env_scene, safety_color, scene
+from .shapes import Camera, Kind, Shape, axes
 
 __all__ = [
+    "RENDERERS",
     "Camera",
     "Kind",
+    "Renderer",
     "Shape",
     "axes",
     "default_camera",
+    "env_scene",
     "render",
     "render_env",
+    "render_envs",
+    "safety_color",
     "scene",
     "tile",
 ]

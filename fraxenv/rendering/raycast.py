@@ -15,28 +15,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeVar, get_args
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import RenderError
+from .shapes import Camera, Point, Shape, Stacked, camera_key, look, pixels, stacked
 
-Kind = Literal["sphere", "capsule", "cylinder", "box"]
 _F32 = NDArray[np.float32]
 _F64 = NDArray[np.float64]
-_Point = tuple[float, float, float]
 _Codes = NDArray[np.int32]
 _Index = NDArray[np.intp]
 _T = TypeVar("_T", bound=np.generic)
-
-_SIZES: Final[dict[str, tuple[str, ...]]] = {
-    "sphere": ("radius",),
-    "capsule": ("radius", "length"),
-    "cylinder": ("radius", "length"),
-    "box": ("x", "y", "z"),
-}
 
 _NEAR: Final = 1e-3  # m; nothing closer to the eye's plane is drawn
 _NOTHING: Final = -1  # code of a ray that meets no shape
@@ -55,53 +45,6 @@ _COOL: Final = np.array([[0.97], [1.0], [1.05]], np.float32)  # of all other lig
 
 _WINDOW: Final = 600  # texels from the target to where shadows end
 _MARGIN: Final = 22  # texels around the shadows, for their soft edges
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A coloured primitive at a pose.
-
-    Attributes:
-        kind: "sphere", "capsule", "cylinder" or "box".
-        size: in m, as in URDF: sphere (radius,); capsule and cylinder (radius, length along z),
-            where the length of a capsule excludes its caps; box the full extents (x, y, z).
-        position: of the centre in the world, (3,), m.
-        rotation: shape to world, (3, 3).
-        rgba: display colour, four numbers from 0 to 1; alpha < 1 is translucent.
-    """
-
-    kind: Kind
-    size: tuple[float, ...]
-    position: np.ndarray
-    rotation: np.ndarray
-    rgba: tuple[float, float, float, float]
-
-
-@dataclass(frozen=True)
-class Camera:
-    """A pinhole camera without roll: up in the picture is the world's +z (+y if it looks along z).
-
-    Attributes:
-        eye: position of the camera in the world, m.
-        target: the point that it centres, in the world, m.
-        fov: vertical field of view, degrees, between 0 and 180.
-    """
-
-    eye: tuple[float, float, float]
-    target: tuple[float, float, float]
-    fov: float = 45.0
-
-
-class _Scene(NamedTuple):
-    """The shapes as arrays, n of them. `core` plus a ball of `radius` contains each shape."""
-
-    kind: list[str]
-    core: _F64  # (n, 3) half extents of the box that, rounded by `radius`, bounds the shape
-    radius: _F64  # (n,)
-    position: _F64  # (n, 3)
-    rotation: _F64  # (n, 3, 3)
-    rgba: _F64  # (n, 4)
-    bounds: _F64  # (n, 8, 3) corners of the core in the world
 
 
 class _View(NamedTuple):
@@ -154,37 +97,6 @@ class _Shadows(NamedTuple):
 # --- Public functions -----------------------------------------------------------------------------
 
 
-def axes(position: np.ndarray, rotation: np.ndarray, length: float = 0.1) -> list[Shape]:
-    """Draw a frame as a triad: x red, y green, z blue.
-
-    Args:
-        position: origin of the frame in the world, (3,), m.
-        rotation: frame to world, (3, 3).
-        length: of each axis from the origin to its tip, m.
-
-    Returns:
-        Three capsules.
-
-    Raises:
-        RenderError: a length that is not positive, or a pose that is not finite.
-    """
-    if not (_is_number(length) and length > 0):
-        raise RenderError(
-            f"axes: length is {length!r}, expected a positive number of metres; pass e.g. 0.1."
-        )
-    origin = _pose_array("axes: position", position, (3,))
-    to_world = _rotation_array("axes: rotation", rotation)
-    radius = 0.06 * length
-    shapes = []
-    for axis, color in enumerate(((0.86, 0.22, 0.2), (0.25, 0.66, 0.27), (0.2, 0.4, 0.86))):
-        # The columns in cyclic order are again a rotation, whose z is the axis.
-        turned = np.roll(to_world, 2 - axis, axis=1)
-        centre = origin + 0.5 * (length - radius) * to_world[:, axis]
-        size = (radius, float(length) - radius)
-        shapes.append(Shape("capsule", size, centre, turned, (*color, 1.0)))
-    return shapes
-
-
 def render(
     shapes: Sequence[Shape], camera: Camera, width: int = 480, height: int = 480
 ) -> np.ndarray:
@@ -208,210 +120,20 @@ def render(
     """
     # NaN marks rays that miss, and scenes out of all scale overflow: neither deserves a warning.
     with np.errstate(all="ignore"):
-        scene = _scene(shapes)
-        view = _view(*_camera_key(camera), _pixels("width", width), _pixels("height", height))
+        scene = stacked(shapes)
+        view = _view(*camera_key(camera), pixels("width", width), pixels("height", height))
         return _draw(scene, view)
-
-
-def tile(
-    frames: Sequence[np.ndarray] | np.ndarray, columns: int | None = None, border: int = 4
-) -> np.ndarray:
-    """Put frames of one size side by side, row by row, on a white sheet.
-
-    Args:
-        frames: at least one picture (height, width, 3), uint8; or all in one array.
-        columns: frames in a row; the default makes the grid as square as possible.
-        border: white pixels between frames and around all of them.
-
-    Returns:
-        One picture, uint8; cells of the last row that are left over stay white.
-
-    Raises:
-        RenderError: no frames, frames of unlike shape or dtype, columns < 1 or border < 0.
-    """
-    pictures = [np.asarray(frame) for frame in frames]
-    if not pictures:
-        raise RenderError("tile: no frames were given, expected at least one; pass a longer list.")
-    for i, picture in enumerate(pictures):
-        if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
-            raise RenderError(
-                f"tile: frames[{i}] has shape {picture.shape} and dtype {picture.dtype}, expected "
-                "(height, width, 3) and uint8; pass pictures as `render` returns them."
-            )
-        if picture.shape != pictures[0].shape:
-            raise RenderError(
-                f"tile: frames[{i}] has shape {picture.shape} but frames[0] has "
-                f"{pictures[0].shape}, expected equal shapes; render all frames in one size."
-            )
-    count = len(pictures)
-    across = math.ceil(math.sqrt(count)) if columns is None else columns
-    if not _is_int(across) or across < 1:
-        raise RenderError(
-            f"tile: columns is {columns!r}, expected a positive int, or None for a square grid."
-        )
-    if not _is_int(border) or border < 0:
-        raise RenderError(f"tile: border is {border!r}, expected a number of pixels, an int >= 0.")
-    across = min(across, count)
-    down = math.ceil(count / across)
-    height, width = pictures[0].shape[:2]
-    step_y, step_x = height + border, width + border
-    sheet = np.full((down * step_y + border, across * step_x + border, 3), 255, np.uint8)
-    for i, picture in enumerate(pictures):
-        y, x = border + i // across * step_y, border + i % across * step_x
-        sheet[y : y + height, x : x + width] = picture
-    return sheet
-
-
-# --- Input ----------------------------------------------------------------------------------------
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return (
-        isinstance(value, int | float | np.integer | np.floating)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-    )
-
-
-def _array(what: str, value: object, shape: tuple[int, ...], advice: str) -> _F64:
-    """Finite float64 array of that shape, or an error that names `what`."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise RenderError(
-            f"{what} is {value!r}, expected numbers of shape {shape}; {advice}."
-        ) from error
-    if array.shape != shape:
-        raise RenderError(f"{what} has shape {array.shape}, expected {shape}; {advice}.")
-    if not np.isfinite(array).all():
-        raise RenderError(f"{what} is {array.tolist()}, expected finite numbers; {advice}.")
-    return array
-
-
-def _pose_array(what: str, value: object, shape: tuple[int, ...]) -> _F64:
-    return _array(what, value, shape, "check the robot state that the pose was computed from")
-
-
-def _rotation_array(what: str, value: object) -> _F64:
-    matrix = _pose_array(what, value, (3, 3))
-    if not np.allclose(matrix @ matrix.T, np.eye(3), rtol=0.0, atol=1e-3):
-        raise RenderError(
-            f"{what} is {matrix.tolist()}, expected a rotation matrix (orthonormal to 1e-3); "
-            "put scales into `size` and normalise quaternions before converting them."
-        )
-    return matrix
-
-
-def _pixels(name: str, value: int) -> int:
-    if not _is_int(value) or value < 1:
-        raise RenderError(
-            f"render: {name} is {value!r}, expected a positive int of pixels; pass e.g. 480."
-        )
-    return int(value)
-
-
-_CameraKey = tuple[_Point, _Point, float]
-
-
-def _camera_key(camera: Camera) -> _CameraKey:
-    """Validate a camera; plain floats, so that the result can key a cache."""
-    eye = _array("render: camera.eye", camera.eye, (3,), "pass a point in the world, in m")
-    target = _array("render: camera.target", camera.target, (3,), "pass a point in the world, in m")
-    if not (_is_number(camera.fov) and 0.0 < camera.fov < 180.0):
-        raise RenderError(
-            f"render: camera.fov is {camera.fov!r}, expected degrees strictly between 0 and 180; "
-            "pass e.g. 45.0."
-        )
-    distance = math.dist(eye, target)
-    if not 1e-6 < distance < 1e6:
-        raise RenderError(
-            f"render: camera.eye {eye.tolist()} and camera.target {target.tolist()} are "
-            f"{distance:.3g} m apart, expected between 1e-6 and 1e6; the camera looks from the "
-            "eye to the target, so set these two to different points near the scene."
-        )
-    return (
-        (float(eye[0]), float(eye[1]), float(eye[2])),
-        (float(target[0]), float(target[1]), float(target[2])),
-        float(camera.fov),
-    )
-
-
-def _size(what: str, kind: object, size: object) -> tuple[tuple[float, float, float], float]:
-    """Half extents of the core and the radius around it; see `_Scene`."""
-    if not (isinstance(kind, str) and kind in _SIZES):
-        raise RenderError(
-            f"{what}.kind is {kind!r}, expected one of {', '.join(map(repr, get_args(Kind)))}; "
-            "approximate other geometry by these."
-        )
-    expected = f"expected ({', '.join(_SIZES[kind])}), positive and in m, for a {kind}"
-    try:
-        values = [float(value) for value in size]  # type: ignore[attr-defined]
-    except (TypeError, ValueError) as error:
-        raise RenderError(f"{what}.size is {size!r}, {expected}; pass a tuple.") from error
-    if len(values) != len(_SIZES[kind]):
-        raise RenderError(f"{what}.size is {size!r}, {expected}; pass that many numbers.")
-    if not all(math.isfinite(value) and value > 0.0 for value in values):
-        raise RenderError(
-            f"{what}.size is {size!r}, {expected}; leave out a shape that has no extent."
-        )
-    if kind == "sphere":
-        return (0.0, 0.0, 0.0), values[0]
-    if kind == "box":
-        return (values[0] / 2, values[1] / 2, values[2] / 2), 0.0
-    return (0.0, 0.0, values[1] / 2), values[0]
-
-
-def _scene(shapes: Sequence[Shape]) -> _Scene:
-    """Validate the shapes and stack them."""
-    n = len(shapes)
-    position, rotation, rgba = np.empty((n, 3)), np.empty((n, 3, 3)), np.empty((n, 4))
-    core, radius = np.empty((n, 3)), np.empty(n)
-    for i, shape in enumerate(shapes):
-        core[i], radius[i] = _size(f"render: shapes[{i}]", shape.kind, shape.size)
-        try:
-            shaped = (np.shape(shape.position), np.shape(shape.rotation)) == ((3,), (3, 3))
-            position[i], rotation[i], rgba[i] = shape.position, shape.rotation, shape.rgba
-        except (TypeError, ValueError):
-            shaped = False
-        if not shaped:
-            position[i] = np.nan  # so that the check of the whole scene finds it
-    gram = rotation @ rotation.transpose(0, 2, 1) - np.eye(3)
-    sound = (
-        np.isfinite(position).all(axis=1)
-        & (np.abs(gram) < 1e-3).all(axis=(1, 2))
-        & ((rgba >= 0.0) & (rgba <= 1.0)).all(axis=1)
-    )
-    if not sound.all():
-        first = int(np.argmin(sound))
-        _explain(f"render: shapes[{first}]", shapes[first])
-    corners = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
-    bounds = position[:, None] + (corners * core[:, None]) @ rotation.transpose(0, 2, 1)
-    return _Scene([s.kind for s in shapes], core, radius, position, rotation, rgba, bounds)
-
-
-def _explain(what: str, shape: Shape) -> None:
-    """Raise the error of a shape that the check of the whole scene found to be unsound."""
-    _pose_array(f"{what}.position", shape.position, (3,))
-    _rotation_array(f"{what}.rotation", shape.rotation)
-    rgba = _array(f"{what}.rgba", shape.rgba, (4,), "pass red, green, blue and alpha")
-    raise RenderError(
-        f"{what}.rgba is {rgba.tolist()}, expected four numbers from 0 to 1; divide bytes by 255."
-    )
 
 
 # --- What depends on the camera only --------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=8)
-def _view(eye: _Point, target: _Point, fov: float, width: int, height: int) -> _View:
+def _view(eye: Point, target: Point, fov: float, width: int, height: int) -> _View:
     """Rays, ground and background of a camera; the arrays are read-only since they are shared."""
     gaze = np.subtract(target, eye)
     distance = float(np.linalg.norm(gaze))
-    frame = _look(gaze / distance)
+    frame = look(gaze / distance)
     tangent_y = math.tan(math.radians(fov) / 2)
     tangent_x = tangent_y * width / height
 
@@ -450,15 +172,7 @@ def _view(eye: _Point, target: _Point, fov: float, width: int, height: int) -> _
     return view
 
 
-def _look(forward: _F64) -> _F64:
-    """Rows right, up, forward of a camera that looks along a unit vector, (3, 3)."""
-    upright = abs(forward[2]) < 1.0 - 1e-9
-    right = np.cross(forward, (0.0, 0.0, 1.0) if upright else (0.0, 1.0, 0.0))
-    right /= np.linalg.norm(right)
-    return np.stack([right, np.cross(right, forward), forward])
-
-
-def _backdrop(eye: _Point, target: _Point, columns: _F32, rows: _F32) -> tuple[_F32, _F32, _F32]:
+def _backdrop(eye: Point, target: Point, columns: _F32, rows: _F32) -> tuple[_F32, _F32, _F32]:
     """Picture of sky and ground (H, W, 3), its visibility (H, W), and its x and y (2, H, W)."""
     depth = _ground_depth(eye[2], columns, rows)
     level = np.linspace(0.0, 1.0, rows.shape[1], dtype=np.float32)[:, None, None] ** 0.8
@@ -508,7 +222,7 @@ def _halve(vectors: _F32) -> _F32:
 
 # --- Intersections --------------------------------------------------------------------------------
 #
-# Each takes the core and radius of `_Scene`, and rays p + t d in the frame of the shape as their
+# Each takes the core and radius of `Stacked`, and rays p + t d in the frame of the shape as their
 # components, which broadcast. Origins near the shape keep float32 accurate.
 
 _Vector = tuple[_F32, _F32, _F32]
@@ -580,7 +294,7 @@ def _spread(columns: _F32, rows: _F32) -> _Vector:
 _Rect = tuple[int, int, int, int]  # row start, row stop, column start, column stop
 
 
-def _camera_hits(scene: _Scene, view: _View, i: int, rect: _Rect) -> _Hits:
+def _camera_hits(scene: Stacked, view: _View, i: int, rect: _Rect) -> _Hits:
     """Depths at which the rays of a rectangle enter shape i; NaN for a miss."""
     top, bottom, left, right = rect
     to_shape = scene.rotation[i].T.astype(np.float32)
@@ -595,7 +309,7 @@ def _camera_hits(scene: _Scene, view: _View, i: int, rect: _Rect) -> _Hits:
     return _Hits(hits.t + shift, hits.face)
 
 
-def _light_span(scene: _Scene, i: int, x: _F64, y: _F64) -> tuple[_F32, _F32]:
+def _light_span(scene: Stacked, i: int, x: _F64, y: _F64) -> tuple[_F32, _F32]:
     """Where the rays from the ground (x, y) to the light enter and leave shape i; NaN for a miss.
 
     Distances along the light, (len(y), len(x)).
@@ -616,7 +330,7 @@ def _light_span(scene: _Scene, i: int, x: _F64, y: _F64) -> tuple[_F32, _F32]:
 # --- Frame ----------------------------------------------------------------------------------------
 
 
-def _draw(scene: _Scene, view: _View) -> NDArray[np.uint8]:
+def _draw(scene: Stacked, view: _View) -> NDArray[np.uint8]:
     rects = _rectangles(scene, view)
     alpha = scene.rgba[:, 3]
     opaque = {i: rect for i, rect in rects.items() if alpha[i] == 1.0}
@@ -640,7 +354,7 @@ def _draw(scene: _Scene, view: _View) -> NDArray[np.uint8]:
     return (image * np.float32(255.0) + np.float32(0.5)).astype(np.uint8)
 
 
-def _rectangles(scene: _Scene, view: _View) -> dict[int, _Rect]:
+def _rectangles(scene: Stacked, view: _View) -> dict[int, _Rect]:
     """Samples that each shape can cover, whole pixels; shapes out of sight are left out."""
     corners = (scene.bounds - view.eye) @ view.frame.T
     radius = scene.radius[:, None]
@@ -679,7 +393,7 @@ def _window(rect: _Rect) -> tuple[slice, slice]:
     return slice(rect[0], rect[1]), slice(rect[2], rect[3])
 
 
-def _cover(scene: _Scene, view: _View, i: int, rect: _Rect, depth: _F32, code: _Codes) -> None:
+def _cover(scene: Stacked, view: _View, i: int, rect: _Rect, depth: _F32, code: _Codes) -> None:
     """Enter shape i into the depths and codes of its rectangle, where it is in front."""
     hits = _camera_hits(scene, view, i, rect)
     front = (hits.t < depth) & (hits.t > _NEAR)
@@ -698,7 +412,7 @@ def _total(samples: list[_F32]) -> _F32:
 
 
 def _resolve(
-    scene: _Scene, view: _View, shadows: _Shadows, rect: _Rect, depth: _F32, code: _Codes
+    scene: Stacked, view: _View, shadows: _Shadows, rect: _Rect, depth: _F32, code: _Codes
 ) -> _Fragments:
     """Colour the samples of a rectangle. Pixels that see one face only are coloured once."""
     depths, codes = _samples(depth), _samples(code)
@@ -734,7 +448,7 @@ def _blend(canvas: _F32, pixel: _Index, share: _F32, colour: _F32) -> None:
 
 
 def _paint_translucent(
-    scene: _Scene,
+    scene: Stacked,
     view: _View,
     shadows: _Shadows,
     rects: dict[int, _Rect],
@@ -763,7 +477,7 @@ def _paint_translucent(
 
 
 def _shade(
-    scene: _Scene,
+    scene: Stacked,
     view: _View,
     shadows: _Shadows,
     rect: _Rect,
@@ -800,7 +514,7 @@ def _dot(a: _F32, b: _F32) -> _F32:
     return dots
 
 
-def _normal(scene: _Scene, i: int, face: int, point: _F32) -> _F32:
+def _normal(scene: Stacked, i: int, face: int, point: _F32) -> _F32:
     """Outward directions, of any length, at points (3, m) on a face of shape i."""
     rotation = scene.rotation[i].astype(np.float32)
     local = rotation.T @ (point - scene.position[i].astype(np.float32)[:, None])
@@ -877,7 +591,7 @@ def _spline(f: _F32) -> tuple[_F32, _F32, _F32]:
     return half * (half - f) ** 2, np.float32(0.75) - f * f, half * (half + f) ** 2
 
 
-def _shadows(scene: _Scene, view: _View) -> _Shadows:
+def _shadows(scene: Stacked, view: _View) -> _Shadows:
     """Cast the rays of the light through a grid on the ground that contains all shadows."""
     texel = view.texel
     slant = _LIGHT[:2] / _LIGHT[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import jax
@@ -15,7 +15,7 @@ from ..dynamics import Robot, forward_kinematics
 from ..dynamics.robot import Frame, Topology
 from ..dynamics.robot import Shape as BodyShape
 from ..errors import RenderError
-from .raycast import Camera, Shape, axes, render
+from .shapes import Camera, Point, Shape, axes
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams, EnvState, Marker
@@ -24,6 +24,10 @@ _F64 = NDArray[np.float64]
 
 _HAND_AXES: Final = 0.07  # m, length of the triad at an end effector
 _MARKER_AXES: Final = 0.11  # m, least length of a marker's triad: longer than a hand's
+_GLOW: Final = 0.06  # m, radius of the glow around a hand
+_KEPT: Final = (0.25, 0.72, 0.4)
+_INTERVENED: Final = (1.0, 0.66, 0.1)
+_VIOLATED: Final = (0.9, 0.12, 0.12)
 _BONE: Final = 0.012  # m, radius of the cylinders that stand for a robot without shapes
 _BONE_COLOR: Final = (0.62, 0.66, 0.72, 1.0)
 _JOINT_COLOR: Final = (0.2, 0.22, 0.25, 1.0)
@@ -43,17 +47,24 @@ class _Parts(NamedTuple):
     rotation: _F64  # (m, 3, 3)
 
 
-def scene(robot: Robot, q: ArrayLike, markers: Iterable[Marker] = ()) -> list[Shape]:
+def scene(
+    robot: Robot,
+    q: ArrayLike,
+    markers: Iterable[Marker] = (),
+    safety: Mapping[str, Any] | None = None,
+) -> list[Shape]:
     """The shapes that show a robot and what its task marks.
 
     The robot is drawn by its visual shapes; if it has none (a URDF whose visuals are meshes) by its
     collision shapes; if it has none either by thin cylinders between its joints. Each end effector
-    carries a small triad. A marker is a ball, with a larger triad if it has a rotation.
+    carries a small triad. A marker is a ball, a capsule or a box; a ball with a rotation has a
+    larger triad. While a safety filter intervenes the hands glow.
 
     Args:
         robot: the model.
         q: (nq,), rad and m.
         markers: what the task wants to be drawn, as `env.markers(state, params)` returns it.
+        safety: the filter's report, as `info["safety"]` is; None without one.
 
     Returns:
         Shapes for `fraxenv.rendering.render`, in world axes.
@@ -70,14 +81,42 @@ def scene(robot: Robot, q: ArrayLike, markers: Iterable[Marker] = ()) -> list[Sh
         Shape(s.kind, s.size, p, R, s.rgba)
         for s, p, R in zip(parts.shapes, position, rotation, strict=True)
     ] or _skeleton(robot.topology, body_position, body_rotation)
-    for frame in _hands(robot.topology):
-        origin, to_world = body_position[frame.body], body_rotation[frame.body]
-        shapes += axes(
-            origin + to_world @ frame.position, to_world @ frame.rotation, length=_HAND_AXES
+    hands = [
+        (
+            body_position[f.body] + body_rotation[f.body] @ f.position,
+            body_rotation[f.body] @ f.rotation,
         )
+        for f in _hands(robot.topology)
+    ]
+    for place, to_world in hands:
+        shapes += axes(place, to_world, length=_HAND_AXES)
     for marker in markers:
         shapes += _marker(marker)
+    color = safety_color(safety)
+    if color is not None and color != _KEPT:
+        shapes += [Shape("sphere", (_GLOW,), place, np.eye(3), (*color, 0.4)) for place, _ in hands]
     return shapes
+
+
+def env_scene(
+    env: Environment,
+    state: EnvState,
+    params: EnvParams,
+    safety: Mapping[str, Any] | None = None,
+) -> list[Shape]:
+    """The shapes that show one environment: its robot, and what its task marks.
+
+    Args:
+        env: the environment.
+        state: its state, of ONE environment.
+        params: its parameters.
+        safety: the filter's report, as `info["safety"]` is; None without one.
+
+    Raises:
+        RenderError: the state is a batch or not finite.
+    """
+    _configuration(env.robot, state.q)  # first, because a batch's markers cannot be made
+    return scene(env.robot, state.q, env.markers(state, params), safety)
 
 
 @functools.lru_cache(maxsize=16)
@@ -106,37 +145,20 @@ def default_camera(robot: Robot) -> Camera:
     return Camera(eye=_point(eye), target=_point(centre), fov=_FOV)
 
 
-def render_env(
-    env: Environment,
-    state: EnvState,
-    params: EnvParams,
-    width: int = 480,
-    height: int = 480,
-    camera: Camera | None = None,
-) -> NDArray[np.uint8]:
-    """Draw one environment.
+def safety_color(report: Mapping[str, Any] | None) -> Point | None:
+    """What colour tells how a safety filter is doing: green, amber where it intervenes, or red.
 
     Args:
-        env: the environment.
-        state: its state, of ONE environment; of a batch take one with
-            `jax.tree.map(lambda x: x[i], state)`.
-        params: its parameters.
-        width: of the picture, pixels.
-        height: of the picture, pixels.
-        camera: where to look from; the default is `default_camera(env.robot)`.
+        report: `info["safety"]` of one environment.
 
     Returns:
-        A fresh array (height, width, 3), uint8.
-
-    Raises:
-        RenderError: the state is a batch or not finite, or the picture has no such size.
-
+        Red, green and blue, from 0 to 1; None without a filter, or without a barrier.
     """
-    # In this order, because the markers of a batch of states cannot be made.
-    shapes = scene(env.robot, state.q)
-    for marker in env.markers(state, params):
-        shapes += _marker(marker)
-    return render(shapes, camera or default_camera(env.robot), width, height)
+    if report is None or not math.isfinite(value := float(report["min_barrier"])):
+        return None
+    if value < 0:
+        return _VIOLATED
+    return _INTERVENED if bool(report["intervened"]) else _KEPT
 
 
 # --- parts ----------------------------------------------------------------------------------------
@@ -198,12 +220,12 @@ def _skeleton(topology: Topology, position: _F64, rotation: _F64) -> list[Shape]
     for start, end in ends:
         length = float(np.linalg.norm(end - start))
         if length > _BONE:
-            along = _rotation_to((end - start) / length)
+            along = rotation_to((end - start) / length)
             shapes.append(Shape("cylinder", (_BONE, length), (start + end) / 2, along, _BONE_COLOR))
     return shapes
 
 
-def _rotation_to(z: _F64) -> _F64:
+def rotation_to(z: _F64) -> _F64:
     """A rotation (3, 3) whose third column is the unit vector `z`."""
     x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
     x /= np.linalg.norm(x)

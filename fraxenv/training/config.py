@@ -1,82 +1,88 @@
-"""The configuration of a training run: one flat dataclass, stored as YAML."""
+"""The configuration of a training run: one flat dataclass per algorithm, stored as YAML."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ..checkpoint import write_atomic
-from ..errors import ConfigError, import_extra, unknown_name
+from ..dynamics.errors import check_choice
+from ..errors import ConfigError, unknown_name
+from ..presets import TRAINING, env_config, list_presets, read_yaml, write_yaml
+
+AlgorithmName = Literal["ppo", "sac"]
+
+_PARTS = ("gamma", "gae_lambda", "polyak")
+"""What is at most 1."""
+
+ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "swish")
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """What decides a training run. The same configuration gives the same policy.
+    """What decides a training run, whatever the algorithm. The same one gives the same policy.
 
-    The algorithm is PPO as rejax implements it.
+    The algorithms are those of rejax. A round goes from one evaluation, which writes a checkpoint,
+    to the next.
 
     Attributes:
         env: id of the environment.
         overrides: passed to `fraxenv.make`.
+        algorithm: what trains.
         seed: decides initial weights, episodes and exploration.
         total_timesteps: environment steps of all environments together, rounded up to whole rounds.
         num_envs: environments that run side by side.
-        num_steps: policy steps per environment between two updates.
-        num_epochs: passes over each batch.
-        num_minibatches: parts that a batch is split into; divides `num_envs * num_steps`.
-        updates_per_round: updates between two evaluations, each of which writes a checkpoint.
+        updates_per_round: updates between two evaluations.
         learning_rate: of Adam.
         gamma: discount per policy step.
-        gae_lambda: of generalised advantage estimation.
-        clip_eps: of PPO's surrogate.
-        ent_coef: weight of the entropy bonus.
-        vf_coef: weight of the value loss.
-        max_grad_norm: largest gradient element.
         hidden_layer_sizes: of policy and value network.
-        activation: of both; a name in flax.linen.
+        activation: of both: "tanh", "relu", "elu", "gelu" or "swish".
         eval_episodes: episodes of the evaluation after each round.
         final_episodes: episodes of the evaluation at the end, on goals never trained on.
     """
 
     env: str = "PandaReach-v0"
     overrides: dict[str, Any] = field(default_factory=dict)
+    algorithm: AlgorithmName = "ppo"
     seed: int = 0
-    total_timesteps: int = 917_504
+    total_timesteps: int = 1_000_000
     num_envs: int = 256
-    num_steps: int = 32
-    num_epochs: int = 4
-    num_minibatches: int = 8
     updates_per_round: int = 8
     learning_rate: float = 1e-3
     gamma: float = 0.95
-    gae_lambda: float = 0.9
-    clip_eps: float = 0.2
-    ent_coef: float = 0.0
-    vf_coef: float = 1.0
-    max_grad_norm: float = 0.5
     hidden_layer_sizes: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     eval_episodes: int = 64
     final_episodes: int = 1000
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name}={value!r}, expected a whole number >= 1.")
-        if self.num_envs * self.num_steps % self.num_minibatches:
-            raise ConfigError(
-                f"num_minibatches={self.num_minibatches} does not divide num_envs * num_steps = "
-                f"{self.num_envs * self.num_steps}. Choose a divisor."
-            )
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if f.name == "algorithm":
+                check_choice("algorithm", value, (str(f.default),))
+            elif f.type == "int" and f.name != "seed":
+                _check_count(f.name, value)
+            elif f.type == "float":
+                most = 1.0 if f.name in _PARTS else math.inf
+                if not 0.0 <= value <= most:
+                    raise ConfigError(f"{f.name}={value!r}, expected a number from 0 to {most}.")
+        if "id" in self.overrides:
+            raise ConfigError(f"overrides: id={self.overrides['id']!r}, expected it as env.")
+        check_choice("activation", self.activation, ACTIVATIONS)
+        for size in self.hidden_layer_sizes:
+            _check_count("hidden_layer_sizes", size)
+
+    @property
+    def update_timesteps(self) -> int:
+        """Environment steps between two updates."""
+        return self.num_envs
 
     @property
     def round_timesteps(self) -> int:
-        """Environment steps of one round: from one evaluation to the next."""
-        return self.num_envs * self.num_steps * self.updates_per_round
+        """Environment steps of one round."""
+        return self.update_timesteps * self.updates_per_round
 
     @property
     def rounds(self) -> int:
@@ -84,67 +90,134 @@ class TrainConfig:
         return -(-self.total_timesteps // self.round_timesteps)
 
 
-_POSITIVE = (
-    "total_timesteps",
-    "num_envs",
-    "num_steps",
-    "num_epochs",
-    "num_minibatches",
-    "updates_per_round",
-    "eval_episodes",
-    "final_episodes",
-)
+@dataclass(frozen=True)
+class PPOConfig(TrainConfig):
+    """A run of proximal policy optimisation.
+
+    Attributes:
+        num_steps: policy steps per environment between two updates.
+        num_epochs: passes over each batch.
+        num_minibatches: parts that a batch is split into; divides `num_envs * num_steps`.
+        gae_lambda: of generalised advantage estimation.
+        clip_eps: of PPO's surrogate.
+        ent_coef: weight of the entropy bonus.
+        vf_coef: weight of the value loss.
+        max_grad_norm: largest gradient element.
+    """
+
+    num_steps: int = 32
+    num_epochs: int = 4
+    num_minibatches: int = 8
+    gae_lambda: float = 0.9
+    clip_eps: float = 0.2
+    ent_coef: float = 0.0
+    vf_coef: float = 1.0
+    max_grad_norm: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.update_timesteps % self.num_minibatches:
+            raise ConfigError(
+                f"num_minibatches={self.num_minibatches} does not divide num_envs * num_steps = "
+                f"{self.update_timesteps}. Choose a divisor."
+            )
+
+    @property
+    def update_timesteps(self) -> int:
+        """Environment steps between two updates."""
+        return self.num_envs * self.num_steps
 
 
-def preset(env: str) -> TrainConfig:
-    """The preset that ships for an environment, or the defaults where none does."""
-    file = resources.files("fraxenv.configs").joinpath(f"{env}-ppo.yaml")
-    if not file.is_file():
-        return TrainConfig(env=env)
-    return _parse(file.read_text("utf-8"), file.name)
+@dataclass(frozen=True)
+class SACConfig(TrainConfig):
+    """A run of soft actor-critic. An update follows every step of the environments.
+
+    Attributes:
+        num_epochs: gradient steps of each update.
+        batch_size: transitions of a gradient step.
+        buffer_size: transitions that are remembered.
+        fill_buffer: transitions before the first gradient step.
+        polyak: part of the target network that each update keeps.
+    """
+
+    algorithm: AlgorithmName = "sac"
+    num_envs: int = 128
+    updates_per_round: int = 256
+    activation: str = "relu"
+    num_epochs: int = 8
+    batch_size: int = 512
+    buffer_size: int = 65_536
+    fill_buffer: int = 8192
+    polyak: float = 0.95
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("num_envs", "batch_size", "fill_buffer"):
+            if getattr(self, name) > self.buffer_size:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} is more than buffer_size={self.buffer_size}. "
+                    "Choose a larger buffer."
+                )
+        if self.fill_buffer < self.batch_size:
+            raise ConfigError(
+                f"fill_buffer={self.fill_buffer} is less than batch_size={self.batch_size}: there "
+                "would be too little to learn from. Choose a larger one."
+            )
 
 
-def load_config(path: str | Path) -> TrainConfig:
+ALGORITHMS: dict[str, type[TrainConfig]] = {"ppo": PPOConfig, "sac": SACConfig}
+"""Algorithm -> its configuration."""
+
+
+def preset(env: str, algorithm: str = "ppo") -> TrainConfig:
+    """The preset that ships for an environment, or the algorithm's defaults where none does.
+
+    Raises:
+        UnknownNameError: there is no such algorithm.
+    """
+    if algorithm not in ALGORITHMS:
+        raise unknown_name("algorithm", algorithm, ALGORITHMS)
+    name = f"{env}-{algorithm}"
+    if name not in list_presets(TRAINING):
+        return ALGORITHMS[algorithm](env=env)
+    return load_config(name)
+
+
+def load_config(source: str | Path) -> TrainConfig:
     """Read a configuration from YAML.
+
+    Args:
+        source: a file; or the name of a preset, such as `PandaReach-v0-sac`.
 
     Raises:
         ConfigError: the file cannot be read, or a value is not possible.
         UnknownNameError: the file has an unknown key; names its neighbours.
     """
-    try:
-        text = Path(path).read_text("utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read the configuration {str(path)!r}: {error.strerror}."
-        ) from error
-    return _parse(text, str(path))
+    values, where = read_yaml(source, TRAINING)
+    algorithm = values.get("algorithm", "ppo")
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise unknown_name(f"algorithm in {where}", algorithm, ALGORITHMS)
+    kind = ALGORITHMS[algorithm]
+    defaults = dataclasses.asdict(kind())
+    for key in values:
+        if key not in defaults:
+            raise unknown_name(f"key in {where}", key, defaults)
+    values = {k: _coerced(where, k, v, defaults[k]) for k, v in values.items()}
+    values["overrides"] = env_config(values.get("overrides", {}), f"overrides in {where}")
+    return kind(**values)
 
 
 def save_config(path: str | Path, config: TrainConfig) -> None:
     """Write a configuration as YAML; atomic."""
-    yaml = import_extra("yaml", "train", "Saving a configuration")
-    values = dataclasses.asdict(config)
-    values["hidden_layer_sizes"] = list(config.hidden_layer_sizes)
-    write_atomic(path, yaml.safe_dump(values, sort_keys=False).encode())
+    write_yaml(path, dataclasses.asdict(config))
 
 
-def _parse(text: str, where: str) -> TrainConfig:
-    yaml = import_extra("yaml", "train", "Reading a configuration")
-    try:
-        values = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: not valid YAML: {error}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{where}: expected `key: value` lines, found a {type(values).__name__}.")
-    defaults = {f.name: getattr(TrainConfig(), f.name) for f in dataclasses.fields(TrainConfig)}
-    for key, value in values.items():
-        if key not in defaults:
-            raise unknown_name(f"key in {where}", key, defaults)
-        values[key] = _coerce(where, key, value, defaults[key])
-    return TrainConfig(**values)
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name}={value!r}, expected a whole number >= 1.")
 
 
-def _coerce(where: str, key: str, value: Any, default: Any) -> Any:
+def _coerced(where: str, key: str, value: Any, default: Any) -> Any:
     """A YAML value as the type of the field's default: lists are tuples, and 1 is a float too."""
     if isinstance(default, tuple) and isinstance(value, list):
         return tuple(value)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,12 @@ from jax import Array
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams, EnvState
+
+SIDE_BY_SIDE = 250
+"""Episodes of one part of a long evaluation."""
+
+FRESH_GOALS = 0x5EED
+"""Seed of the episodes that policies are judged by; training never draws from it."""
 
 
 @jax.tree_util.register_dataclass
@@ -51,6 +57,13 @@ def evaluate(
         key: decides the episodes.
         episodes: how many.
     """
+    return evaluate_each(env, params, policy, jax.random.split(key, episodes))
+
+
+def evaluate_each(
+    env: Environment, params: EnvParams, policy: Callable[[Array], Array], keys: Array
+) -> Evaluation:
+    """Run an episode for each key, side by side; jittable."""
     # A static length, so that the rollout is a scan; the episode's own end is honoured below.
     length = int(np.asarray(env.default_params.max_steps_in_episode))
 
@@ -80,4 +93,32 @@ def evaluate(
             diverged=diverged,
         )
 
-    return jax.vmap(episode)(jax.random.split(key, episodes))
+    return jax.vmap(episode)(keys)
+
+
+def evaluate_in_parts(
+    env: Environment, params: EnvParams, policy: Any, episodes: int, seed: int = FRESH_GOALS
+) -> Iterator[Evaluation]:
+    """`evaluate` part by part, NumPy arrays, for long evaluations that show how far they are.
+
+    Args:
+        env: the environment.
+        params: its parameters.
+        policy: action (k,) of an observation (n,); a pytree.
+        episodes: how many; the first ones are the same for every number.
+        seed: decides the episodes.
+    """
+    size = min(SIDE_BY_SIDE, episodes)
+    run = jax.jit(lambda policy, keys: evaluate_each(env, params, policy, keys))
+    for start in range(0, episodes, size):
+        # Keys of their own, and as many in the last part, so that one program serves all.
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(
+            jax.random.PRNGKey(seed), jnp.arange(start, start + size)
+        )
+        wanted = min(size, episodes - start)
+        yield jax.tree.map(lambda x, n=wanted: np.asarray(x)[:n], run(policy, keys))
+
+
+def joined(parts: list[Evaluation]) -> Evaluation:
+    """One evaluation of all the episodes of several."""
+    return jax.tree.map(lambda *x: np.concatenate(x), *parts)  # type: ignore[no-any-return]

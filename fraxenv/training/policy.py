@@ -11,18 +11,22 @@ import jax.numpy as jnp
 from jax import Array
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["weights"], meta_fields=["actor"])
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["weights"], meta_fields=["actor", "squashed"]
+)
 @dataclass(frozen=True)
 class Policy:
-    """A deterministic policy: the mean of the trained Gaussian, clipped to the action space.
+    """A deterministic policy: the mean of the trained Gaussian, brought into the action space.
 
     Attributes:
         actor: rejax's policy network.
         weights: its parameters.
+        squashed: whether the hyperbolic tangent brings it there, as SAC does, or clipping.
     """
 
     actor: Any
     weights: Any
+    squashed: bool = False
 
     def __call__(self, obs: Array) -> Array:
         """Action (k,) in [-1, 1] for an observation (n,)."""
@@ -31,4 +35,4 @@ class Policy:
             return actor.action_mean(actor.features(x))  # type: ignore[no-any-return]
 
         action = self.actor.apply(self.weights, obs[None], method=mean)[0]
-        return jnp.clip(action, -1.0, 1.0)
+        return jnp.tanh(action) if self.squashed else jnp.clip(action, -1.0, 1.0)

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..checkpoint import load_pytree
+from ..errors import CheckpointError
+from .algorithms import create_algorithm, init_weights, policy_of
 from .config import TrainConfig, load_config
 from .policy import Policy
-from .ppo import CONFIG, POLICY, create_algorithm, init_state, make_env
+from .rounds import CHECKPOINT, CONFIG, POLICY, make_env
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams
@@ -28,6 +30,22 @@ def load_policy(run: str | Path) -> tuple[Policy, Environment, EnvParams, TrainC
     config = load_config(run / CONFIG)
     env, params = make_env(config)
     algorithm = create_algorithm(config, env, params)
-    template = init_state(algorithm, config.seed).actor_ts.params
-    weights, _ = load_pytree(run / POLICY, template)
-    return Policy(algorithm.actor, weights), env, params, config
+    weights, _ = load_pytree(run / POLICY, init_weights(algorithm))
+    return policy_of(config, algorithm, weights), env, params, config
+
+
+def latest_run(runs: str | Path, env: str, algorithm: str) -> Path:
+    """The run in a folder of runs that was trained last, of an environment and an algorithm.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    found = [p.parent for p in Path(runs).glob(f"*/{CHECKPOINT}")]
+    configs = {run: load_config(run / CONFIG) for run in found}
+    found = [r for r, c in configs.items() if (c.env, c.algorithm) == (env, algorithm)]
+    if not found:
+        raise CheckpointError(
+            f"{runs}/ holds no run of {env} with {algorithm} to resume. Start one without "
+            "--resume, or name its folder with --runs."
+        )
+    return max(found, key=lambda run: (run / CHECKPOINT).stat().st_mtime)

@@ -43,6 +43,7 @@ from gymnasium.vector.utils import batch_space
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
+from ..dynamics.errors import check_choice
 from ..errors import ActionError, ArrayError, ConfigError, EnvStateError, unknown_name
 from ..kernels import fusible, resolve
 from ..registration import CUSTOM
@@ -50,9 +51,12 @@ from ..registry import MAX_STEPS, NAMESPACE, env_spec, make
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvState
+    from ..rendering import Renderer
+    from ..viewer import Viewer
 
 _NO_LIMIT: Final = int(np.iinfo(np.int32).max)
-_RENDER_MODES: Final = ("rgb_array",)
+_RENDER_MODES: Final = ("rgb_array", "human")
+_VECTOR_RENDER_MODES: Final = ("rgb_array",)
 _REWARD_ROWS: Final = 256
 _KEY: Final = "threefry2x32"  # fixed, so that a seed means the same under every JAX configuration
 
@@ -73,9 +77,11 @@ class GymnasiumEnv(gymnasium.Env[_Observation, _Numbers]):
 
     Args:
         env_id: one of `fraxenv.list_envs()`, or None to compose one of `robot` and `task`.
-        render_mode: None, or "rgb_array".
+        render_mode: None; "rgb_array", for pictures; or "human", for a viewer in the browser, which
+            shows every step at the policy's rate and needs the extra `viewer`.
         width: of a frame, pixels.
         height: of a frame, pixels.
+        renderer: what draws frames: "auto", "mujoco" or "raycast"; see `fraxenv.rendering.render`.
         time_limit: whether the environment truncates episodes by itself. False is what
             `gymnasium.make` passes; a `max_steps_in_episode` among the overrides still holds then,
             but must not exceed the registered one.
@@ -90,7 +96,7 @@ class GymnasiumEnv(gymnasium.Env[_Observation, _Numbers]):
     Raises:
         UnknownNameError: an unknown id, override or option.
         ConfigError: an argument has a value that it cannot have, or MuJoCo cannot model the robot.
-        MissingExtraError: MuJoCo is asked for and not installed.
+        MissingExtraError: MuJoCo, or in `reset` the viewer, is asked for and not installed.
 
     """
 
@@ -103,6 +109,7 @@ class GymnasiumEnv(gymnasium.Env[_Observation, _Numbers]):
         width: int = 480,
         height: int = 480,
         *,
+        renderer: Renderer = "auto",
         time_limit: bool = True,
         backend: str | None = None,
         **overrides: Any,
@@ -124,8 +131,11 @@ class GymnasiumEnv(gymnasium.Env[_Observation, _Numbers]):
 
             self.environment = with_mujoco(self.environment)
         self._name = f"{NAMESPACE}/{self.environment.name}"
-        self.render_mode = _render_mode(self._name, render_mode)
+        self.render_mode = _render_mode(self._name, render_mode, _RENDER_MODES)
         self._size = _frame_size(self._name, width, height)
+        self._renderer = _checked_renderer(self._name, renderer)
+        self._viewer: Viewer | None = None
+        self._safety: Any = None
         self.metadata = {**type(self).metadata, "render_fps": self.environment.policy_hz}  # type: ignore[misc]
         self.action_space = _box(self.environment.action_space(params))
         self.observation_space = _space(self.environment.observation_space(params))
@@ -156,7 +166,8 @@ class GymnasiumEnv(gymnasium.Env[_Observation, _Numbers]):
         super().reset(seed=seed)
         self._key = _draw_key(self.np_random)
         obs, self.state = self._programs.reset(self._key)
-        self._over = False
+        self._over, self._safety = False, None
+        self._show(self.state)
         return _fresh(obs), {}
 
     def step(self, action: ArrayLike) -> tuple[_Observation, float, bool, bool, _Info]:
@@ -188,6 +199,8 @@ class GymnasiumEnv(gymnasium.Env[_Observation, _Numbers]):
         if isinstance(obs, dict):
             reward = self.compute_reward(obs["achieved_goal"], obs["desired_goal"], info)
             info["is_success"] = info["success"]
+        self._safety = info["safety"]
+        self._show(self.state, float(reward), info)
         return obs, float(reward), *ended, info
 
     @property
@@ -207,7 +220,8 @@ class GymnasiumEnv(gymnasium.Env[_Observation, _Numbers]):
     def render(self) -> NDArray[np.uint8] | None:
         """A picture (height, width, 3) of the environment, uint8.
 
-        With `render_mode=None` nothing is drawn: a warning and None, as is Gymnasium's convention.
+        With `render_mode="human"` it is None, since every step is shown anyway. With
+        `render_mode=None` nothing is drawn: a warning and None, as is Gymnasium's convention.
 
         Raises:
             EnvStateError: before `reset`, or after `close`.
@@ -216,13 +230,27 @@ class GymnasiumEnv(gymnasium.Env[_Observation, _Numbers]):
         state = self._current("render")
         if self.render_mode is None:
             _warn_no_render_mode(self._name)
+        if self.render_mode != "rgb_array":
             return None
-        return _frame(self.environment, state, self._size)
+        return _frame(self.environment, state, self._size, self._renderer, safety=self._safety)
 
     def close(self) -> None:
-        """Let go of the state. Closing twice does no harm."""
+        """Let go of the state and of the viewer. Closing twice does no harm."""
         self._closed = True
         self.state = None
+        if self._viewer is not None:
+            self._viewer.close()
+            self._viewer = None
+
+    def _show(self, state: EnvState, reward: float = 0.0, info: _Info | None = None) -> None:
+        """Show a state in the viewer, which opens with the first one."""
+        if self.render_mode != "human":
+            return
+        if self._viewer is None:
+            from ..viewer import watch
+
+            self._viewer = watch(self.environment, self.environment.default_params)
+        self._viewer.show(state, reward, info)
 
     def _check_open(self, method: str) -> None:
         if self._closed:
@@ -260,6 +288,7 @@ class GymnasiumVectorEnv(VectorEnv[_Observation, _Numbers, NDArray[Any]]):
         width: of a frame, pixels.
         height: of a frame, pixels.
         render_envs: how many environments `render` draws; it returns blank frames for the others.
+        renderer: what draws frames: "auto", "mujoco" or "raycast"; see `fraxenv.rendering.render`.
         time_limit: whether there is a limit where neither `max_episode_steps` nor
             `max_steps_in_episode` sets one.
         **overrides: of `fraxenv.make`.
@@ -275,7 +304,7 @@ class GymnasiumVectorEnv(VectorEnv[_Observation, _Numbers, NDArray[Any]]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "render_modes": list(_RENDER_MODES),
+        "render_modes": list(_VECTOR_RENDER_MODES),
         "render_fps": 50,
         "autoreset_mode": AutoresetMode.NEXT_STEP,
     }
@@ -291,6 +320,7 @@ class GymnasiumVectorEnv(VectorEnv[_Observation, _Numbers, NDArray[Any]]):
         height: int = 240,
         *,
         render_envs: int = 16,
+        renderer: Renderer = "auto",
         time_limit: bool = True,
         **overrides: Any,
     ) -> None:
@@ -305,8 +335,10 @@ class GymnasiumVectorEnv(VectorEnv[_Observation, _Numbers, NDArray[Any]]):
         self._name = f"{NAMESPACE}/{self.environment.name}"
         self.num_envs = _at_least_one(self._name, "num_envs", num_envs)
         self._render_envs = _at_least_one(self._name, "render_envs", render_envs)
-        self.render_mode = _render_mode(self._name, render_mode)
+        self.render_mode = _render_mode(self._name, render_mode, _VECTOR_RENDER_MODES)
         self._size = _frame_size(self._name, width, height)
+        self._renderer = _checked_renderer(self._name, renderer)
+        self._safety: Any = None
         self._mode = _autoreset_mode(self._name, autoreset_mode)
         self.metadata = {  # type: ignore[misc]
             **type(self).metadata,
@@ -406,6 +438,7 @@ class GymnasiumVectorEnv(VectorEnv[_Observation, _Numbers, NDArray[Any]]):
         (self._obs, *rest, info), self.state = self._programs.step_batch(self._keys, state, actions)
         reward, terminated, truncated = (np.asarray(x) for x in rest)
         info, final = _plain_batch(info), {}
+        self._safety = info["safety"]
         if isinstance(self._obs, dict):
             reward = self.compute_reward(self._obs["achieved_goal"], self._obs["desired_goal"])
             info["is_success"] = info["success"].copy()
@@ -445,13 +478,44 @@ class GymnasiumVectorEnv(VectorEnv[_Observation, _Numbers, NDArray[Any]]):
             _warn_no_render_mode(self._name)
             return None
         drawn = min(self.num_envs, self._render_envs)
-        states = jax.tree.map(np.asarray, state)
         width, height = self._size
         return tuple(
-            _frame(self.environment, jax.tree.map(lambda x, i=i: x[i], states), self._size)
-            if i < drawn
-            else np.full((height, width, 3), 255, np.uint8)
+            self._picture(state, i) if i < drawn else np.full((height, width, 3), 255, np.uint8)
             for i in range(self.num_envs)
+        )
+
+    def render_one(self, index: int) -> NDArray[np.uint8]:
+        """A frame (height, width, 3), uint8, of one environment, whatever the render mode.
+
+        Raises:
+            EnvStateError: before `reset`, or after `close`.
+            RenderError: there is no environment of that index.
+
+        """
+        return self._picture(self._current("render_one"), index)
+
+    def render_tiled(self, columns: int | None = None) -> NDArray[np.uint8]:
+        """One picture of the first `render_envs` environments side by side, in any render mode.
+
+        Args:
+            columns: frames in a row; the default makes the grid as square as possible.
+
+        Raises:
+            EnvStateError: before `reset`, or after `close`.
+            RenderError: columns < 1.
+
+        """
+        from ..rendering import render_envs
+
+        return render_envs(
+            self.environment,
+            self._current("render_tiled"),
+            self.environment.default_params,
+            *self._size,
+            count=self._render_envs,
+            columns=columns,
+            safety=self._safety,
+            renderer=self._renderer,
         )
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -459,6 +523,11 @@ class GymnasiumVectorEnv(VectorEnv[_Observation, _Numbers, NDArray[Any]]):
         self._obs = self.state = None
 
     # --- parts ---
+
+    def _picture(self, state: EnvState, index: int) -> NDArray[np.uint8]:
+        return _frame(
+            self.environment, state, self._size, self._renderer, index=index, safety=self._safety
+        )
 
     def _begin_episodes(self, mask: _Flags) -> _Observation:
         """Reset the environments in `mask` (num_envs,) and return all observations."""
@@ -471,6 +540,8 @@ class GymnasiumVectorEnv(VectorEnv[_Observation, _Numbers, NDArray[Any]]):
         self._keys = keys
         self._obs, self.state = self._programs.reset_batch(keys, mask, self._obs, self.state)
         self._over = self._over & ~mask
+        if self._safety is not None:
+            self._safety["min_barrier"][mask] = np.inf  # nothing has been filtered yet
         return _fresh(self._obs)
 
     def _generator(self, i: int) -> tuple[np.random.Generator, int]:
@@ -762,11 +833,21 @@ def _some(values: NDArray[Any]) -> str:
     return shown if len(values) <= 5 else f"{shown}, ... ({len(values)} in all)"
 
 
-def _frame(env: Environment, state: EnvState, size: tuple[int, int]) -> NDArray[np.uint8]:
+def _frame(
+    env: Environment,
+    state: EnvState,
+    size: tuple[int, int],
+    renderer: Renderer,
+    *,
+    index: int | None = None,
+    safety: Any,
+) -> NDArray[np.uint8]:
     # Here, because training loads this module and does not draw.
     from ..rendering import render_env
 
-    return render_env(env, state, env.default_params, *size)
+    return render_env(
+        env, state, env.default_params, *size, index=index, safety=safety, renderer=renderer
+    )
 
 
 # --- Arguments ------------------------------------------------------------------------------------
@@ -797,13 +878,20 @@ def _frame_size(name: str, width: int, height: int) -> tuple[int, int]:
     return _at_least_one(name, "width", width), _at_least_one(name, "height", height)
 
 
-def _render_mode(name: str, mode: str | None) -> str | None:
-    if mode is not None and mode not in _RENDER_MODES:
+def _render_mode(name: str, mode: str | None, known: tuple[str, ...]) -> str | None:
+    if mode is not None and mode not in known:
         raise ConfigError(
             f"{name}: render_mode={mode!r}, expected None or one of "
-            f"{', '.join(map(repr, _RENDER_MODES))}. Make the environment with one of these."
+            f"{', '.join(map(repr, known))}. Make the environment with one of these."
         )
     return mode
+
+
+def _checked_renderer(name: str, renderer: Renderer) -> Renderer:
+    from ..rendering import RENDERERS
+
+    check_choice(f"renderer of {name}", renderer, RENDERERS)
+    return renderer
 
 
 def _autoreset_mode(name: str, mode: AutoresetMode | str) -> AutoresetMode:

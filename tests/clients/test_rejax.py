@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import fraxenv
-from fraxenv.training import TrainConfig, evaluate, train
-from fraxenv.training.ppo import read_metrics
+from fraxenv.training import PPOConfig, evaluate, read_metrics, train
 from fraxenv.wrappers import FiveTuple
 
 
@@ -63,7 +62,7 @@ def test_rejax_trains(algorithm: str) -> None:
 
 def test_ppo_improves(tmp_path) -> None:  # type: ignore[no-untyped-def]
     """A short budget on three numbers: the hand ends several times nearer than at first."""
-    config = TrainConfig(
+    config = PPOConfig(
         overrides={"action": "ee_delta_position", "control_hz": 200, "max_steps_in_episode": 75},
         total_timesteps=131_072,
         num_envs=128,
@@ -106,14 +105,12 @@ def test_sac_improves() -> None:
 @pytest.mark.slow
 def test_ppo_reaches_95_percent(tmp_path) -> None:  # type: ignore[no-untyped-def]
     """The main job as it ships: >= 95 % success and a median final distance <= 10 mm."""
-    from fraxenv.training import load_policy
-    from fraxenv.training.config import preset
-    from fraxenv.training.ppo import final_evaluation
+    from fraxenv.training import evaluate_in_parts, joined, load_policy, preset
 
     config = preset("PandaReach-v0")
     train(config, tmp_path / "run")
     policy, env, params, _ = load_policy(tmp_path / "run")
-    result = final_evaluation(config, env, params, policy)
+    result = joined(list(evaluate_in_parts(env, params, policy, config.final_episodes)))
     assert result.success.mean() >= 0.95
     assert np.median(result.position_error) <= 0.010
     random_policy = jax.jit(

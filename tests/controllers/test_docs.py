@@ -1,10 +1,9 @@
-"""docs/controllers.md and docs/safety.md: their blocks run, and what they name exists."""
+"""docs/controllers.md and docs/safety.md: what they name exists."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,14 +16,6 @@ TEXT = (ROOT / "docs" / "controllers.md").read_text("utf-8")
 SAFETY = (ROOT / "docs" / "safety.md").read_text("utf-8")
 
 
-def test_python_blocks_run() -> None:
-    namespace: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL):
-        exec(compile(block, "docs/controllers.md", "exec"), namespace)
-    assert namespace["q"].shape == (7,)
-    assert bool(namespace["telemetry"]["target_finite"])
-
-
 def test_what_is_named_exists() -> None:
     table = re.findall(r"^\| `(\w+)` \| (?:`(\w+)`|\w+ \(nv,\)) \|", TEXT, flags=re.MULTILINE)
     assert len(table) == 5
@@ -32,17 +23,6 @@ def test_what_is_named_exists() -> None:
         assert hasattr(fraxenv.controllers, name), name
     for path in re.findall(r"scripts/\w+\.py", TEXT):
         assert (ROOT / path).exists(), path
-
-
-def test_python_blocks_of_safety_run() -> None:
-    namespace: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", SAFETY, flags=re.DOTALL):
-        exec(compile(block, "docs/safety.md", "exec"), namespace)
-    assert namespace["report"]["feasible"]
-    _, report = namespace["safety"](
-        namespace["robot"], namespace["terms"], namespace["tau"], 0.001, namespace["world"]
-    )
-    assert report["min_barrier"] > 0.1
 
 
 def test_what_safety_names_exists() -> None:

@@ -179,7 +179,7 @@ def test_metadata_tells_the_policy_rate() -> None:
     slow = single(policy_hz=25)
     assert slow.metadata["render_fps"] == 25
     assert single().metadata["render_fps"] == GymnasiumEnv.metadata["render_fps"] == 50
-    assert slow.metadata["render_modes"] == ["rgb_array"]
+    assert slow.metadata["render_modes"] == ["rgb_array", "human"]
 
 
 def test_values_are_plain_and_arrays_fresh(env: GymnasiumEnv) -> None:

@@ -5,24 +5,41 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from fraxenv.errors import CheckpointError, ConfigError, UnknownNameError
-from fraxenv.training import TrainConfig, load_config, load_policy, save_config, train
-from fraxenv.training.__main__ import main
-from fraxenv.training.config import preset
-from fraxenv.training.ppo import final_evaluation, read_metrics
+import fraxenv
+from fraxenv.cli import main
+from fraxenv.errors import CheckpointError
+from fraxenv.training import (
+    PPOConfig,
+    SACConfig,
+    evaluate_in_parts,
+    joined,
+    load_config,
+    load_policy,
+    read_metrics,
+    save_config,
+    train,
+)
 
-SMALL = TrainConfig(
-    overrides={"control_hz": 100, "max_steps_in_episode": 10, "action": "ee_delta_position"},
+SMALL = PPOConfig(
+    overrides={
+        "control_hz": 500,
+        "physics_hz": 500,
+        "max_steps_in_episode": 10,
+        "action": "ee_delta_position",
+    },
     total_timesteps=3 * 512,
     num_envs=16,
     num_steps=16,
@@ -32,12 +49,26 @@ SMALL = TrainConfig(
     eval_episodes=4,
     final_episodes=8,
 )
+SMALL_SAC = SACConfig(
+    overrides=SMALL.overrides,
+    total_timesteps=3 * 512,
+    num_envs=16,
+    updates_per_round=32,
+    num_epochs=1,
+    batch_size=32,
+    buffer_size=1024,
+    fill_buffer=64,
+    eval_episodes=4,
+    final_episodes=8,
+)
 FILES = {
     "config.yaml",
     "policy.npz",
     "checkpoint.npz",
     "metrics.jsonl",
+    "evaluation.json",
     "learning_curve.png",
+    "rollout.png",
     "rollout.gif",
 }
 
@@ -47,7 +78,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole run of the command line, in a process of its own as a user has it."""
     runs = tmp_path_factory.mktemp("runs")
     save_config(runs / "small.yaml", SMALL)
-    command = [sys.executable, "-m", "fraxenv.training", "--config", str(runs / "small.yaml")]
+    command = [sys.executable, "-m", "fraxenv", "train", "--config", str(runs / "small.yaml")]
     done = subprocess.run(
         [*command, "--runs", str(runs), "--name", "first"],
         capture_output=True,
@@ -57,6 +88,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     for text in ("success rate", "final distance, median", "environment steps/s", "wall time"):
         assert text in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("Written to ")
+    assert all(name in last for name in FILES)
     return runs / "first"
 
 
@@ -69,17 +103,104 @@ def test_leaves_everything_in_the_folder(finished: Path) -> None:
     with Image.open(finished / "rollout.gif") as film:
         assert film.n_frames == 15  # three episodes of ten steps, every other one
         assert film.size == (320, 320)
-    with Image.open(finished / "learning_curve.png") as picture:
-        assert np.asarray(picture.convert("L")).std() > 5
+    for name in ("learning_curve.png", "rollout.png"):
+        with Image.open(finished / name) as picture:
+            assert np.asarray(picture.convert("L")).std() > 5
 
 
 def test_the_policy_can_be_used(finished: Path) -> None:
     policy, env, params, config = load_policy(finished)
-    result = final_evaluation(config, env, params, policy)
+    parts = list(evaluate_in_parts(env, params, policy, config.final_episodes))
+    result = joined(parts)
     assert result.success.shape == (8,)
-    assert np.all(np.isfinite(result.position_error))
-    again = final_evaluation(config, env, params, policy)
-    np.testing.assert_array_equal(result.position_error, again.position_error)
+    written = json.loads((finished / "evaluation.json").read_text())
+    assert written["episodes"] == 8
+    assert written["position_error_median"] == pytest.approx(np.median(result.position_error))
+    assert written["success_rate"] == np.mean(result.success)
+
+
+def test_evaluation_in_parts_is_the_same_in_any_parts(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, env, params, _ = load_policy(finished)
+    whole = joined(list(evaluate_in_parts(env, params, policy, 8)))
+    monkeypatch.setattr("fraxenv.training.evaluation.SIDE_BY_SIDE", 3)
+    parts = list(evaluate_in_parts(env, params, policy, 8))
+    assert [len(p.success) for p in parts] == [3, 3, 2]
+    np.testing.assert_allclose(joined(parts).position_error, whole.position_error, rtol=1e-5)
+
+
+def test_eval_compares_runs(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = tmp_path / "second"
+    shutil.copytree(finished, second)
+    args = [str(finished), str(second), "--episodes", "4", "--output", str(tmp_path / "out")]
+    assert main(["eval", *args, "--set", "task_options.position_tolerance=10"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("100.0 %") == 2
+    names = {"first.json", "second.json", "evaluation.png", "learning_curves.png"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == names
+    written = json.loads((tmp_path / "out" / "first.json").read_text())
+    assert written["environment"]["task_options"] == {"position_tolerance": 10}
+    assert written["environment"]["control_hz"] == 500
+    assert written["success_rate"] == 1.0
+    assert main(["eval", str(tmp_path / "thrid")]) == 1
+    assert f"Did you mean '{second}'" in capsys.readouterr().err
+
+
+def test_eval_keeps_what_there_is_at_ctrl_c(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = fraxenv.training.evaluate_in_parts
+
+    def cut(*args: Any) -> Iterator[Any]:
+        for index, part in enumerate(whole(*args)):
+            if index == 1:
+                signal.raise_signal(signal.SIGINT)
+            yield part
+
+    monkeypatch.setattr("fraxenv.training.evaluate_in_parts", cut)
+    monkeypatch.setattr("fraxenv.training.evaluation.SIDE_BY_SIDE", 2)
+    assert main(["eval", str(finished), "--episodes", "6", "--output", str(tmp_path)]) == 130
+    assert json.loads((tmp_path / "evaluation.json").read_text())["episodes"] == 4
+
+
+def test_a_trained_policy_rolls_out(finished: Path, tmp_path: Path) -> None:
+    args = ["--policy", str(finished), "--episodes", "2", "--record", "--size", "32"]
+    assert main(["rollout", *args, "--output", str(tmp_path)]) == 0
+    recording = fraxenv.load_recording(tmp_path / "recording.npz")
+    assert [len(e) for e in recording.episodes()] == [10, 10]
+    policy, _, _, _ = load_policy(finished)
+    np.testing.assert_allclose(
+        recording.actions[3, 0], policy(recording.observations[3, 0]), atol=1e-6
+    )
+
+
+def test_a_policy_of_another_environment_is_refused(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["--policy", str(finished), "--output", str(tmp_path)]
+    assert main(["rollout", "PandaTrack-v0", *args]) == 1
+    assert "was trained with observations" in capsys.readouterr().err
+    assert main(["rollout", "PandaReach-v0", *args]) == 1  # six numbers instead of three
+    assert "was trained with observations" in capsys.readouterr().err
+
+
+def test_sac_trains_resumes_and_is_evaluated(tmp_path: Path) -> None:
+    """Bitwise: stopped after two rounds, then continued to three."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert train(SMALL_SAC, whole)
+    assert train(dataclasses.replace(SMALL_SAC, total_timesteps=2 * 512), cut)
+    assert train(SMALL_SAC, cut, resume=True)
+    with np.load(whole / "policy.npz") as a, np.load(cut / "policy.npz") as b:
+        for leaf in set(a.files) - {"__metadata__"}:
+            np.testing.assert_array_equal(a[leaf], b[leaf], err_msg=leaf)
+    policy, env, params, config = load_policy(whole)
+    assert config == SMALL_SAC
+    assert policy.squashed
+    result = joined(list(evaluate_in_parts(env, params, policy, 4)))
+    assert np.isfinite(result.position_error).all()
 
 
 def test_resuming_equals_an_uninterrupted_run(finished: Path, tmp_path: Path) -> None:
@@ -125,7 +246,7 @@ def test_ctrl_c_leaves_a_usable_checkpoint(finished: Path, tmp_path: Path) -> No
     """SIGINT after the first round: the exit status says so, and --resume finishes the run."""
     long = dataclasses.replace(SMALL, total_timesteps=400 * 512)
     save_config(tmp_path / "long.yaml", long)
-    command = [sys.executable, "-m", "fraxenv.training", "--runs", str(tmp_path)]
+    command = [sys.executable, "-m", "fraxenv", "train", "--runs", str(tmp_path)]
     process = subprocess.Popen(
         [*command, "--config", str(tmp_path / "long.yaml"), "--name", "cut"],
         stdout=subprocess.PIPE,
@@ -138,46 +259,29 @@ def test_ctrl_c_leaves_a_usable_checkpoint(finished: Path, tmp_path: Path) -> No
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 130, output
-    assert "is usable. Continue with: bash scripts/run.sh --resume --name cut --runs" in output
+    assert f"usable. Continue with --resume --name cut --runs {tmp_path}" in output
     done = len(read_metrics(tmp_path / "cut"))
     assert 1 <= done < 400
     load_policy(tmp_path / "cut")
     steps = str((done + 1) * 512)
-    assert main(["--runs", str(tmp_path), "--resume", "--total-timesteps", steps]) == 0
+    assert main(["train", "--runs", str(tmp_path), "--resume", "--total-timesteps", steps]) == 0
     assert len(read_metrics(tmp_path / "cut")) == done + 1
 
 
 def test_wrong_command_lines_are_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--env", "PandaReech-v0", "--runs", str(tmp_path)]) == 1
+    runs = ["--runs", str(tmp_path)]
+    assert main(["train", "PandaReech-v0", *runs]) == 1
     assert "Did you mean 'PandaReach-v0'" in capsys.readouterr().err
-    assert main(["--resume", "--runs", str(tmp_path)]) == 1
-    assert "holds no run of PandaReach-v0 to resume" in capsys.readouterr().err
-    assert main(["--resume", "--runs", str(tmp_path), "--name", "none"]) == 1
+    assert main(["train", "--resume", *runs]) == 1
+    assert "holds no run of PandaReach-v0 with ppo to resume" in capsys.readouterr().err
+    assert main(["train", "--resume", *runs, "--name", "none"]) == 1
     assert "cannot read the configuration" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("text", "error", "message"),
-    [
-        ("learnin_rate: 1.0", UnknownNameError, "Did you mean 'learning_rate'"),
-        ("learning_rate: fast", ConfigError, "learning_rate='fast' is a str, expected a float"),
-        ("num_envs: 0", ConfigError, "num_envs=0, expected a whole number >= 1"),
-        ("num_minibatches: 7", ConfigError, "does not divide"),
-        ("- 1", ConfigError, "expected `key: value` lines"),
-        ("a: [", ConfigError, "not valid YAML"),
-        ("env: !!python/object/apply:os.system ['false']", ConfigError, "not valid YAML"),
-    ],
-)
-def test_wrong_configurations_are_refused(
-    tmp_path: Path, text: str, error: type[Exception], message: str
-) -> None:
-    (tmp_path / "c.yaml").write_text(text)
-    with pytest.raises(error, match=message):
-        load_config(tmp_path / "c.yaml")
-
-
-@pytest.mark.parametrize("env", ["PandaReach-v0", "PandaReachPose-v0"])
-def test_presets_load(env: str) -> None:
-    assert preset(env).env == env
+    assert main(["train", *runs, "--set", "contrl_hz=100"]) == 1
+    assert "Did you mean 'control_hz'" in capsys.readouterr().err
+    assert main(["train", *runs, "--config", "PandaReach-v0-sac", "--algorithm", "ppo"]) == 1
+    assert "which is of sac" in capsys.readouterr().err
+    assert main(["train", *runs, "--learnin-rate", "1"]) == 2
+    assert "--learning-rate" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

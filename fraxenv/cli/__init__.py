@@ -1,0 +1,98 @@
+"""The command line: one module per command, loaded when it is asked for.
+
+A command's module has `Options`, a dataclass that is all of its command line, and `run(options)`,
+which returns the exit status. `train` has `parse(argv)` as well: its defaults depend on what is
+asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Annotated, Any, Union
+
+from ..errors import FraxenvError, import_extra, unknown_name
+from ..kernels import KernelError
+from .common import FAILED, INTERRUPTED, USAGE
+
+COMMANDS = {
+    "list": "listing",
+    "info": "info",
+    "train": "train",
+    "eval": "evaluate",
+    "rollout": "rollout",
+    "view": "view",
+    "bench": "bench",
+    "cross-check": "cross_check",
+    "explain": "explain",
+}
+"""Command -> its module."""
+
+DESCRIPTION = (
+    "Robot environments in JAX whose actions say where the hand goes: train policies, evaluate "
+    "and watch them, and measure. `fraxenv COMMAND --help` says more."
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Returns:
+        The exit status: 0; 1 for an error, which is one line on stderr; 2 for a command line that
+        cannot be understood; 130 after Ctrl-C.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        return _run(argv)
+    except SystemExit as stop:  # tyro's, after help or a message
+        return stop.code if isinstance(stop.code, int) else USAGE
+    except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
+        return INTERRUPTED
+    except (FraxenvError, KernelError, OSError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return FAILED
+
+
+def _run(argv: list[str]) -> int:
+    tyro = import_extra("tyro", "cli", "The command line")
+    if argv[:1] == ["--version"]:
+        from .. import __version__
+
+        print(__version__)
+        return 0
+    if not argv or argv[0] in ("-h", "--help"):
+        tyro.cli(_all(tyro), prog="fraxenv", description=DESCRIPTION, args=["--help"])
+    if argv[0] not in COMMANDS:
+        print(f"fraxenv: {unknown_name('command', argv[0], COMMANDS)}", file=sys.stderr)
+        return USAGE
+    module = _module(argv[0])
+    if hasattr(module, "parse"):
+        options = module.parse(argv[1:])
+    else:
+        from .common import parse
+
+        options = parse(module.Options, argv[0], argv[1:])
+    status: int = module.run(options)
+    return status
+
+
+def _all(tyro: Any) -> Any:
+    """What tyro makes the list of commands of, the first sentence of each command's description."""
+    commands = {name: _module(name).Options for name in COMMANDS}
+    return Union[  # noqa: UP007  (of as many as there are commands)
+        tuple(
+            Annotated[
+                Any,
+                tyro.conf.subcommand(
+                    name, constructor=kind, description=kind.__doc__.partition("\n\n")[0]
+                ),
+            ]
+            for name, kind in commands.items()
+        )
+    ]
+
+
+def _module(command: str) -> ModuleType:
+    return import_module(f".{COMMANDS[command]}", __package__)

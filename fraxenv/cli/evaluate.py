@@ -1,0 +1,152 @@
+"""`fraxenv eval`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import tyro
+
+from ..errors import ConfigError
+from ..interrupt import interruptible
+from .common import INTERRUPTED, console, new_folder, progress, wrote
+from .subject import EnvArguments, SettingArguments, check_run, recipe
+
+if TYPE_CHECKING:
+    from ..envs import Environment, EnvParams
+    from ..training import Evaluation, TrainConfig
+
+
+@dataclass(frozen=True)
+class Options:
+    """Evaluate trained policies on fresh goals, and draw how they learned.
+
+    Of several runs that differ in their seed alone, the median and the range are drawn.
+
+    Attributes:
+        runs: folders of training runs.
+        episodes: of each policy; the run's own number if omitted.
+        seed: decides the episodes; the default is what training runs are judged by.
+        env_config: evaluate with these arguments of fraxenv.make: a YAML file, or a preset's name.
+        set: evaluate with this override of fraxenv.make, such as
+            `--set 'randomisation.payload=[0, 1]'`; may be repeated.
+        output: folder of the results; the run's own if there is one run, else a new one in `runs/`.
+    """
+
+    runs: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint=""),
+    ]
+    episodes: int | None = None
+    seed: int | None = None
+    env_config: Annotated[str, tyro.conf.arg(metavar="FILE|PRESET", help_behavior_hint="")] = ""
+    set: SettingArguments = ()
+    output: Path | None = None
+
+
+def run(options: Options) -> int:
+    """Evaluate, print, draw; returns the exit status."""
+    from ..plots import plot_evaluation, plot_learning_curves
+    from ..registry import make
+    from ..training import load_policy, read_metrics
+    from ..training.evaluation import FRESH_GOALS
+    from ..training.report import save_summary
+
+    if not options.runs:
+        raise ConfigError("no run, expected folders of training runs, such as runs/PandaReach-v0.")
+    if options.episodes is not None and options.episodes < 1:
+        raise ConfigError(f"--episodes {options.episodes}, expected a whole number >= 1.")
+    for folder in options.runs:
+        check_run(folder)
+    output = options.output or (
+        options.runs[0] if len(options.runs) == 1 else new_folder(Path("runs"), "eval")
+    )
+    seed = FRESH_GOALS if options.seed is None else options.seed
+    results: dict[str, Evaluation] = {}
+    curves: dict[str, list[Any]] = {}
+    files, tolerances, turns, whole = [], [], False, True
+    arguments = EnvArguments("", options.env_config, options.set)
+    for folder in options.runs:
+        policy, _, _, config = load_policy(folder)
+        made = recipe(arguments, {"id": config.env, **config.overrides})
+        env, params = make(**made)
+        name = folder.resolve().name
+        episodes = options.episodes or config.final_episodes
+        result, whole = evaluation(env, params, policy, episodes, seed, name)
+        results[name] = result
+        tolerances.append(getattr(params.task, "position_tolerance", None))
+        turns = turns or getattr(params.task, "orientation", False)
+        curves.setdefault(_group(config), []).append(read_metrics(folder))
+        file = "evaluation.json" if len(options.runs) == 1 else f"{name}.json"
+        save_summary(output / file, result, run=str(folder), seed=seed, environment=made)
+        files.append(file)
+        if not whole:
+            break
+    errors = {name: result.position_error for name, result in results.items()}
+    one = len({str(t) for t in tolerances}) == 1 and tolerances[0] is not None
+    plot_evaluation(
+        output / "evaluation.png", errors, float(np.asarray(tolerances[0])) if one else None
+    )
+    curve = "learning_curve.png" if len(options.runs) == 1 else "learning_curves.png"
+    plot_learning_curves(output / curve, curves, "Learning curves")
+    console().print(_table(results, turns))
+    wrote(output, *files, "evaluation.png", curve)
+    return 0 if whole else INTERRUPTED
+
+
+def evaluation(
+    env: Environment,
+    params: EnvParams,
+    policy: Any,
+    episodes: int,
+    seed: int | None = None,
+    name: str = "",
+) -> tuple[Evaluation, bool]:
+    """Evaluate with a progress bar; what there is at Ctrl-C, and whether that is all."""
+    from ..training import evaluate_in_parts, joined
+    from ..training.evaluation import FRESH_GOALS
+
+    seed = FRESH_GOALS if seed is None else seed
+    parts = []
+    done = 0
+    title = f"evaluating {name}".strip() + f" on {episodes} fresh goals"
+    with interruptible("Stopping after this part") as stop, progress(title, episodes) as show:
+        for part in evaluate_in_parts(env, params, policy, episodes, seed):
+            parts.append(part)
+            done += len(part.success)
+            show(done)
+            if stop():
+                break
+    return joined(parts), done >= episodes
+
+
+def _group(config: TrainConfig) -> str:
+    """What runs have in common that differ in their seed alone, for people."""
+    changed = ", ".join(f"{k}={v}" for k, v in config.overrides.items())
+    return f"{config.env}, {config.algorithm.upper()}" + (f", {changed}" if changed else "")
+
+
+def _table(results: dict[str, Evaluation], turns: bool) -> Any:
+    """A row for each run; `turns` is whether orientations count."""
+    from rich.table import Table
+
+    from ..training.report import summary
+
+    table = Table("run")
+    columns = ["episodes", "success", "distance, median", "95th percentile", "return"]
+    for column in columns + ["turn, median"] * turns:
+        table.add_column(column, justify="right")
+    for name, result in results.items():
+        s = summary(result)
+        cells = [
+            f"{s['episodes']:,}",
+            f"{100 * s['success_rate']:.1f} %",
+            f"{1e3 * s['position_error_median']:.1f} mm",
+            f"{1e3 * s['position_error_p95']:.1f} mm",
+            f"{s['return_mean']:.2f}",
+        ]
+        table.add_row(name, *cells, *[f"{np.degrees(s['orientation_error_median']):.1f}°"] * turns)
+    return table

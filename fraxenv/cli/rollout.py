@@ -1,0 +1,99 @@
+"""`fraxenv rollout`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import tyro
+
+from ..errors import ConfigError
+from ..interrupt import interruptible
+from ..presets import write_yaml
+from ..recording import Recording
+from .common import INTERRUPTED, new_folder, on_terminal, progress, wrote
+from .subject import RANDOM, EnvArguments, open_subject
+
+
+@dataclass(frozen=True)
+class Options(EnvArguments):
+    """Roll out a policy, film it, and draw errors, torques, barriers and rewards over time.
+
+    Attributes:
+        policy: "random"; "scripted", which moves straight to the goal; or the folder of a training
+            run, whose environment is then the default.
+        episodes: how many.
+        seed: decides the episodes.
+        record: write a recording as well, for `fraxenv view --recording` and fraxenv.replay.
+        format: of the film; mp4 needs the extra `video`.
+        size: of the film, pixels.
+        output: folder of the results; a new one in `runs/` if omitted.
+    """
+
+    policy: Annotated[str, tyro.conf.arg(metavar="random|scripted|RUN")] = RANDOM
+    episodes: int = 3
+    seed: int = 0
+    record: bool = False
+    format: Literal["gif", "mp4"] = "gif"
+    size: int = 320
+    output: Path | None = None
+
+
+def run(options: Options) -> int:
+    """Roll out, film, draw; returns the exit status."""
+    import jax
+
+    from ..plots import plot_rollout
+    from ..rollouts import film, roll_out
+
+    if options.size < 16:
+        raise ConfigError(f"--size {options.size}, expected 16 pixels at least.")
+    subject = open_subject(options, options.policy)
+    env, params = subject.env, subject.params
+    output = options.output or new_folder(Path("runs"), f"rollout-{env.name}")
+    files = ["config.yaml", "rollout.png", f"rollout.{options.format}"]
+
+    with interruptible("Stopping after this step") as stop:
+        print(f"{subject.title}: {options.episodes} episodes ...", flush=True)
+        recording, states = roll_out(
+            env,
+            params,
+            subject.policy,
+            jax.random.key(options.seed),
+            episodes=options.episodes,
+            recipe=subject.recipe,
+            stop=stop,
+            progress=on_terminal(),
+        )
+        whole = not stop()
+    write_yaml(
+        output / files[0],
+        {"environment": subject.recipe, "policy": options.policy, "seed": options.seed},
+    )
+    if options.record:
+        recording.save(output / "recording.npz")
+        files.append("recording.npz")
+    plot_rollout(output / files[1], env, params, recording, subject.title)
+    with interruptible("The film ends here") as stop, progress("filming", len(states)) as show:
+
+        def on_frame(done: int, total: int) -> bool:
+            show(done * len(states) / total)
+            return stop()
+
+        film(output / files[2], env, params, states, size=options.size, on_frame=on_frame)
+        whole = whole and not stop()
+    _tell(recording)
+    wrote(output, *files)
+    return 0 if whole else INTERRUPTED
+
+
+def _tell(recording: Recording) -> None:
+    """Say how the episodes went."""
+    for episode in recording.episodes():
+        infos = episode.infos
+        told = f"episode {episode.id}: {len(episode)} steps, return {episode.rewards.sum():.2f}"
+        if "position_error" in infos:
+            told += f", ends {1e3 * float(infos['position_error'][-1]):.1f} mm from the goal"
+        print(told + ", diverged" * bool(np.any(infos["diverged"])))

@@ -1,0 +1,205 @@
+"""`fraxenv train`."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from ..errors import ConfigError
+from ..presets import assigned, env_config, load_env_config, merged
+from ..training.config import (
+    AlgorithmName,
+    PPOConfig,
+    SACConfig,
+    TrainConfig,
+    load_config,
+    preset,
+)
+from .common import INTERRUPTED, console, progress, wrote
+from .common import parse as parse_options
+from .subject import SettingArguments
+
+if TYPE_CHECKING:
+    from ..training.rounds import Metrics
+
+
+@dataclass(frozen=True)
+class Where:
+    """What decides the defaults of everything else."""
+
+    env: str | None = None
+    algorithm: AlgorithmName | None = None
+    env_config: str = ""
+    name: str = ""
+    runs: Path = Path("runs")
+    resume: bool = False
+    config: str = ""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Where a run is, and what it starts from.
+
+    Attributes:
+        name: name of the run; a new one after the environment if omitted.
+        runs: folder of all runs.
+        resume: continue the run `name`, or the latest of the environment.
+        config: a YAML file, or the name of a preset, in place of the environment's preset.
+        env_config: a YAML file with arguments of fraxenv.make, or the name of a preset.
+        set: override of fraxenv.make, the value in YAML: `--set control_hz=500`; may be repeated.
+    """
+
+    name: str = ""
+    runs: Path = Path("runs")
+    resume: bool = False
+    config: Annotated[str, tyro.conf.arg(metavar="FILE|PRESET", help_behavior_hint="")] = ""
+    env_config: Annotated[str, tyro.conf.arg(metavar="FILE|PRESET", help_behavior_hint="")] = ""
+    set: SettingArguments = ()
+
+
+@dataclass(frozen=True)
+class Options(PPOConfig, _Run):
+    """Train a policy with PPO or SAC, evaluate it on fresh goals, and leave everything in a folder.
+
+    The defaults are the preset's of the environment and the algorithm (`fraxenv list --presets`);
+    `fraxenv train --algorithm sac --help` shows the options of SAC. `fraxenv train ID` is
+    `fraxenv train --env ID`.
+    """
+
+    overrides: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SACOptions(SACConfig, _Run):
+    """Train a policy with SAC, evaluate it on fresh goals, and leave everything in a folder.
+
+    The defaults are the preset's of the environment and the algorithm (`fraxenv list --presets`).
+    `fraxenv train ID` is `fraxenv train --env ID`.
+    """
+
+    overrides: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
+
+
+def parse(argv: Sequence[str]) -> tuple[TrainConfig, Path, bool]:
+    """The configuration of a command line, the run's folder, and whether to resume it."""
+    argv = ["--env", *argv] if argv and not argv[0].startswith("-") else list(argv)
+    # Twice: the environment, or the run to resume, decides the defaults of everything else.
+    asked = [a for a in argv if a not in ("-h", "--help")]
+    where, _ = tyro.cli(
+        Where, args=asked, return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,)
+    )
+    run, default = _defaults(where)
+    kinds: dict[type, type] = {PPOConfig: Options, SACConfig: SACOptions}
+    kind = kinds[type(default)]
+    own = {f.name: getattr(default, f.name) for f in dataclasses.fields(default)}
+    options: Any = parse_options(kind, "train", argv, kind(**own))
+    overrides = env_config(assigned(options.overrides, options.set), "the command line")
+    values = {name: getattr(options, name) for name in own} | {"overrides": overrides}
+    return type(default)(**values), run, options.resume
+
+
+def _defaults(where: Where) -> tuple[Path, TrainConfig]:
+    """The run's folder, and the configuration that the command line changes."""
+    from ..training.rounds import CONFIG
+    from ..training.runs import latest_run
+
+    given = load_env_config(where.env_config) if where.env_config else {}
+    id = given.pop("id", None)
+    if id is not None and where.env not in (None, id):
+        raise ConfigError(
+            f"--env {where.env} with {where.env_config}, which is of {id}. Leave one out."
+        )
+    env = where.env or id or TrainConfig.env
+    algorithm = where.algorithm or TrainConfig.algorithm
+    if where.resume:
+        run = where.runs / where.name
+        if not where.name:
+            run = latest_run(where.runs, env, algorithm)
+        return run, load_config(run / CONFIG)
+    default = load_config(where.config) if where.config else preset(env, algorithm)
+    if where.config and where.algorithm not in (None, default.algorithm):
+        raise ConfigError(
+            f"--algorithm {where.algorithm} with {where.config}, which is of {default.algorithm}. "
+            "Leave one out."
+        )
+    if given or id:
+        overrides = merged(default.overrides, given)
+        default = dataclasses.replace(default, env=env, overrides=overrides)
+    name = where.name or f"{default.env}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return where.runs / name, default
+
+
+def run(options: tuple[TrainConfig, Path, bool]) -> int:
+    """Train, evaluate, report; returns the exit status."""
+    import jax
+
+    from ..training.rounds import CHECKPOINT, POLICY, read_metrics, train
+
+    started = time.perf_counter()
+    config, run, resume = options
+    device = jax.devices()[0]
+    steps = config.rounds * config.round_timesteps
+    print(
+        f"{config.env}: {config.algorithm.upper()}, {steps:,} environment steps, "
+        f"{config.num_envs} environments on {device.platform} ({device.device_kind}); into {run}/",
+        flush=True,
+    )
+    before = len(read_metrics(run)) if resume else 0
+    with progress("training", config.rounds, before) as show:
+        show(before, "compiling ...")
+
+        def on_round(metrics: Metrics) -> None:
+            show(int(metrics["round"]), _told(config, metrics))
+
+        complete = train(config, run, resume=resume, on_round=on_round)
+    if not complete:
+        print(
+            f"Interrupted. {run / CHECKPOINT} and {run / POLICY} are usable. Continue with "
+            f"--resume --name {run.name} --runs {run.parent}"
+        )
+        return INTERRUPTED
+    _report(config, run, started)
+    return 0
+
+
+def _told(config: TrainConfig, metrics: Metrics) -> str:
+    left = (config.rounds - metrics["round"]) * config.round_timesteps
+    return (
+        f"{metrics['steps_per_second']:,.0f} steps/s  return {metrics['return']:.1f}  "
+        f"success {100 * metrics['success']:.0f} %  {1e3 * metrics['position_error']:.1f} mm  "
+        f"{left / metrics['steps_per_second']:.0f} s left"
+    )
+
+
+def _report(config: TrainConfig, run: Path, started: float) -> None:
+    import jax
+
+    from ..plots import plot_learning_curves, plot_rollout
+    from ..rollouts import film, roll_out
+    from ..training import load_policy, read_metrics
+    from ..training.report import EVALUATION, save_summary, table
+    from ..training.rounds import CHECKPOINT, CONFIG, METRICS, POLICY
+    from .evaluate import evaluation
+
+    policy, env, params, _ = load_policy(run)
+    metrics = read_metrics(run)
+    result, _ = evaluation(env, params, policy, config.final_episodes)
+    save_summary(run / EVALUATION, result, env=config.env, algorithm=config.algorithm)
+    title = f"{config.env}, {config.algorithm.upper()}, seed {config.seed}"
+    plot_learning_curves(run / "learning_curve.png", {config.algorithm.upper(): [metrics]}, title)
+    recording, states = roll_out(env, params, lambda obs, _: policy(obs), jax.random.PRNGKey(2))
+    plot_rollout(run / "rollout.png", env, params, recording, title)
+    with progress("filming", 1) as show:
+        film(
+            run / "rollout.gif", env, params, states,
+            on_frame=lambda done, total: show(done / total) or False,
+        )  # fmt: skip
+    console().print(table(result, metrics, time.perf_counter() - started, config.env))
+    pictures = ("learning_curve.png", "rollout.png", "rollout.gif")
+    wrote(run, CONFIG, POLICY, CHECKPOINT, METRICS, EVALUATION, *pictures)

@@ -1,0 +1,187 @@
+"""Configurations in YAML: those that ship with fraxenv, and one's own."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from .checkpoint import write_atomic
+from .errors import ConfigError, import_extra, unknown_name
+from .registry import OVERRIDES, with_tuples
+
+ENVIRONMENTS, TRAINING = "environments", "training"
+"""Folders of `fraxenv.configs`."""
+
+
+def list_presets(kind: str) -> list[str]:
+    """Names of the presets in a folder of `fraxenv.configs`."""
+    folder = resources.files("fraxenv.configs").joinpath(kind)
+    return sorted(
+        f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")
+    )
+
+
+def describe_preset(kind: str, name: str) -> str:
+    """The comment that a preset begins with."""
+    text = resources.files("fraxenv.configs").joinpath(kind, f"{name}.yaml").read_text("utf-8")
+    comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return " ".join(line.lstrip("# ") for line in comment)
+
+
+def load_env_config(source: str | Path) -> dict[str, Any]:
+    """Arguments of `fraxenv.make`, from YAML.
+
+    >>> env, params = fraxenv.make(**load_env_config("panda-reach-randomised"))
+
+    Args:
+        source: a file; or the name of a preset, one of `list_presets("environments")`.
+
+    Returns:
+        `id` and overrides; lists are tuples, as options take them.
+
+    Raises:
+        ConfigError: the file cannot be read, or does not hold `key: value` lines.
+        UnknownNameError: there is no such preset, or `make` does not know a key; names its
+            neighbours. What is below the keys is checked by `make`.
+    """
+    values, where = read_yaml(source, ENVIRONMENTS)
+    return env_config(values, where)
+
+
+def env_config(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Check that the keys are arguments of `fraxenv.make`; lists become tuples.
+
+    Raises:
+        UnknownNameError: one is not; names its neighbours.
+    """
+    known = {"id": "", **OVERRIDES}
+    for key in values:
+        if key not in known:
+            raise unknown_name(f"key in {where}", key, known)
+    return {key: with_tuples(value) for key, value in values.items()}
+
+
+def assigned(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Values with some replaced, as command lines say it: `control_hz=500`, `task_options.a=3`.
+
+    Args:
+        values: nested dicts; not changed.
+        assignments: `KEY=VALUE`, dots in the key leading into dicts, the value YAML.
+
+    Raises:
+        ConfigError: one is not of this form.
+    """
+    result = _copied(values)
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        keys = path.split(".")
+        if not equals or not all(keys):
+            raise ConfigError(
+                f"--set {assignment}, expected KEY=VALUE, such as control_hz=500 or "
+                "task_options.position_tolerance=0.01."
+            )
+        inner = result
+        for key in keys[:-1]:
+            inner = inner.setdefault(key, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(
+                    f"--set {assignment}: {key} is {inner!r}, which has nothing below it."
+                )
+        inner[keys[-1]] = with_tuples(parse_yaml(text, f"--set {assignment}"))
+    return result
+
+
+def merged(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dicts, those of `other` on top."""
+    result = _copied(values)
+    for key, value in other.items():
+        inner = result.get(key)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            value = merged(inner, value)
+        result[key] = value
+    return result
+
+
+def read_yaml(source: str | Path, kind: str) -> tuple[dict[str, Any], str]:
+    """The mapping in a YAML file, or in a preset of this kind; and what to call it in messages.
+
+    Raises:
+        ConfigError: the file cannot be read, or does not hold `key: value` lines.
+        UnknownNameError: there is neither such a file nor such a preset.
+    """
+    path = Path(source)
+    is_name = path.suffix not in (".yaml", ".yml") and len(path.parts) == 1
+    if is_name and not path.exists():
+        names = list_presets(kind)
+        if str(source) not in names:
+            raise unknown_name(f"preset of {kind}, or file,", str(source), names)
+        file = resources.files("fraxenv.configs").joinpath(kind, f"{source}.yaml")
+        text, where = file.read_text("utf-8"), file.name
+    else:
+        try:
+            text, where = path.read_text("utf-8"), str(path)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+            raise ConfigError(f"cannot read the configuration {str(path)!r}: {reason}.") from error
+    values = parse_yaml(text, where)
+    values = {} if values is None else values
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where}: expected `key: value` lines, found a {type(values).__name__}.")
+    return values, where
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """What a text says in YAML, of plain types alone.
+
+    Raises:
+        ConfigError: it is not YAML, or names other types.
+    """
+    yaml = import_extra("yaml", "cli", "Reading a configuration")
+    try:
+        return yaml.load(text, Loader=_loader())
+    except Exception as error:  # PyYAML's own, and a KeyError for `!!bool x`, among others
+        raise ConfigError(f"{where}: not valid YAML: {error}") from error
+
+
+@functools.cache
+def _loader() -> Any:
+    """PyYAML's safe loader, for which 1e-3 is a number, as in YAML 1.2, and not a text.
+
+    Aliases are refused: a few lines of them are as many values as one likes, or endless.
+    """
+    yaml = import_extra("yaml", "cli", "Reading a configuration")
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                mark = self.peek_event().start_mark
+                raise yaml.composer.ComposerError(
+                    None, None, "aliases (*name) are refused. Write the value out", mark
+                )
+            return super().compose_node(parent, index)
+
+    number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
+    return Loader
+
+
+def write_yaml(path: str | Path, values: Mapping[str, Any]) -> None:
+    """Write nested dicts of plain values; atomic."""
+    yaml = import_extra("yaml", "cli", "Saving a configuration")
+    write_atomic(path, yaml.safe_dump(_lists(values), sort_keys=False).encode())
+
+
+def _lists(value: Any) -> Any:
+    """Tuples as lists, which YAML has."""
+    if isinstance(value, Mapping):
+        return {k: _lists(v) for k, v in value.items()}
+    return list(map(_lists, value)) if isinstance(value, list | tuple) else value
+
+
+def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _copied(v) if isinstance(v, Mapping) else v for k, v in values.items()}

@@ -1,0 +1,87 @@
+"""rejax's algorithms, made from configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ..errors import import_extra
+from ..wrappers import FiveTuple
+from .config import TrainConfig
+from .evaluation import evaluate
+from .policy import Policy
+
+if TYPE_CHECKING:
+    from ..envs import Environment, EnvParams
+
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "ppo": (
+        "num_steps",
+        "num_epochs",
+        "num_minibatches",
+        "gae_lambda",
+        "clip_eps",
+        "ent_coef",
+        "vf_coef",
+        "max_grad_norm",
+    ),
+    "sac": ("num_epochs", "batch_size", "buffer_size", "fill_buffer", "polyak"),
+}
+"""What rejax calls as our configurations do, of each algorithm; besides what all have."""
+
+
+def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -> Any:
+    """The algorithm of a configuration; one call of its `train` is one round."""
+    rejax = import_extra("rejax", "train", "Training")
+
+    def measure(algorithm: Any, state: Any, key: Array) -> dict[str, Array]:
+        policy = policy_of(config, algorithm, state.actor_ts.params)
+        result = evaluate(env, params, policy, key, config.eval_episodes)
+        return {
+            "return": jnp.mean(result.episode_return),
+            "success": jnp.mean(result.success.astype(float)),
+            "position_error": jnp.median(result.position_error),
+        }
+
+    names = ("num_envs", "learning_rate", "gamma", *_OPTIONS[config.algorithm])
+    network: dict[str, Any] = {"activation": config.activation}
+    sizes = {"hidden_layer_sizes": config.hidden_layer_sizes}
+    # SAC takes the sizes from beside the rest of the network's options, PPO from among them.
+    own = {**sizes, "agent_kwargs": network}
+    if config.algorithm == "ppo":
+        own = {"agent_kwargs": network | sizes}
+    algorithm = getattr(rejax, config.algorithm.upper()).create(
+        env=FiveTuple(env),
+        env_params=params,
+        **{name: getattr(config, name) for name in names},
+        **own,
+        total_timesteps=config.round_timesteps,
+        eval_freq=config.round_timesteps,
+        skip_initial_evaluation=True,
+    )
+    return algorithm.replace(eval_callback=measure)
+
+
+def policy_of(config: TrainConfig, algorithm: Any, weights: Any) -> Policy:
+    """The deterministic policy of an algorithm's actor with these weights."""
+    return Policy(algorithm.actor, weights, squashed=config.algorithm == "sac")
+
+
+def init_state(algorithm: Any, seed: int) -> Any:
+    """The algorithm's initial state, with strongly typed leaves."""
+    # A raw key, because a typed one cannot be written to disk as numbers.
+    return _strongly_typed(algorithm.init_state(jax.random.PRNGKey(seed)))
+
+
+def init_weights(algorithm: Any) -> Any:
+    """Weights of the actor as `init_state` makes them, without the environments' first states."""
+    networks = algorithm.initialize_network_params(jax.random.PRNGKey(0))
+    return _strongly_typed(networks["actor_ts"].params)
+
+
+def _strongly_typed(tree: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.asarray(x).dtype), tree)

@@ -1,0 +1,71 @@
+"""Films from frames."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checkpoint import write_atomic
+from .errors import ConfigError, import_extra
+
+FORMATS = (".gif", ".mp4")
+
+
+def save_video(
+    path: str | Path, frames: Sequence[NDArray[np.uint8]], frames_per_second: float
+) -> None:
+    """Write frames (height, width, 3) to a GIF or an MP4, as the path ends; atomic.
+
+    Raises:
+        ConfigError: the path ends otherwise, or there are no frames.
+        MissingExtraError: the extra `cli` is not installed; for MP4 `video`.
+    """
+    path = Path(path)
+    if path.suffix not in FORMATS:
+        raise ConfigError(f"{path}: a film's name ends in {' or '.join(FORMATS)}.")
+    if not len(frames):
+        raise ConfigError(f"{path}: a film of no frames, expected one at least.")
+    write = _gif if path.suffix == ".gif" else _mp4
+    write_atomic(path, write(frames, frames_per_second))
+
+
+def _gif(frames: Sequence[NDArray[np.uint8]], frames_per_second: float) -> bytes:
+    image = import_extra("PIL.Image", "cli", "The film")
+    # Of few colours the most different ones: a small target keeps its own.
+    colours = {"method": image.Quantize.MAXCOVERAGE, "dither": image.Dither.NONE}
+    pictures = [image.fromarray(f).quantize(256, **colours) for f in frames]
+    buffer = io.BytesIO()
+    pictures[0].save(
+        buffer,
+        format="GIF",
+        save_all=True,
+        append_images=pictures[1:],
+        duration=1000 / frames_per_second,
+        loop=0,
+    )
+    return buffer.getvalue()
+
+
+def _mp4(frames: Sequence[NDArray[np.uint8]], frames_per_second: float) -> bytes:
+    ffmpeg = import_extra("imageio_ffmpeg", "video", "An MP4")
+    height, width = frames[0].shape[:2]
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        # JAX warns of every fork; that of a program which is then replaced does no harm.
+        warnings.filterwarnings(
+            "ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning
+        )
+        file = Path(folder) / "film.mp4"
+        writer = ffmpeg.write_frames(
+            str(file), (width, height), fps=frames_per_second, macro_block_size=2, quality=8
+        )
+        writer.send(None)
+        for frame in frames:
+            writer.send(np.ascontiguousarray(frame))
+        writer.close()
+        return file.read_bytes()

@@ -1,0 +1,100 @@
+"""What the viewer shows at one moment, whoever computed it, and what it plots of that."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from fraxenv.controllers import SafetyFilter
+from fraxenv.controllers.barriers import situation
+from fraxenv.controllers.pose import EndEffectors, names_of
+from fraxenv.dynamics import compute_terms
+from fraxenv.envs import Environment, EnvParams, EnvState, HandTask
+
+Numbers = dict[str, float]
+"""By name."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A moment of one environment.
+
+    Attributes:
+        step: policy steps since the viewer was opened.
+        state: of the environment, as NumPy arrays.
+        reward: of the step that led here.
+        info: that this step reported; None at a reset.
+        obs: that the policy would see; None where nobody needs it.
+        barriers: their smallest values, by name.
+    """
+
+    step: int
+    state: EnvState
+    reward: float = 0.0
+    info: Mapping[str, Any] | None = None
+    obs: Any = None
+    barriers: Numbers = field(default_factory=dict)
+
+    @property
+    def safety(self) -> Mapping[str, Any] | None:
+        """The report of the safety filter."""
+        return None if self.info is None else self.info.get("safety")
+
+
+def torques(env: Environment, frame: Frame) -> Numbers:
+    """N m and N, by joint, without the robot's name before it; none at a reset."""
+    control = None if frame.info is None else frame.info.get("controller")
+    if control is None:
+        return {}
+    names = env.robot.topology.dof_names
+    robot = names[0].partition("_")[0] + "_"
+    if all(name.startswith(robot) for name in names):
+        names = tuple(name.removeprefix(robot) for name in names)
+    return dict(zip(names, map(float, control["torque"]), strict=True))
+
+
+def rewards(params: EnvParams, frame: Frame) -> Numbers:
+    """The reward terms times their weights; none at a reset."""
+    terms = None if frame.info is None else frame.info.get("reward_terms")
+    weights = params.task.reward_weights
+    return {name: float(weights.get(name, 1.0) * x) for name, x in (terms or {}).items()}
+
+
+def hands_of(env: Environment, params: EnvParams) -> EndEffectors:
+    """The frames that the task moves, or all of the robot's end effectors."""
+    if isinstance(params.task, HandTask):
+        return params.task.end_effector
+    names = env.robot.end_effectors
+    return names[0] if len(names) == 1 else tuple(names)
+
+
+def default_filter(env: Environment) -> SafetyFilter:
+    """What keeps an environment safe that has no filter of its own."""
+    return SafetyFilter(end_effectors=names_of(hands_of(env, env.default_params)))
+
+
+@functools.lru_cache(maxsize=8)
+def barrier_meter(env: Environment) -> Callable[[EnvState], Numbers]:
+    """A function that measures a state: the smallest value of each barrier of the safety filter.
+
+    Of an environment without a filter it measures what the default filter would keep.
+    """
+    params = env.default_params
+    robot, task = env.robot, params.task
+    safety = params.safety or default_filter(env)
+
+    @jax.jit
+    def values(q: Any, v: Any, task_state: Any) -> Any:
+        terms = compute_terms(robot, q, v)
+        here = situation(robot, terms, task.obstacles(task_state))
+        return [b.function(robot, here, b).min(initial=np.inf) for b in safety.barriers]
+
+    names = [b.name for b in safety.barriers]
+    return lambda state: dict(
+        zip(names, map(float, values(state.q, state.v, state.task_state)), strict=True)
+    )

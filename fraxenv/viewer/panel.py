@@ -1,0 +1,186 @@
+"""The controls and plots beside the scene."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from fraxenv.envs import Environment, EnvParams
+
+from .frames import Frame, default_filter, rewards, torques
+from .plots import SECONDS, Plot
+from .simulation import Simulation
+
+if TYPE_CHECKING:
+    from .viewer import Viewer
+
+_NO_OBSTACLE: Final = "none"
+_ONE: Final = {"spheres": "sphere", "capsules": "capsule", "boxes": "box"}
+_BARRIER_LIMITS: Final = (-0.05, 0.35)  # beyond which nothing is near
+_PLOTS_WIDTH: Final = 400  # pixels
+_SLIDER_STEP: Final = 1e-3  # s
+
+
+class Panel:
+    """The controls and plots beside the scene.
+
+    Args:
+        viewer: what the controls act upon.
+        gui: of the viser server.
+        env: the environment.
+        params: its parameters.
+        simulation: None where nothing is simulated, and nothing can be dragged.
+        recorded_envs: environments of a recording.
+    """
+
+    def __init__(
+        self,
+        viewer: Viewer,
+        gui: Any,
+        env: Environment,
+        params: EnvParams,
+        simulation: Simulation | None,
+        recorded_envs: int,
+    ) -> None:
+        self._viewer, self._gui, self._simulation = viewer, gui, simulation
+        self._env, self._params = env, params
+        self._dt = 1.0 / env.policy_hz
+        self._plots: dict[str, Plot] = {}
+        self._rows: tuple[str, ...] | None = None
+        self._obstacles: dict[int, str] = {}
+        gui.configure_theme(show_logo=False, show_share_button=False)
+        gui.main_panel.dock_right()
+        plots = gui.add_panel()
+        self._tab = plots.add_tab("Plots")
+        plots.dock_left()
+        plots.set_width(_PLOTS_WIDTH)
+        self._status = gui.add_markdown("compiling ...")
+        self._play = gui.add_button("Pause")
+        self._play.on_click(lambda _: viewer.pause() if viewer.playing else viewer.play())
+        self._time = gui.add_slider(
+            "Time, s",
+            0.0,
+            self._dt,
+            _SLIDER_STEP,
+            0.0,
+            hint="drag to look back; Play goes on from there",
+        )
+        _on_user(self._time, lambda value: viewer.seek(round(value / self._dt)))
+        speed = gui.add_slider("Speed", 0.1, 4.0, 0.1, 1.0, hint="times real time")
+        _on_user(speed, viewer.set_speed)
+        if simulation is not None:
+            self._add_simulation(gui, simulation)
+        if recorded_envs > 1:
+            number = gui.add_slider("Environment", 0, recorded_envs - 1, 1, 0)
+            _on_user(number, viewer.show_env)
+
+    def _add_simulation(self, gui: Any, simulation: Simulation) -> None:
+        viewer = self._viewer
+        seed = gui.add_number("Seed", simulation.seed, min=0, step=1)
+        gui.add_button("Reset").on_click(lambda _: viewer.reset(int(seed.value)))
+        driver = gui.add_dropdown(
+            "Moved by",
+            simulation.drivers,
+            initial_value=simulation.driver,
+            hint="what moves the robot",
+        )
+        _on_user(driver, viewer.drive)
+        safety = gui.add_checkbox("Safety filter", simulation.filtered)
+        _on_user(safety, viewer.set_filter)
+        self._obstacle = gui.add_dropdown(
+            "Obstacle", (_NO_OBSTACLE,), hint="to be dragged; or click on one", visible=False
+        )
+        _on_user(self._obstacle, lambda value: viewer.choose_obstacle(_index(value)))
+
+    def say(self, text: str) -> None:
+        """Write into the status."""
+        self._status.content = text
+
+    def show_playing(self, playing: bool) -> None:
+        """Label the button with what it does."""
+        self._play.label = "Pause" if playing else "Play"
+
+    def offer_obstacles(self, kinds: Mapping[int, str]) -> None:
+        """List the obstacles that can be chosen, kinds by index."""
+        if kinds != self._obstacles:
+            self._obstacles = dict(kinds)
+            self._obstacle.options = (_NO_OBSTACLE, *map(self._label, kinds))
+            self._obstacle.visible = bool(kinds)
+
+    def show_obstacle(self, index: int | None) -> None:
+        """Show which one is chosen."""
+        self._obstacle.value = self._label(index) if index in self._obstacles else _NO_OBSTACLE
+
+    def _label(self, index: int | None) -> str:
+        return _NO_OBSTACLE if index is None else f"{index} ({_ONE[self._obstacles[index]]})"
+
+    def show(self, past: list[Frame], last: Frame, rate: float) -> None:
+        """Show the frame that the past ends with, and plot the past.
+
+        Args:
+            past: frames up to the one that is shown.
+            last: the last frame that there is.
+            rate: times real time.
+        """
+        frame, first = past[-1], past[0]
+        self._time.min, self._time.max = first.step * self._dt, max(last.step, 1) * self._dt
+        self._time.value = frame.step * self._dt
+        self.say(self._report(frame, rate))
+        self._plot(past[-round(SECONDS / self._dt) :])
+
+    def _report(self, frame: Frame, rate: float) -> str:
+        pace = f"{rate:.2f} x real time" if self._viewer.playing else "paused"
+        lines = [f"{frame.step * self._dt:.2f} s, {pace}"]
+        info = frame.info or {}
+        if "position_error" in info:
+            mm, deg = 1e3 * float(info["position_error"]), np.degrees(info["orientation_error"])
+            reached = ", **reached**" if bool(info["success"]) else ""
+            lines.append(f"goal {mm:.0f} mm and {deg:.0f}° away{reached}")
+        report = frame.safety
+        if report is not None and np.isfinite(report["min_barrier"]):
+            doing = "**intervenes**" if bool(report["intervened"]) else "leaves the torques alone"
+            least = float(report["min_barrier"])
+            filtered = self._simulation is None or self._simulation.filtered
+            what = f"filter {doing}" if filtered else "filter off"
+            lines.append(f"{what}, smallest barrier {least:.3f} ({self._row(frame, report)})")
+        return "  \n".join(lines)
+
+    def _row(self, frame: Frame, report: Mapping[str, Any]) -> str:
+        """What the smallest barrier is about."""
+        if self._rows is None:
+            safety = self._params.safety or default_filter(self._env)
+            around = self._params.task.obstacles(frame.state.task_state)
+            self._rows = safety.row_names(self._env.robot, around)
+        row = int(report["min_barrier_row"])
+        return self._rows[row] if 0 <= row < len(self._rows) else "none"
+
+    def _plot(self, past: list[Frame]) -> None:
+        shown = [f for f in past if f.info is not None]
+        times = [f.step * self._dt for f in shown]
+        for title, rows, limits in (
+            ("Torques, N m", [torques(self._env, f) for f in shown], None),
+            ("Barrier values, m and rad, rad/s", [f.barriers for f in shown], _BARRIER_LIMITS),
+            ("Reward by term, weighted", [rewards(self._params, f) for f in shown], None),
+        ):
+            if title not in self._plots and rows and rows[-1]:
+                with self._tab:
+                    self._plots[title] = Plot(self._gui, title, tuple(rows[-1]), limits)
+            if title in self._plots:
+                self._plots[title].show(times, rows)
+
+
+def _index(label: str) -> int | None:
+    """The obstacle that a label is of."""
+    return None if label == _NO_OBSTACLE else int(label.split()[0])
+
+
+def _on_user(handle: Any, act: Callable[[Any], None]) -> None:
+    """Call with the value when a client changes it, not when the viewer itself does."""
+
+    def changed(event: Any) -> None:
+        if event.client is not None:
+            act(event.target.value)
+
+    handle.on_update(changed)

@@ -1,0 +1,326 @@
+"""One environment, stepped at leisure, with a target and obstacles that can be moved."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from fraxenv.controllers import OSC, Controller, PoseTarget
+from fraxenv.controllers.base import configuration
+from fraxenv.controllers.pose import EndEffectors
+from fraxenv.dynamics import Obstacles, Robot, compute_terms
+from fraxenv.dynamics.errors import check_choice
+from fraxenv.envs import ActionAxis, Environment, EnvParams, EnvState, Reach
+from fraxenv.envs.ee_actions import HandAction, hand_poses, stacked
+
+from ..recording import Policy
+from ..rendering.scene import rotation_to
+from .frames import Frame, default_filter, hands_of
+
+TARGET, POLICY, RANDOM = "the target", "the policy", "random actions"
+"""What can move the robot."""
+
+_Pose = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
+_Program = Callable[..., Any]
+
+_OBSTACLES: Final = ("spheres", "capsules", "boxes")  # in the order in which they are counted
+
+
+@configuration
+@dataclass(frozen=True)
+class Follow:
+    """Actions do nothing, and the hands go where the action space's state says: it is written to.
+
+    Attributes:
+        end_effector: name of the frame to move, or several in a tuple.
+    """
+
+    end_effector: EndEffectors = field(default="hand", metadata={"static": True})
+
+    def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
+        """None."""
+        return ()
+
+    def controller(self) -> OSC:
+        """Operational space control."""
+        return OSC(self.end_effector)
+
+    def init(self, robot: Robot, q: Array) -> PoseTarget:
+        """Where the hands are."""
+        return stacked(self.end_effector, hand_poses(robot, q, self.end_effector))
+
+    def hold(self, robot: Robot, q: Array, state: PoseTarget) -> PoseTarget:
+        """Where they are to go."""
+        return state
+
+    def command(
+        self, robot: Robot, q: Array, action: Array, state: PoseTarget
+    ) -> tuple[PoseTarget, PoseTarget]:
+        """What has been written."""
+        return state, state
+
+
+class Simulation:
+    """Steps one environment by what the hands are told, by a policy, or at random.
+
+    Programs are compiled when they are first needed. Not for several threads.
+
+    Args:
+        env: the environment.
+        params: its parameters.
+        policy: as of `fraxenv.record`; None for none.
+        seed: decides the episodes.
+
+    Attributes:
+        driver: what moves the robot: `TARGET`, `POLICY` or `RANDOM`.
+        filtered: whether the safety filter changes anything.
+        seed: of the next reset.
+    """
+
+    def __init__(
+        self, env: Environment, params: EnvParams, policy: Policy | None = None, seed: int = 0
+    ) -> None:
+        self.env, self.params, self.seed = env, params, seed
+        self.hands = hands_of(env, params)
+        self.drivers = (TARGET, RANDOM) if policy is None else (TARGET, POLICY, RANDOM)
+        self._driver = TARGET if policy is None else POLICY
+        self.filtered = params.safety is not None and params.safety.enabled
+        self._policy = policy
+        self._act = None if policy is None else jax.jit(policy)
+        self._episode = 0
+        self._free: list[_Pose] = []  # targets that are nobody's goals
+        self._programs: dict[Any, _Program] = {}
+
+    @property
+    def driver(self) -> str:
+        """What moves the robot."""
+        return self._driver
+
+    @driver.setter
+    def driver(self, driver: str) -> None:
+        check_choice("driver", driver, self.drivers)
+        self._driver = driver
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the next step needs no new program, which can take a minute to compile."""
+        return ("step", self._driver == TARGET, self.filtered) in self._programs
+
+    def reset(self, step: int = 0) -> Frame:
+        """The first frame of a new episode, of a seed always the same ones."""
+        key = jax.random.fold_in(jax.random.key(self.seed), self._episode)
+        self._episode += 1
+        obs, state, hands = self._program("reset", self.params)(key)
+        self._free = _rows(hands)
+        return Frame(step, state, obs=obs)
+
+    def restart(self, step: int = 0) -> Frame:
+        """The first frame of the seed's first episode."""
+        self._episode = 0
+        return self.reset(step)
+
+    def step(self, frame: Frame) -> Frame:
+        """The next frame; where the episode has ended, the first of the next one.
+
+        A time limit ends it only where a policy acts: who drags the target has all time.
+        """
+        driver, state, env = self._driver, frame.state, self.env
+        key = jax.random.fold_in(jax.random.key(self.seed), 1_000_000 + frame.step)
+        action = np.zeros(env.num_actions, state.q.dtype)
+        if driver == POLICY and self._act is not None:
+            action = np.asarray(self._act(frame.obs, key), state.q.dtype)
+        elif driver == RANDOM:
+            generator = np.random.default_rng([self.seed, frame.step])
+            action = generator.uniform(-1.0, 1.0, env.num_actions).astype(state.q.dtype)
+        params = self._params()
+        state = self._adapted(state, params)
+        obs, new, reward, ended, truncated, info = self._program("step", params)(key, state, action)
+        if ended or (truncated and driver != TARGET):
+            return self.reset(frame.step + 1)
+        return Frame(frame.step + 1, new, float(reward), info, obs)
+
+    # --- what can be moved ---
+
+    def targets(self, state: EnvState) -> list[_Pose]:
+        """Position and rotation of each hand's target."""
+        if not self._has_goals:
+            return self._free
+        return _rows(state.task_state)
+
+    def with_target(self, state: EnvState, hand: int, pose: _Pose) -> EnvState:
+        """The state with the target of a hand elsewhere; in tasks of reaching it is the goal."""
+        dtype = state.q.dtype
+        position, rotation = (np.asarray(x, dtype) for x in pose)
+        if not self._has_goals:
+            self._free[hand] = position, rotation
+            return state
+        goal = state.task_state
+        moved = dataclasses.replace(
+            goal,
+            position=_with_row(goal.position, hand, position),
+            rotation=_with_row(goal.rotation, hand, rotation),
+        )
+        changed: EnvState = state.replace(task_state=moved)
+        return changed
+
+    @property
+    def _has_goals(self) -> bool:
+        return isinstance(self.params.task, Reach)
+
+    # --- programs ---
+
+    def _params(self) -> EnvParams:
+        """The parameters for what moves the robot now."""
+        safety = self.params.safety
+        if self.filtered:
+            safety = dataclasses.replace(safety or default_filter(self.env), enabled=True)
+        elif safety is not None:
+            safety = dataclasses.replace(safety, enabled=False)
+        params: EnvParams = self.params.replace(safety=safety)
+        if self._driver != TARGET:
+            return params
+        own = params.controller
+        controller = own if isinstance(own, OSC) else OSC(self.hands)
+        followed: EnvParams = params.replace(action=Follow(self.hands), controller=controller)
+        return followed
+
+    def _adapted(self, state: EnvState, params: EnvParams) -> EnvState:
+        """The state as the controller and the action space of these parameters have it."""
+        if self._driver == TARGET:
+            poses: list[Any] = self.targets(state)
+            target = stacked(self.hands, [PoseTarget(*pose) for pose in poses])
+            state = state.replace(action_state=jax.device_get(target))
+        if isinstance(self.params.action, HandAction):
+            return state
+        fresh = self._program("init", params)(state.q, state.v)
+        changes = {n: x for n, x in fresh.items() if not _alike(x, getattr(state, n))}
+        adapted: EnvState = state.replace(**changes)
+        return adapted
+
+    def _program(self, what: str, params: EnvParams) -> _Program:
+        """A compiled function of one environment's arrays, for one environment's on the host."""
+        key = what, self._driver == TARGET, self.filtered
+        if key not in self._programs:
+            # A batch of one, because it is batches that the quick kernels are of.
+            batch = jax.jit(jax.vmap(getattr(self, f"_{what}")(params)))
+
+            def program(*args: Any) -> Any:
+                out = batch(*jax.tree.map(lambda x: x[None], args))
+                return jax.tree.map(lambda x: x[0], jax.device_get(out))
+
+            self._programs[key] = program
+        return self._programs[key]
+
+    def _reset(self, params: EnvParams) -> _Program:
+        def reset(key: Array) -> Any:
+            obs, state = self.env.reset_env(key, params)
+            return obs, state, Follow(self.hands).init(self.env.robot, state.q)
+
+        return reset
+
+    def _step(self, params: EnvParams) -> _Program:
+        def step(key: Array, state: EnvState, action: Array) -> Any:
+            obs, new, reward, ended, info = self.env.step_env(key, state, action, params)
+            return obs, new, reward, ended, self.env.is_truncated(new, params), info
+
+        return step
+
+    def _init(self, params: EnvParams) -> _Program:
+        robot, action = self.env.robot, params.action
+        controller: Controller[Any] = params.controller
+        return lambda q, v: {
+            "action_state": action.init(robot, q),
+            "controller_state": controller.init(robot, compute_terms(robot, q, v)),
+        }
+
+
+# --- obstacles ---
+
+
+def obstacles(params: EnvParams, state: EnvState) -> dict[int, tuple[str, _Pose]]:
+    """Kind and pose, by index, of the obstacles that are there and can be moved."""
+    if obstacle_field(state) is None:
+        return {}
+    around = params.task.obstacles(state.task_state)
+    found = [(kind, pose) for kind in _OBSTACLES for pose in _poses(kind, getattr(around, kind))]
+    there = np.ones(len(found), bool) if around.active is None else np.asarray(around.active)
+    return {i: x for i, x in enumerate(found) if there[i]}
+
+
+def with_obstacle(state: EnvState, index: int, pose: _Pose) -> EnvState:
+    """The state with one of the `obstacles` elsewhere."""
+    task_state = state.task_state
+    place = obstacle_field(state)
+    if place is None:
+        return state
+    around = getattr(task_state, place)
+    for kind in _OBSTACLES:
+        shapes = getattr(around, kind)
+        count = 0 if shapes is None else len(_poses(kind, shapes))
+        if index < count:
+            around = dataclasses.replace(around, **{kind: _moved(kind, shapes, index, pose)})
+            break
+        index -= count
+    changed: EnvState = state.replace(task_state=dataclasses.replace(task_state, **{place: around}))
+    return changed
+
+
+def obstacle_field(state: EnvState) -> str | None:
+    """Where the task's state keeps its obstacles; None if it has none that could be moved."""
+    task_state = state.task_state
+    if not dataclasses.is_dataclass(task_state):
+        return None
+    names = [f.name for f in dataclasses.fields(task_state)]
+    return next((n for n in names if isinstance(getattr(task_state, n), Obstacles)), None)
+
+
+def _poses(kind: str, shapes: Any) -> list[_Pose]:
+    if shapes is None:
+        return []
+    if kind == "boxes":
+        return list(zip(np.asarray(shapes.position), np.asarray(shapes.rotation), strict=True))
+    if kind == "spheres":
+        return [(p, np.eye(3)) for p in np.asarray(shapes.position)]
+    ends = zip(np.asarray(shapes.start, float), np.asarray(shapes.end, float), strict=True)
+    return [(0.5 * (a + b), rotation_to((b - a) / np.linalg.norm(b - a))) for a, b in ends]
+
+
+def _moved(kind: str, shapes: Any, i: int, pose: _Pose) -> Any:
+    position, rotation = (np.asarray(x) for x in pose)
+    if kind == "capsules":
+        length = np.linalg.norm(np.asarray(shapes.end)[i] - np.asarray(shapes.start)[i])
+        half = 0.5 * length * rotation[:, 2]
+        return dataclasses.replace(
+            shapes,
+            start=_with_row(shapes.start, i, position - half),
+            end=_with_row(shapes.end, i, position + half),
+        )
+    changes = {"position": _with_row(shapes.position, i, position)}
+    if kind == "boxes":
+        changes["rotation"] = _with_row(shapes.rotation, i, rotation)
+    return dataclasses.replace(shapes, **changes)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two trees have the same structure."""
+    structure: Any = jax.tree.structure(a)
+    return bool(structure == jax.tree.structure(b))
+
+
+def _with_row(array: Any, i: int, row: Any) -> NDArray[Any]:
+    changed = np.array(array)
+    changed[i] = row
+    return changed
+
+
+def _rows(poses: Any) -> list[_Pose]:
+    """Each of `position` (k, 3), or (3,), and `rotation`."""
+    position = np.asarray(poses.position).reshape(-1, 3)
+    return list(zip(position, np.asarray(poses.rotation).reshape(-1, 3, 3), strict=True))

@@ -1,0 +1,109 @@
+"""The 3D scene in the browser, kept equal to a list of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..rendering import Camera, Shape
+
+_FURTHER: Final = 1.3  # than the camera of pictures, which need not leave room for panels
+_GROUND: Final = (236, 239, 243)
+_CELLS: Final = (214, 219, 226)
+_SECTIONS: Final = (190, 197, 206)
+
+_Appearance = tuple[str, tuple[float, ...], tuple[float, float, float, float]]
+
+
+class Stage:
+    """The shapes that a viser server shows.
+
+    Args:
+        server: the `viser.ViserServer`.
+        camera: where clients look from at first.
+        on_click: told the position (3,), m, of an obstacle or goal that is clicked.
+    """
+
+    def __init__(
+        self, server: Any, camera: Camera, on_click: Callable[[NDArray[Any]], None]
+    ) -> None:
+        self._server, self._on_click = server, on_click
+        self._nodes: list[tuple[_Appearance, Any]] = []
+        scene = server.scene
+        scene.set_up_direction("+z")
+        scene.configure_environment_map("city", background=False, environment_intensity=0.8)
+        scene.add_grid(
+            "/ground",
+            infinite_grid=True,
+            cell_size=0.1,
+            section_size=0.5,
+            cell_color=_CELLS,
+            section_color=_SECTIONS,
+            plane_color=_GROUND,
+            plane_opacity=1.0,
+            fade_distance=12.0,
+            shadow_opacity=0.3,
+        )
+        away = np.subtract(camera.eye, camera.target)
+        server.initial_camera.position = tuple(camera.target + _FURTHER * away)
+        server.initial_camera.look_at = camera.target
+        server.initial_camera.fov = np.radians(camera.fov)
+
+    def show(self, shapes: Sequence[Shape], clickable: range) -> None:
+        """Show these shapes and no others.
+
+        Args:
+            shapes: in the world.
+            clickable: indices of those that can be clicked.
+        """
+        while len(self._nodes) > len(shapes):
+            self._nodes.pop()[1].remove()
+        for i, shape in enumerate(shapes):
+            appearance = shape.kind, shape.size, shape.rgba
+            if i < len(self._nodes) and self._nodes[i][0] == appearance:
+                node = self._nodes[i][1]
+            else:
+                node = self._added(f"/shapes/{i}", shape)
+                if i in clickable:
+                    node.on_click(lambda event: self._on_click(event.target.position))
+                self._nodes[i : i + 1] = [(appearance, node)]
+            node.position, node.wxyz = shape.position, quaternion(shape.rotation)
+
+    def _added(self, name: str, shape: Shape) -> Any:
+        """A new node, in the place of one of the same name."""
+        scene, alpha = self._server.scene, shape.rgba[3]
+        look: dict[str, Any] = {
+            "color": tuple(round(255 * c) for c in shape.rgba[:3]),
+            "opacity": None if alpha == 1.0 else alpha,
+            "cast_shadow": alpha > 0.5,
+        }
+        if shape.kind == "sphere":
+            return scene.add_icosphere(name, shape.size[0], subdivisions=4, **look)
+        if shape.kind == "box":
+            return scene.add_box(name, dimensions=shape.size, **look)
+        if shape.kind == "cylinder":
+            return scene.add_cylinder(name, *shape.size, **look)
+        import trimesh
+
+        radius, length = shape.size
+        capsule = trimesh.creation.capsule(length, radius, count=(24, 24))
+        vertices = capsule.vertices - capsule.bounds.mean(axis=0)
+        return scene.add_mesh_simple(name, vertices, capsule.faces, **look)
+
+
+def quaternion(rotation: NDArray[Any]) -> NDArray[Any]:
+    """The unit quaternion wxyz (4,) of a rotation (3, 3)."""
+    from viser.transforms import SO3
+
+    wxyz: NDArray[Any] = SO3.from_matrix(np.asarray(rotation, float)).wxyz
+    return wxyz
+
+
+def rotation_of(wxyz: NDArray[Any]) -> NDArray[Any]:
+    """The rotation (3, 3) of a quaternion."""
+    from viser.transforms import SO3
+
+    return np.asarray(SO3(np.asarray(wxyz, float)).as_matrix())

@@ -1,0 +1,518 @@
+"""The viewer: a timeline of frames, who computes them, and the page that shows them."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import functools
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fraxenv.controllers.pose import names_of
+from fraxenv.envs import Environment, EnvParams, EnvState
+
+from ..errors import ConfigError, FraxenvError, import_extra
+from ..recording import Policy, Recording, replay
+from ..rendering import default_camera, env_scene, scene
+from .frames import Frame, barrier_meter
+from .panel import Panel
+from .simulation import Simulation, obstacles, with_obstacle
+from .stage import Stage, quaternion, rotation_of
+
+_LOG: Final = logging.getLogger("fraxenv")
+
+_KEPT_SECONDS: Final = 300  # of the past, to scrub through
+_PICTURES_HZ: Final = 30.0  # at most; the simulation goes on at the policy's rate between them
+_PANEL_HZ: Final = 5.0  # of plots, slider and status
+_LATE: Final = 0.2  # s; who is further behind gives up to catch up
+
+
+def open_viewer(
+    env: Environment,
+    params: EnvParams,
+    *,
+    policy: Policy | None = None,
+    recording: Recording | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    seed: int = 0,
+) -> Viewer:
+    """Open a viewer in which the environment goes on by itself; returns at once.
+
+    Args:
+        env: the environment.
+        params: its parameters.
+        policy: what acts at first, as of `fraxenv.record`; None to follow the target that is
+            dragged. Both can be chosen on the page.
+        recording: of this environment, to scrub through instead of stepping it.
+        host: address to serve on; "0.0.0.0" for all of the machine's.
+        port: to serve on; a later one that is free if it is not.
+        seed: decides the episodes.
+
+    Raises:
+        MissingExtraError: the extra `viewer` is not installed.
+        ConfigError: a policy and a recording, or no such port.
+        CheckpointError: the recording is not of this environment.
+    """
+    if recording is None:
+        simulation = Simulation(env, params, policy, seed)
+        return Viewer(env, params, simulation=simulation, host=host, port=port)
+    if policy is not None:
+        raise ConfigError(
+            "open_viewer: a policy and a recording, expected one of them: what was recorded has "
+            "been decided. Leave one out."
+        )
+    recorded = played(recording, env, params)
+    return Viewer(
+        env, params, recorded=recorded, recorded_envs=recording.num_envs, host=host, port=port
+    )
+
+
+def watch(
+    env: Environment, params: EnvParams, *, host: str = "127.0.0.1", port: int = 8080
+) -> Viewer:
+    """Open a viewer that shows what its `show` is told, by a program that steps by itself.
+
+    Where there is a desktop, its browser opens the page.
+
+    Args:
+        env: the environment.
+        params: its parameters.
+        host: address to serve on.
+        port: to serve on; a later one that is free if it is not.
+
+    Raises:
+        MissingExtraError: the extra `viewer` is not installed.
+        ConfigError: no such port.
+    """
+    viewer = Viewer(env, params, host=host, port=port)
+    if sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        webbrowser.open(viewer.url)  # elsewhere it might start a browser of the terminal
+    return viewer
+
+
+class Viewer:
+    """A page that shows an environment. Make it by `open_viewer` or `watch`.
+
+    Everything that the page can do has a method here. They return at once, and the viewer's own
+    thread does the work, so that they can be called from everywhere.
+
+    Args:
+        env: the environment.
+        params: its parameters.
+        simulation: steps it; None if nobody here does.
+        recorded: frames of an environment of a recording, by its number; None without one.
+        recorded_envs: how many environments there are.
+        host: address to serve on.
+        port: to serve on.
+
+    Attributes:
+        url: of the page.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        params: EnvParams,
+        *,
+        simulation: Simulation | None = None,
+        recorded: Callable[[int], list[Frame]] | None = None,
+        recorded_envs: int = 1,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+    ) -> None:
+        viser = import_extra("viser", "viewer", "The viewer")
+        if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
+            raise ConfigError(f"port={port!r}, expected a whole number from 1 to 65535.")
+        self._env, self._params, self._simulation = env, params, simulation
+        self._recorded = recorded
+        self._frames: list[Frame] = [] if recorded is None else recorded(0)
+        self._at = 0
+        self._playing, self._speed = True, 1.0
+        self._posts: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._ended = threading.Event()
+        self._dirty = True
+        self._pictured = self._panelled = self._rate_since = 0.0
+        self._rate_steps, self._rate = 0, 0.0
+        self._due = time.perf_counter()
+
+        self._server = viser.ViserServer(host=host, port=port, label=env.name, verbose=False)
+        where = "localhost" if host in ("0.0.0.0", "::") else host
+        self.url = f"http://{where}:{self._server.get_port()}"
+        self._stage = Stage(self._server, default_camera(env.robot), self._pick)
+        self._handles: dict[str, Any] = {}
+        self._held: set[str] = set()
+        self._obstacle: int | None = None
+        self._panel = Panel(self, self._server.gui, env, params, simulation, recorded_envs)
+        self._thread = threading.Thread(target=self._loop, name="fraxenv-viewer", daemon=True)
+        self._thread.start()
+        # A thread that computes while the interpreter goes away brings the process down.
+        atexit.register(self.close)
+
+    # --- what the page can do ---
+
+    def play(self) -> None:
+        """Go on from the frame that is shown; a simulation forgets what came after it."""
+        self._post(lambda: self._set_playing(True))
+
+    def pause(self) -> None:
+        """Stay at the frame that is shown."""
+        self._post(lambda: self._set_playing(False))
+
+    def set_speed(self, speed: float) -> None:
+        """Times real time, positive."""
+        if not 0 < speed < np.inf:
+            raise ConfigError(f"speed={speed!r}, expected a positive number.")
+        self._post(lambda: setattr(self, "_speed", float(speed)))
+
+    def seek(self, step: int) -> None:
+        """Pause at a policy step, or at the nearest one that there is."""
+
+        def seek() -> None:
+            if self._frames:
+                self._set_playing(False)
+                self._at = int(np.clip(step - self._frames[0].step, 0, len(self._frames) - 1))
+
+        self._post(seek)
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin the first episode of a seed, by default of the last one; a recording, anew."""
+
+        def reset() -> None:
+            if self._simulation is None:
+                self._at = 0
+                return
+            if seed is not None:
+                self._simulation.seed = seed
+            self._append(self._simulation.restart(self._next_step()))
+
+        self._post(reset)
+
+    def drive(self, driver: str) -> None:
+        """Let "the target", "the policy" or "random actions" move the robot.
+
+        Raises:
+            ConfigError: there is no such driver, or nothing that could be driven.
+        """
+        simulation = self._own_simulation("drive")
+        if driver not in simulation.drivers:
+            raise ConfigError(
+                f"drive: {driver!r}, expected one of {', '.join(map(repr, simulation.drivers))}."
+            )
+        self._post(lambda: setattr(simulation, "driver", driver))
+
+    def set_filter(self, on: bool) -> None:
+        """Have the safety filter change torques, or not.
+
+        Raises:
+            ConfigError: there is nothing that could be filtered.
+        """
+        simulation = self._own_simulation("set_filter")
+        self._post(lambda: setattr(simulation, "filtered", bool(on)))
+
+    def move_target(
+        self, position: ArrayLike, rotation: ArrayLike | None = None, hand: int = 0
+    ) -> None:
+        """Put a hand's target somewhere else; in tasks of reaching, it is the goal.
+
+        Args:
+            position: (3,), m, world.
+            rotation: (3, 3), hand to world; None to keep it.
+            hand: which one.
+
+        Raises:
+            ConfigError: there is no such hand, or nobody to follow the target.
+        """
+        simulation = self._own_simulation("move_target")
+        count = len(names_of(simulation.hands))
+        if not 0 <= hand < count:
+            raise ConfigError(f"move_target: hand={hand!r}, expected from 0 to {count - 1}.")
+
+        def move(frame: Frame) -> EnvState:
+            kept = simulation.targets(frame.state)[hand][1]
+            pose = np.asarray(position), kept if rotation is None else np.asarray(rotation)
+            return simulation.with_target(frame.state, hand, pose)
+
+        self._edit(move)
+
+    def move_obstacle(
+        self, index: int, position: ArrayLike, rotation: ArrayLike | None = None
+    ) -> None:
+        """Put an obstacle somewhere else.
+
+        Args:
+            index: which one, in the order spheres, capsules, boxes.
+            position: (3,), m, of its middle, world.
+            rotation: (3, 3), to the world; None to keep it.
+
+        Raises:
+            ConfigError: nobody would avoid it.
+        """
+        self._own_simulation("move_obstacle")
+
+        def move(frame: Frame) -> EnvState:
+            found = obstacles(self._params, frame.state)
+            if index not in found:
+                return frame.state
+            kept = found[index][1][1]
+            pose = np.asarray(position), kept if rotation is None else np.asarray(rotation)
+            return with_obstacle(frame.state, index, pose)
+
+        self._edit(move)
+
+    def show_env(self, index: int) -> None:
+        """Show another environment of a recording.
+
+        Raises:
+            ConfigError: there is no recording.
+        """
+        if self._recorded is None:
+            raise ConfigError("show_env: there is no recording, expected one. Pass recording=...")
+        recorded = self._recorded
+        self._post(lambda: setattr(self, "_frames", recorded(index)))
+
+    def show(
+        self, state: EnvState, reward: float = 0.0, info: Mapping[str, Any] | None = None
+    ) -> None:
+        """Show a state that somebody else computed; waits until its time has come.
+
+        Args:
+            state: of the environment.
+            reward: of the step that led to it.
+            info: of this step; None for a reset.
+        """
+        host = jax.device_get(state)
+        self._post(lambda: self._append(Frame(self._next_step(), host, reward, info)))
+        now = time.perf_counter()
+        self._due = max(self._due + 1.0 / (self._env.policy_hz * self._speed), now - _LATE)
+        time.sleep(max(0.0, self._due - now))
+
+    @property
+    def playing(self) -> bool:
+        """Whether time goes on."""
+        return self._playing
+
+    @property
+    def frame(self) -> Frame | None:
+        """What is shown; None before the first state has been computed."""
+        return self._frames[self._at] if self._frames else None
+
+    def run(self) -> None:
+        """Serve until Ctrl-C, or until `close` is called."""
+        try:
+            while not self._ended.wait(0.2):
+                pass
+        except KeyboardInterrupt:
+            pass
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop serving. Closing twice does no harm."""
+        if not self._ended.is_set():
+            self._ended.set()
+            atexit.unregister(self.close)
+            self._thread.join()
+            self._server.stop()
+
+    # --- the viewer's thread ---
+
+    def _post(self, work: Callable[[], None]) -> None:
+        """Have the viewer's thread do something, and show what has become of it."""
+        self._posts.put(work)
+
+    def _loop(self) -> None:
+        due = time.perf_counter()
+        while not self._ended.is_set():
+            try:
+                self._tick()
+            except Exception as error:
+                # The page is to stay, whatever a task, a policy or a client has done.
+                self._playing = False
+                self._panel.say(f"**stopped**: {error}")
+                if not isinstance(error, FraxenvError):
+                    _LOG.exception("the viewer of %s has stopped", self._env.name)
+            now = time.perf_counter()
+            period = 1.0 / (self._env.policy_hz * self._speed)
+            due = max(due + period, now - _LATE)
+            self._ended.wait(max(0.0, due - now))
+
+    def _tick(self) -> None:
+        while not self._posts.empty():
+            self._posts.get()()
+            self._dirty = True
+        if self._simulation is not None and not self._frames:
+            self._append(self._simulation.reset())
+        elif self._playing and self._frames:
+            self._advance()
+        now = time.perf_counter()
+        if self._frames and self._dirty and now - self._pictured > 1.0 / _PICTURES_HZ:
+            self._pictured, self._dirty = now, False
+            with self._server.atomic():
+                self._picture()
+        if self._frames and now - self._panelled > 1.0 / _PANEL_HZ:
+            self._measure_rate(now)
+            self._panelled = now
+            self._panel.show(self._frames[: self._at + 1], self._frames[-1], self._rate)
+
+    def _advance(self) -> None:
+        before, simulation = self._at, self._simulation
+        if simulation is not None:
+            if not simulation.compiled:
+                self._panel.say("compiling ...")
+            del self._frames[self._at + 1 :]
+            self._append(simulation.step(self._frames[self._at]))
+        elif self._recorded is None:
+            self._at = len(self._frames) - 1
+        elif self._at + 1 < len(self._frames):
+            self._at += 1
+        else:
+            self._set_playing(False)
+        self._dirty |= self._at != before
+        self._rate_steps += self._at != before
+
+    def _append(self, frame: Frame) -> None:
+        self._frames.append(measured(self._env, frame))
+        surplus = len(self._frames) - _KEPT_SECONDS * self._env.policy_hz
+        if surplus > 0:
+            del self._frames[:surplus]
+            self._at = max(0, self._at - surplus)
+        if self._playing or self._simulation is not None:
+            self._at = len(self._frames) - 1
+
+    def _set_playing(self, playing: bool) -> None:
+        self._playing = playing
+        if playing and self._recorded is not None and self._at + 1 >= len(self._frames):
+            self._at = 0
+        self._panel.show_playing(playing)
+
+    def _next_step(self) -> int:
+        return self._frames[-1].step + 1 if self._frames else 0
+
+    def _edit(self, change: Callable[[Frame], EnvState]) -> None:
+        def edit() -> None:
+            if self._frames:
+                frame = self._frames[self._at]
+                self._frames[self._at] = dataclasses.replace(frame, state=change(frame))
+
+        self._post(edit)
+
+    def _own_simulation(self, what: str) -> Simulation:
+        if self._simulation is None:
+            raise ConfigError(
+                f"{what}: this viewer steps nothing, expected one of open_viewer without a "
+                "recording. Open one."
+            )
+        return self._simulation
+
+    def _measure_rate(self, now: float) -> None:
+        """Times real time that the last second was."""
+        if not self._playing or now - self._rate_since > 1.0:
+            passed = now - self._rate_since
+            self._rate = self._rate_steps / self._env.policy_hz / passed if self._playing else 0.0
+            self._rate_since, self._rate_steps = now, 0
+
+    # --- the scene ---
+
+    def _picture(self) -> None:
+        """Bring the 3D scene to the frame that is shown."""
+        frame = self._frames[self._at]
+        shapes = env_scene(self._env, frame.state, self._params, frame.safety)
+        bare = len(scene(self._env.robot, frame.state.q))
+        self._stage.show(shapes, range(bare, len(shapes)))
+        if self._simulation is None:
+            return
+        for i, pose in enumerate(self._simulation.targets(frame.state)):
+            self._place(f"/target/{i}", pose, functools.partial(self.move_target, hand=i), True)
+        found = obstacles(self._params, frame.state)
+        self._panel.offer_obstacles({i: kind for i, (kind, _) in found.items()})
+        chosen = self._obstacle if self._obstacle in found else None
+        for i, (kind, pose) in found.items():
+            name = f"/obstacle/{i}"
+            if i == chosen:
+                self._place(name, pose, functools.partial(self.move_obstacle, i), kind != "spheres")
+            elif name in self._handles:
+                self._handles.pop(name).remove()
+
+    def _place(self, name: str, pose: Any, move: Callable[..., None], turns: bool) -> None:
+        """Put a handle to drag something by where it is, but not out of somebody's hand."""
+        position, wxyz = pose[0], quaternion(pose[1])
+        if name in self._handles:
+            if name not in self._held:
+                self._handles[name].position, self._handles[name].wxyz = position, wxyz
+            return
+        handle = self._server.scene.add_transform_controls(
+            name,
+            scale=0.16,
+            line_width=3.0,
+            disable_rotations=not turns,
+            depth_test=False,
+            position=position,
+            wxyz=wxyz,
+        )
+
+        async def dragged(event: Any) -> None:  # asynchronous, because those come in order
+            self._held.add(name)
+            move(np.array(handle.position), rotation_of(handle.wxyz))
+            if event.phase == "end":
+                self._post(lambda: self._held.discard(name))
+
+        handle.on_update(dragged)
+        self._handles[name] = handle
+
+    def _pick(self, position: Any) -> None:
+        """Choose the obstacle that was clicked, or none if it is the one that is chosen."""
+
+        def pick() -> None:
+            if not self._frames:
+                return
+            found = obstacles(self._params, self._frames[self._at].state)
+            ways = {i: float(np.linalg.norm(p - position)) for i, (_, (p, _)) in found.items()}
+            if ways and min(ways.values()) < 0.02:
+                nearest = min(ways, key=ways.__getitem__)
+                self._choose(None if nearest == self._obstacle else nearest)
+
+        self._post(pick)
+
+    def choose_obstacle(self, index: int | None) -> None:
+        """Show the handle of one obstacle, or of none."""
+        self._post(lambda: self._choose(index))
+
+    def _choose(self, index: int | None) -> None:
+        self._obstacle = index
+        self._panel.show_obstacle(index)
+
+
+def played(
+    recording: Recording, env: Environment, params: EnvParams
+) -> Callable[[int], list[Frame]]:
+    """The frames of a recording, by the number of the environment: its actions are taken again.
+
+    Raises:
+        CheckpointError: the recording is not of this environment.
+    """
+    states: list[EnvState] = []
+    replay(recording, env, params, watch=lambda batch: states.append(jax.device_get(batch)))
+
+    def frame(t: int, n: int) -> Frame:
+        state = jax.tree.map(lambda x: x[n], states[t])
+        info = jax.tree.map(lambda x: x[t, n], recording.infos)
+        return measured(env, Frame(t + 1, state, float(recording.rewards[t, n]), info))
+
+    return lambda n: [frame(t, n) for t in range(len(states))]
+
+
+def measured(env: Environment, frame: Frame) -> Frame:
+    """The frame with its barrier values."""
+    return dataclasses.replace(frame, barriers=barrier_meter(env)(frame.state))

@@ -1,0 +1,64 @@
+"""Fingerprints: equal for what is alike, in any process; different for what is not."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fraxenv.dynamics.fingerprint import fingerprint
+
+
+def scaled(x: float, by: float = 2.0) -> float:
+    return x * by
+
+
+def made(by: float) -> Any:
+    def inner(x: float) -> float:
+        return inner(x - 1) if x > 10 else x * by
+
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (made(1.0), made(2.0)),
+        (lambda x: x[0], lambda x: x[1]),
+        (lambda x: x + 1.0, lambda x: x + 1.5),
+        (functools.partial(scaled, by=1.0), functools.partial(scaled, by=1.5)),
+        (np.zeros(3, np.float32), np.zeros(3)),
+        (np.array([0.1]), np.array([0.1 + 1e-17 + 2e-17])),
+    ],
+)
+def test_what_differs(one: Any, other: Any) -> None:
+    assert fingerprint(one) != fingerprint(other)
+
+
+def test_functions_made_alike_are_alike() -> None:
+    assert fingerprint(made(1.0)) == fingerprint(made(1.0))
+    assert fingerprint({"f": scaled}) == fingerprint({"f": scaled})
+
+
+def test_of_an_environment_with_functions_in_it_in_another_process() -> None:
+    code = (
+        "import fraxenv;"
+        "env, _ = fraxenv.make('PandaReachObstacles-v0');"
+        "from fraxenv.dynamics.fingerprint import fingerprint;"
+        "print(fingerprint(env.default_params.safety).hex())"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "JAX_PLATFORMS": "cpu"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1

@@ -1,0 +1,310 @@
+"""The commands, run for real with small settings; what they say where something is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+import fraxenv
+from fraxenv.cli import COMMANDS, main
+from fraxenv.scripted import scripted_policy
+
+SMALL = ("control_hz=500", "physics_hz=500", "max_steps_in_episode=10")
+SETTINGS = [x for s in SMALL for x in ("--set", s)]
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_help_names_every_command(capsys: Capture) -> None:
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert all(command in text for command in COMMANDS)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == fraxenv.__version__
+
+
+@pytest.mark.parametrize(
+    ("command", "texts"),
+    [
+        ("list", ("PATTERN", "--presets")),
+        ("info", ("ID", "--set", "--env-config")),
+        ("train", ("--learning-rate", "--gae-lambda", "--resume", "--set")),
+        ("train --algorithm sac", ("--buffer-size", "--polyak", "(default: sac)")),
+        ("eval", ("RUN", "--episodes")),
+        ("rollout", ("random|scripted|RUN", "{gif,mp4}")),
+        ("view", ("--port", "--recording")),
+        ("bench", ("--batches", "--backends")),
+        ("cross-check", ("ROBOT", "--float32")),
+        ("explain", ("--backend",)),
+    ],
+)
+def test_help_of_commands(command: str, texts: tuple[str, ...], capsys: Capture) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"usage: fraxenv {command.split()[0]}" in out
+    for text in texts:
+        assert text in out
+
+
+def test_listing_and_help_load_little() -> None:
+    """`python -m fraxenv` as users type it; it stays quick because of what it does not import."""
+    code = (
+        "import sys; from fraxenv.cli import main; main(['list']); main(['--help']); "
+        "print(*(m for m in ('matplotlib', 'rejax', 'mujoco', 'viser', 'fraxenv.envs', 'flax') "
+        "if m in sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == ""
+    command = [sys.executable, "-m", "fraxenv", "list"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == fraxenv.list_envs()
+
+
+def test_list_finds(capsys: Capture) -> None:
+    assert main(["list", "ur10"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "UR10Reach-v0", "UR10ReachPose-v0", "UR10Track-v0", "UR10ReachObstacles-v0"
+    ]  # fmt: skip
+    assert main(["list", "--presets"]) == 0
+    out = capsys.readouterr().out
+    assert "PandaReach-v0-sac  " in out
+    assert re.search(r"^panda-reach-randomised +PandaReach with the randomisation", out, re.M)
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "message"),
+    [
+        (["lst"], 2, "unknown command 'lst'. Did you mean 'list'"),
+        (["list", "Pandaa"], 1, "unknown environment 'Pandaa'"),
+        (["info"], 1, "ConfigError: no environment"),
+        (["info", "PandaReech-v0"], 1, "Did you mean 'PandaReach-v0'"),
+        (["info", "PandaReach-v0", "--set", "contrl_hz=1"], 1, "Did you mean 'control_hz'"),
+        (["info", "PandaReach-v0", "--set", "action=torqe"], 1, "Did you mean 'torque'"),
+        (["info", "--env-config", "nothing.yaml"], 1, "cannot read the configuration"),
+        (["info", "PandaReach-v0", "--sett", "a=1"], 2, "--set"),
+        (["rollout", "PandaReach-v0", "--policy", "scriptd"], 1, "Did you mean 'scripted'"),
+        (["rollout", "PandaReach-v0", "--size", "1"], 1, "expected 16 pixels"),
+        (["rollout", "PandaReach-v0", "--episodes", "0"], 1, "episodes=0"),
+        (["rollout", "--set", "action=torque", "--policy", "scripted"], 1, "no environment"),
+        (["eval"], 1, "no run"),
+        (["eval", "runs/nothing"], 1, "unknown policy or run"),
+        (["bench", "PandaReach-v0", "--backends", "nativ"], 1, "nativ"),
+        (["bench", "PandaReach-v0", "--batches", "0"], 1, "expected whole numbers >= 1"),
+        (["explain", "PandaReach-v0", "--backend", "cuda"], 1, "cuda"),
+        (["cross-check", "pandda"], 1, "Did you mean 'panda'"),
+        (["view", "PandaReach-v0", "--recording", "nothing.npz"], 1, "nothing.npz"),
+    ],
+)
+def test_errors_are_one_line(
+    argv: list[str], status: int, message: str, capsys: Capture, tmp_path: Path
+) -> None:
+    assert main(argv) == status
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    if status == 1:
+        assert len(error.strip().splitlines()) == 1
+
+
+def test_info_is_in_physical_units(capsys: Capture) -> None:
+    settings = ["--set", "policy_hz=25", "--set", "action_options.position_scale=0.02"]
+    assert main(["info", "PandaTrack-v0", *settings]) == 0
+    out = capsys.readouterr().out
+    for text in ("25 Hz", "an episode has 150 steps, 6 s", "-0.02", "-0.5", "rad", "figure eight"):
+        assert text in out
+    for row in (
+        r"to_goal_ahead",
+        "position_fine",
+        "0.2",
+        "kp",
+        "150",
+        "1/s^2",
+        "size: [0.12, 0.06]",
+    ):
+        assert row in out
+    assert "[linear;" in out  # and not taken for markup
+
+
+def test_info_of_a_preset(capsys: Capture) -> None:
+    assert main(["info", "--env-config", "panda-reach-randomised"]) == 0
+    out = capsys.readouterr().out
+    assert "randomisation, of Randomisation" in out
+    assert "0.7, 1.3" in out
+
+
+def test_rollout_leaves_everything(tmp_path: Path, capsys: Capture) -> None:
+    more = ["--episodes", "2", "--size", "48", "--record", "--format", "mp4", "--seed", "5"]
+    command = ["rollout", "PandaReach-v0", *SETTINGS, "--policy", "scripted", *more]
+    assert main([*command, "--output", str(tmp_path)]) == 0
+    names = {"config.yaml", "rollout.png", "rollout.mp4", "recording.npz"}
+    assert {p.name for p in tmp_path.iterdir()} == names
+    out = capsys.readouterr().out
+    assert f"Written to {tmp_path}/: " in out
+    assert out.count("mm from the goal") == 2
+    written = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert written["environment"] == {
+        "id": "PandaReach-v0", "control_hz": 500, "physics_hz": 500, "max_steps_in_episode": 10
+    }  # fmt: skip
+    report = fraxenv.replay(fraxenv.load_recording(tmp_path / "recording.npz"))
+    assert report.identical, report
+    assert (tmp_path / "rollout.mp4").read_bytes()[4:8] == b"ftyp"
+    with Image.open(tmp_path / "rollout.png") as picture:
+        assert picture.size[0] > 1000
+
+
+def raising_at(fn: Callable[..., Any], call: int) -> Callable[..., Any]:
+    """The function, with Ctrl-C in its n-th call."""
+    calls = 0
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            signal.raise_signal(signal.SIGINT)
+        return fn(*args, **kwargs)
+
+    return wrapped
+
+
+def test_rollout_keeps_what_there_is_at_ctrl_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    record = fraxenv.record
+
+    def cut(*args: Any, watch: Any, **kwargs: Any) -> Any:
+        return record(*args, watch=raising_at(watch, 4), **kwargs)
+
+    monkeypatch.setattr("fraxenv.rollouts.record", cut)
+    command = ["rollout", "PandaReach-v0", *SETTINGS, "--record", "--size", "32"]
+    assert main([*command, "--output", str(tmp_path)]) == 130
+    assert fraxenv.load_recording(tmp_path / "recording.npz").num_steps == 4
+    with Image.open(tmp_path / "rollout.gif") as film:
+        assert film.n_frames == 2
+    assert "Stopping after this step; Ctrl-C again stops at once." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("id", "overrides"),
+    [
+        ("PandaReach-v0", {}),
+        ("PandaReachPose-v0", {"action": "ee_pose", "task_options": {"goal_rotation": 0.3}}),
+        ("PandaReach-v0", {"action": "ee_delta_pose", "action_options": {"frame": "ee"}}),
+        ("PandaReach-v0", {"action": "ee_delta_position+impedance"}),
+        ("UR10Reach-v0", {"action": "joint_velocity"}),
+        ("PandaReach-v0", {"action": "joint_position"}),
+        ("MobileReach-v0", {"action": "joint_delta"}),
+        ("PandaTrack-v0", {}),
+    ],
+)
+def test_the_scripted_policy_arrives(id: str, overrides: dict[str, Any]) -> None:
+    """Through every action space: within the tolerance of 20 mm, and 0.1 rad, after 3 s."""
+    import jax
+
+    env, params = fraxenv.make(id, control_hz=500, physics_hz=500, **overrides)
+    policy = scripted_policy(env, params)
+    recording = fraxenv.record(
+        env, params, policy, jax.random.key(0), episodes=2, num_envs=2, infos=["success"]
+    )
+    assert all(episode.infos["success"][-1] for episode in recording.episodes())
+
+
+def test_the_scripted_policy_says_what_it_cannot(capsys: Capture) -> None:
+    command = ["rollout", "PandaReach-v0", "--policy", "scripted", "--set"]
+    assert main([*command, "action=torque"]) == 1
+    assert "no scripted policy for JointTorque" in capsys.readouterr().err
+    assert main([*command, "goal_env=true"]) == 1
+    assert "a goal environment of PandaReach-v0 has no scripted policy" in capsys.readouterr().err
+
+
+def test_bench_compares_executors(tmp_path: Path, capsys: Capture) -> None:
+    small = ["--batches", "1", "4", "--steps", "2", "--rounds", "2", "--output", str(tmp_path)]
+    assert main(["bench", "PandaReach-v0", *SETTINGS, "--backends", "native", "vmap", *small]) == 0
+    written = json.loads((tmp_path / "bench.json").read_text())
+    assert [(r["backend"], r["batch"]) for r in written["results"]] == [
+        ("native", 1), ("vmap", 1), ("native", 4), ("vmap", 4)
+    ]  # fmt: skip
+    assert all(0 < r["least"] <= r["median"] <= r["most"] for r in written["results"])
+    assert written["environment"]["control_hz"] == 500
+    assert {p.name for p in tmp_path.iterdir()} == {"bench.json", "bench.png"}
+    assert "native / this" in capsys.readouterr().out
+
+
+def test_bench_keeps_what_there_is_at_ctrl_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = raising_at(lambda: 0.5, 1)
+    monkeypatch.setattr("fraxenv.timing.stepping", lambda *args: (call, 1.0))
+    small = ["--batches", "1", "2", "--backends", "vmap", "--steps", "1", "--rounds", "1"]
+    assert main(["bench", "PandaReach-v0", *small, "--output", str(tmp_path)]) == 130
+    written = json.loads((tmp_path / "bench.json").read_text())
+    assert [(r["batch"], r["median"]) for r in written["results"]] == [(1, 2.0)]
+
+
+def test_explain(capsys: Capture) -> None:
+    assert main(["explain", "PandaReach-v0", *SETTINGS, "--backend", "native"]) == 0
+    out = capsys.readouterr().out
+    assert "PandaReach-v0, 10 control steps in a step" in out
+    assert "executor 'native'" in out
+    assert "outside the kernel   nothing" in out
+
+
+def test_cross_check(tmp_path: Path, capsys: Capture) -> None:
+    picture = tmp_path / "cartpole.png"
+    small = ["--states", "3", "--seconds", "0.05", "--output", str(picture)]
+    assert main(["cross-check", "cartpole", *small]) == 0
+    assert "pass: cartpole agrees with" in capsys.readouterr().out
+    assert picture.exists()
+
+
+@pytest.fixture
+def viewer(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the viewer is opened with; its own tests open it for real."""
+    pytest.importorskip("viser")
+    opened: dict[str, Any] = {}
+
+    def run() -> None:  # returns at Ctrl-C
+        opened["ran"] = True
+
+    def open_viewer(env: Any, params: Any, **options: Any) -> Any:
+        opened.update(env=env, params=params, **options)
+        return SimpleNamespace(url="http://here", run=run, close=lambda: opened.update(closed=True))
+
+    monkeypatch.setattr("fraxenv.viewer.open_viewer", open_viewer)
+    return opened
+
+
+def test_view_a_policy(viewer: dict[str, Any], capsys: Capture) -> None:
+    options = ["--policy", "random", "--port", "8123", "--seed", "3"]
+    assert main(["view", "PandaReach-v0", *SETTINGS, *options]) == 0
+    assert viewer["env"].name == "PandaReach-v0"
+    assert viewer["env"].control_hz == 500
+    assert (viewer["port"], viewer["seed"], viewer["host"]) == (8123, 3, "127.0.0.1")
+    assert (viewer["ran"], viewer["closed"]) == (True, True)
+    assert "PandaReach-v0 at http://here" in capsys.readouterr().out
+    import jax
+
+    action = viewer["policy"](None, jax.random.key(0))
+    assert action.shape == (6,)
+    assert np.abs(action).max() <= 1
+
+
+def test_view_a_recording(viewer: dict[str, Any], tmp_path: Path) -> None:
+    command = ["rollout", "PandaReach-v0", *SETTINGS, "--record", "--episodes", "1"]
+    assert main([*command, "--size", "32", "--output", str(tmp_path)]) == 0
+    assert main(["view", "--recording", str(tmp_path / "recording.npz")]) == 0
+    assert viewer["env"].control_hz == 500
+    assert viewer["recording"].num_steps == 10
+    assert "policy" not in viewer

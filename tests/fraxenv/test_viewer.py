@@ -1,0 +1,470 @@
+"""The viewer: what it simulates, its page in a real browser, recordings, and `human` mode."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import fraxenv
+from fraxenv.controllers import SafetyFilter
+from fraxenv.controllers.barriers import joint_velocity
+from fraxenv.dynamics import frame_pose, rotation_exp
+from fraxenv.envs import Environment, EnvParams, EnvState
+from fraxenv.errors import ConfigError, MissingExtraError
+from fraxenv.rendering import Camera, default_camera, scene
+from fraxenv.rendering.raycast import render
+
+viser = pytest.importorskip("viser")
+
+from fraxenv.viewer import Viewer, open_viewer, watch
+from fraxenv.viewer.simulation import RANDOM, Simulation, obstacles, with_obstacle
+from fraxenv.viewer.stage import quaternion, rotation_of
+
+FAST = {"control_hz": 250, "physics_hz": 250}
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+WIDTH, HEIGHT = 1280, 800
+
+Made = tuple[Environment, EnvParams]
+
+
+@pytest.fixture(scope="module")
+def reach() -> Made:
+    return fraxenv.make("PandaReach-v0", **FAST)
+
+
+@pytest.fixture(scope="module")
+def crowd() -> tuple[EnvParams, EnvState]:
+    """An environment with an obstacle of each kind."""
+    counts = {"sphere_count": 1, "capsule_count": 1, "box_count": 1}
+    env, params = fraxenv.make("PandaReachObstacles-v0", task_options=counts, **FAST)
+    return params, jax.device_get(env.reset(jax.random.key(0), params)[1])
+
+
+@pytest.fixture
+def opened(reach: Made) -> Iterator[Viewer]:
+    viewer = open_viewer(*reach, port=free_port())
+    wait(lambda: viewer.frame is not None and viewer.frame.info is not None)
+    yield viewer
+    viewer.close()
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def wait(condition: Callable[[], Any], seconds: float = 120.0) -> None:
+    """Until something holds that another thread brings about."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came to hold"
+        time.sleep(0.02)
+
+
+def hand(env: Environment, state: EnvState) -> NDArray[np.float64]:
+    return np.asarray(frame_pose(env.robot, state.q, "hand")[0], float)
+
+
+def shown(viewer: Viewer) -> Any:
+    assert viewer.frame is not None
+    return viewer.frame
+
+
+# --- the simulation -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["ee_delta_pose", "joint_delta"])
+def test_the_hand_follows_the_target(reach: Made, action: str) -> None:
+    env, params = reach if action == "ee_delta_pose" else fraxenv.make(
+        "PandaReach-v0", action=action, **FAST
+    )  # fmt: skip
+    simulation = Simulation(env, params)
+    frame = simulation.reset()
+    aim = hand(env, frame.state) + np.array([0.1, -0.15, 0.1])
+    turn = (
+        np.asarray(rotation_exp(np.array([0.0, 0.4, 0.0]))) @ simulation.targets(frame.state)[0][1]
+    )
+    state = simulation.with_target(frame.state, 0, (aim, turn))
+    np.testing.assert_allclose(state.task_state.position[0], aim, atol=1e-6)  # it is the goal
+    frame = replace(frame, state=state)
+    for _ in range(200):  # longer than an episode: who drags has all time
+        frame = simulation.step(frame)
+    assert frame.step == 200
+    position, rotation = frame_pose(env.robot, frame.state.q, "hand")
+    np.testing.assert_allclose(position, aim, atol=2e-3)
+    np.testing.assert_allclose(rotation, turn, atol=2e-2)
+    assert frame.info is not None
+    assert frame.info["position_error"] < 2e-3
+
+
+def test_a_target_that_is_nobodys_goal() -> None:
+    env, params = fraxenv.make("PandaTrack-v0", **FAST)
+    simulation = Simulation(env, params)
+    frame = simulation.reset()
+    np.testing.assert_allclose(
+        simulation.targets(frame.state)[0][0], hand(env, frame.state), atol=1e-6
+    )
+    aim = hand(env, frame.state) + np.array([0.05, 0.1, 0.0])
+    pose = aim, simulation.targets(frame.state)[0][1]
+    frame = replace(frame, state=simulation.with_target(frame.state, 0, pose))
+    for _ in range(150):
+        frame = simulation.step(frame)
+    np.testing.assert_allclose(hand(env, frame.state), aim, atol=2e-3)
+
+
+def test_episodes_repeat_and_go_on_where_they_were(reach: Made) -> None:
+    simulation = Simulation(*reach, seed=3)
+    first = simulation.reset()
+    other = simulation.reset()
+    assert np.any(first.state.q != other.state.q)
+    np.testing.assert_array_equal(simulation.restart().state.q, first.state.q)
+    simulation.driver = RANDOM
+    steps = [simulation.step(first) for _ in range(2)]
+    np.testing.assert_array_equal(steps[0].state.q, steps[1].state.q)
+    frame = steps[0]
+    for _ in range(150):
+        frame = simulation.step(frame)
+    assert frame.state.time < 150  # a new episode has begun
+
+
+def test_a_policy_drives(reach: Made) -> None:
+    env, params = reach
+
+    def policy(obs: Any, key: Any) -> Any:
+        return jax.numpy.zeros(6).at[2].set(1.0)  # up
+
+    simulation = Simulation(env, params, policy)
+    frame = simulation.reset()
+    before = hand(env, frame.state)
+    for _ in range(20):
+        frame = simulation.step(frame)
+    assert hand(env, frame.state)[2] > before[2] + 0.03
+    with pytest.raises(ConfigError, match="driver='magic'"):
+        simulation.driver = "magic"
+
+
+def test_the_filter_can_be_switched_on_and_off() -> None:
+    slow = SafetyFilter(barriers=(joint_velocity(),), end_effectors=("hand",), enabled=False)
+    env, params = fraxenv.make("PandaReach-v0", safety=slow, **FAST)
+    robot = env.robot.replace(velocity_limits=np.full(7, 0.3))
+    env, params = fraxenv.make("PandaReach-v0", robot=robot, safety=slow, **FAST)
+    speed = {}
+    for on in (False, True):
+        simulation = Simulation(env, params)
+        assert simulation.filtered is False
+        simulation.filtered = on
+        frame = simulation.reset()
+        kept = simulation.targets(frame.state)[0][1]
+        aim = hand(env, frame.state) + np.array([0.0, 0.3, 0.0])
+        frame = replace(frame, state=simulation.with_target(frame.state, 0, (aim, kept)))
+        speeds = []
+        for _ in range(30):
+            frame = simulation.step(frame)
+            speeds.append(np.abs(frame.state.v).max())
+        speed[on] = max(speeds)
+    assert speed[False] > 0.5
+    assert speed[True] < 0.31
+
+
+# --- obstacles ------------------------------------------------------------------------------------
+
+
+def test_obstacles_of_all_kinds_can_be_moved(crowd: tuple[EnvParams, EnvState]) -> None:
+    params, state = crowd
+    found = obstacles(params, state)
+    assert [kind for kind, _ in found.values()] == ["spheres", "capsules", "boxes"]
+    place = np.array([0.7, 0.1, 0.5])
+    turn = np.asarray(rotation_exp(np.array([0.3, -0.2, 0.5])))
+    for i, (kind, _) in found.items():
+        moved = with_obstacle(state, i, (place, turn))
+        position, rotation = obstacles(params, moved)[i][1]
+        np.testing.assert_allclose(position, place, atol=1e-6)
+        if kind == "boxes":
+            np.testing.assert_allclose(rotation, turn, atol=1e-6)
+        if kind == "capsules":
+            np.testing.assert_allclose(rotation[:, 2], turn[:, 2], atol=1e-6)
+            before, after = (s.task_state.around.capsules for s in (state, moved))
+            lengths = [np.linalg.norm(c.end - c.start) for c in (before, after)]
+            assert lengths[0] == pytest.approx(lengths[1], rel=1e-5)
+        assert jax.tree.map(np.dtype, jax.tree.map(lambda x: x.dtype, moved)) == jax.tree.map(
+            np.dtype, jax.tree.map(lambda x: x.dtype, state)
+        )
+        for j in found.keys() - {i}:
+            np.testing.assert_array_equal(obstacles(params, moved)[j][1][0], found[j][1][0])
+
+
+def test_obstacles_that_were_left_out_are_not_offered(crowd: tuple[EnvParams, EnvState]) -> None:
+    params, state = crowd
+    around = replace(state.task_state.around, active=np.array([True, False, True]))
+    state = state.replace(task_state=replace(state.task_state, around=around))
+    assert list(obstacles(params, state)) == [0, 2]
+
+
+def test_without_obstacles_there_are_none(reach: Made) -> None:
+    env, params = reach
+    assert obstacles(params, env.reset(jax.random.key(0), params)[1]) == {}
+
+
+def test_quaternions_are_those_of_the_rotations() -> None:
+    turn = np.asarray(rotation_exp(np.array([0.3, -1.2, 0.5])), float)
+    np.testing.assert_allclose(rotation_of(quaternion(turn)), turn, atol=1e-6)
+
+
+# --- the viewer without a browser -----------------------------------------------------------------
+
+
+def test_targets_resets_and_time(opened: Viewer, reach: Made) -> None:
+    env, _ = reach
+    aim = hand(env, shown(opened).state) + np.array([0.05, -0.1, 0.05])
+    opened.move_target(aim)
+    wait(lambda: np.linalg.norm(hand(env, shown(opened).state) - aim) < 3e-3)
+
+    opened.pause()
+    wait(lambda: not opened.playing)
+    late = shown(opened)
+    opened.seek(10)
+    wait(lambda: shown(opened).step == 10)
+    opened.play()  # from here
+    wait(lambda: shown(opened).step > 10)
+    opened.pause()
+    wait(lambda: not opened.playing)
+    assert shown(opened).step < late.step + 10_000
+
+    opened.reset(seed=7)
+    expected = Simulation(*reach, seed=7).reset()
+    wait(lambda: np.array_equal(shown(opened).state.q, expected.state.q))
+
+
+def test_what_cannot_be_done_is_refused(opened: Viewer, reach: Made) -> None:
+    with pytest.raises(ConfigError, match="drive: 'the policy', expected one of 'the target'"):
+        opened.drive("the policy")
+    with pytest.raises(ConfigError, match="hand=1, expected from 0 to 0"):
+        opened.move_target(np.zeros(3), hand=1)
+    with pytest.raises(ConfigError, match=r"speed=-1\.0"):
+        opened.set_speed(-1.0)
+    with pytest.raises(ConfigError, match="no recording"):
+        opened.show_env(1)
+    with pytest.raises(ConfigError, match="port=0, expected"):
+        open_viewer(*reach, port=0)
+
+
+def test_it_survives_a_task_that_fails(opened: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise ValueError("this task is broken")
+
+    opened.pause()
+    wait(lambda: not opened.playing)
+    with monkeypatch.context() as patch:
+        patch.setattr(Simulation, "step", broken)
+        opened.play()
+        wait(lambda: "broken" in opened._panel._status.content)
+    step = shown(opened).step
+    opened.play()
+    wait(lambda: shown(opened).step > step)
+
+
+def test_run_ends_with_close_and_the_port_is_free_again(reach: Made) -> None:
+    port = free_port()
+    viewer = open_viewer(*reach, port=port)
+    assert viewer.url == f"http://127.0.0.1:{port}"
+    runner = threading.Thread(target=viewer.run)
+    runner.start()
+    viewer.close()
+    viewer.close()
+    runner.join(30)
+    assert not runner.is_alive()
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", port))
+
+
+def test_a_recording_is_scrubbed(reach: Made) -> None:
+    env, params = reach
+    recording = fraxenv.record(env, params, None, jax.random.key(1), steps=12, num_envs=2)
+    states: list[EnvState] = []
+    fraxenv.replay(recording, env, params, watch=states.append)
+    viewer = open_viewer(env, params, recording=recording, port=free_port())
+    try:
+        for env_index in (0, 1):
+            viewer.show_env(env_index)
+            for step in (3, 12, 1):
+                viewer.seek(step)
+                expected = np.asarray(states[step - 1].q[env_index])
+                wait(lambda q=expected: np.array_equal(shown(viewer).state.q, q))
+                info = shown(viewer).info
+                np.testing.assert_array_equal(
+                    info["controller"]["torque"],
+                    recording.infos["controller"]["torque"][step - 1, env_index],
+                )
+        viewer.play()
+        wait(lambda: shown(viewer).step == 12 and not viewer.playing)  # and stays at the end
+        with pytest.raises(ConfigError, match="steps nothing"):
+            viewer.move_target(np.zeros(3))
+    finally:
+        viewer.close()
+    with pytest.raises(ConfigError, match="a policy and a recording"):
+        open_viewer(env, params, recording=recording, policy=lambda obs, key: obs)
+
+
+def test_without_viser_it_says_what_to_install(
+    reach: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "viser", None)
+    with pytest.raises(MissingExtraError, match=r"fraxenv\[viewer\]"):
+        open_viewer(*reach)
+
+
+def test_human_mode_shows_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    env: Any = gym.make("fraxenv/PandaReach-v0", render_mode="human", **FAST)
+    env.reset(seed=0)
+    viewer = env.unwrapped._viewer
+    for _ in range(5):
+        env.step(np.full(6, 0.5, np.float32))
+    assert env.render() is None
+    wait(lambda: shown(viewer).step == 5)
+    np.testing.assert_array_equal(shown(viewer).state.q, env.unwrapped.state.q)
+    assert shown(viewer).info["position_error"] > 0
+    env.close()
+    assert viewer._ended.is_set()
+
+
+def test_show_holds_to_the_policys_rate(reach: Made) -> None:
+    env, params = reach
+    _, state = env.reset(jax.random.key(0), params)
+    viewer = watch(env, params, port=free_port())
+    try:
+        viewer.show(state)
+        began = time.perf_counter()
+        for _ in range(25):
+            viewer.show(state)
+        assert time.perf_counter() - began > 25 / env.policy_hz - 0.25
+    finally:
+        viewer.close()
+
+
+# --- in a browser ---------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not BROWSER, reason="no chromium or chrome on this machine")
+def test_the_page(opened: Viewer, reach: Made) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    env, _ = reach
+    opened.pause()
+    flags = [
+        "--no-sandbox",
+        "--use-angle=swiftshader",
+        "--enable-unsafe-swiftshader",
+        "--ignore-gpu-blocklist",
+    ]
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=BROWSER, args=flags)
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.set_default_timeout(180_000)
+        page.goto(opened.url)
+        page.wait_for_selector("canvas")
+        page.get_by_text("Safety filter").wait_for()
+
+        # The robot is where it has to be: that place, and little else, changes without it.
+        box = page.evaluate(
+            "(() => { const r = document.querySelector('canvas').getBoundingClientRect();"
+            "return [r.x, r.y, r.width, r.height].map(Math.round) })()"
+        )
+        camera = page_camera(env)
+        body = outline(env, shown(opened).state, camera, box)
+        assert body.mean() > 0.05
+        full = settled(page, box, lambda seen: (seen[body] < 200).mean() > 0.4)
+        opened._stage.show([], range(0))
+        empty = settled(page, box, lambda seen: (seen[body] < 200).mean() < 0.1)
+        changed = np.abs(full.astype(int) - empty).max(axis=2) > 6
+        assert changed[body].mean() > 0.9
+        assert changed[~body].mean() < 0.15  # the shadow, and the green goal
+        opened.seek(shown(opened).step)  # draws everything again
+        settled(page, box, lambda seen: (seen[body] < 200).mean() > 0.4)
+
+        # The controls do what they say.
+        page.get_by_role("button", name="Play").dispatch_event("click")
+        wait(lambda: opened.playing)
+        page.get_by_role("button", name="Pause").dispatch_event("click")
+        wait(lambda: not opened.playing)
+
+        # Drag the target along its red axis: the hand follows.
+        simulation = opened._simulation
+        assert simulation is not None
+        (start, rotation), *_ = simulation.targets(shown(opened).state)
+        held, end = (start + x * rotation[:, 0] for x in (0.14, 0.24))
+        (x, y), (to_x, to_y) = project(np.array([held, end]), camera, box)
+        page.mouse.move(x, y)
+        time.sleep(1.0)
+        page.mouse.down()
+        for part in np.linspace(0.2, 1.0, 5):
+            page.mouse.move(x + part * (to_x - x), y + part * (to_y - y))
+            time.sleep(0.2)
+        page.mouse.up()
+        wait(lambda: np.linalg.norm(simulation.targets(shown(opened).state)[0][0] - start) > 0.08)
+        wait(lambda: not opened._held)
+        aim = simulation.targets(shown(opened).state)[0][0]
+        np.testing.assert_allclose(aim - start, 0.1 * rotation[:, 0], atol=0.02)
+        opened.play()
+        wait(lambda: np.linalg.norm(hand(env, shown(opened).state) - aim) < 3e-3)
+
+        # It does not mind a client that goes away without a word.
+        browser.close()
+    step = shown(opened).step
+    wait(lambda: shown(opened).step > step + 5)
+
+
+def page_camera(env: Environment) -> Camera:
+    camera = default_camera(env.robot)
+    eye = camera.target + 1.3 * np.subtract(camera.eye, camera.target)
+    return Camera(tuple(eye), camera.target, camera.fov)
+
+
+def outline(env: Environment, state: EnvState, camera: Camera, box: list[int]) -> Any:
+    """Where the robot is seen (height, width), by our own ray caster."""
+    black = [replace(s, rgba=(0.0, 0.0, 0.0, 1.0)) for s in scene(env.robot, state.q)]
+    return render(black, camera, *box[2:]).max(axis=2) < 60
+
+
+def project(points: NDArray[Any], camera: Camera, box: list[int]) -> NDArray[Any]:
+    forward = np.subtract(camera.target, camera.eye)
+    forward /= np.linalg.norm(forward)
+    right = np.cross(forward, (0.0, 0.0, 1.0))
+    right /= np.linalg.norm(right)
+    axes = np.stack([right, np.cross(right, forward), forward])
+    x, y, z = axes @ (points - np.asarray(camera.eye)).T
+    focal = box[3] / 2 / np.tan(np.radians(camera.fov) / 2)
+    return np.stack([box[0] + box[2] / 2 + focal * x / z, box[1] + box[3] / 2 - focal * y / z], 1)
+
+
+def settled(page: Any, box: list[int], condition: Callable[[NDArray[np.uint8]], bool]) -> Any:
+    """A picture of the canvas that does not change any more, and for which something holds."""
+    from PIL import Image
+
+    seen: Any = None
+
+    def look() -> bool:
+        nonlocal seen
+        before = seen
+        x, y, width, height = box
+        clip = {"x": x, "y": y, "width": width, "height": height}
+        seen = np.asarray(Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB"))
+        return before is not None and np.array_equal(seen, before) and condition(seen)
+
+    wait(look)
+    return seen

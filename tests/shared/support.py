@@ -1,0 +1,59 @@
+"""What tests of several files use: runs of a controller, and comparison of nested results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fraxenv import dynamics
+from fraxenv.dynamics import Robot
+
+
+def rollout(robot: Robot, controller: Any, target: Any, seconds: float, dt: float = 1e-3) -> Any:
+    """From rest at the default posture: q, v, tau and telemetry of every step."""
+
+    def step(carry: Any, _: None) -> Any:
+        q, v, state = carry
+        terms = dynamics.compute_terms(robot, q, v)
+        tau, state, telemetry = controller(robot, terms, target, state, dt)
+        q, v = dynamics.step(robot, q, v, tau, dt, terms=terms)
+        return (q, v, state), (q, v, tau, telemetry)
+
+    q, v = jnp.asarray(robot.q_default, float), jnp.zeros(robot.nv)
+    state = controller.init(robot, dynamics.compute_terms(robot, q, v))
+    return jax.lax.scan(step, (q, v, state), None, round(seconds / dt))[1]
+
+
+def assert_alike(one: Any, other: Any, path: str = "") -> None:
+    """Alike in structure, types, shapes and dtypes; floating-point numbers only nearly equal."""
+    assert type(one) is type(other), path
+    if isinstance(one, dict):
+        assert set(one) == set(other), path
+        for key in one:
+            assert_alike(one[key], other[key], f"{path}/{key}")
+    elif isinstance(one, np.ndarray) and one.dtype != object:
+        assert (one.shape, one.dtype) == (other.shape, other.dtype), path
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3, err_msg=path)
+    elif isinstance(one, np.ndarray | tuple):
+        assert len(one) == len(other), path
+        for i, (a, b) in enumerate(zip(one, other, strict=True)):
+            assert_alike(a, b, f"{path}/{i}")
+    elif one is not None:
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-3), path
+
+
+def bits(tree: Any) -> dict[str, np.ndarray]:
+    """The leaves of a batch by their paths, (n, bytes), so that every bit of them counts."""
+
+    def row_bytes(x: Any) -> np.ndarray:
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            x = jax.random.key_data(x)
+        x = np.ascontiguousarray(x)
+        return x.view(np.uint8).reshape(len(x), -1)
+
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): row_bytes(x) for path, x in leaves}
