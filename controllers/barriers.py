@@ -325,12 +325,13 @@ def _acceleration_conditions(
 
     def h_and_rate(place: _Place, v: Array) -> tuple[Array, Array]:
         moved = _rate(robot, place, v, moving)
-        return jax.jvp(lambda place: h(place, situation.v), (place,), (moved,))
+        value, rate = jax.jvp(lambda place: h(place, situation.v), (place,), (moved,))
+        return value, rate
 
     (value, value_rate), (_, value_acceleration) = jax.jvp(h_and_rate, (place, v), (motion, a))
     needed = -2 * rate * value_rate - rate**2 * (value - margin)
-    along = _rates_along(robot, h, place, v, rest)
-    return Conditions(value, along, needed - value_acceleration)
+    rates = _rates_along(robot, h, place, v, rest)
+    return Conditions(value, rates, needed - value_acceleration)
 
 
 def _velocity_conditions(

@@ -285,14 +285,14 @@ def _solve(
         return x, slack, residual
 
     def missed() -> tuple[Array, ...]:
-        return _least_violation(QP(H, A.times, b, C, lower, upper), A.transposed, factor, x)
+        return _least_violation(H, A, b, C, lower, upper, factor, x)
 
     x, slack, residual = jax.lax.cond(feasible, met, missed)
     return x, multipliers, final.rows, slack, feasible, residual, final.iterations
 
 
 def _least_violation(
-    problem: QP, transposed: Callable[[Array], Array], factor: Array, x: Array
+    H: Array, A: _Rows, b: Array, C: Array, lower: Array, upper: Array, factor: Array, x: Array
 ) -> tuple[Array, Array, Array]:
     """`x`, slack and residual where the rows cannot be met together within the bounds.
 
@@ -303,22 +303,21 @@ def _least_violation(
     Source: Bertsekas, "Projected Newton methods for optimization problems with simple
     constraints", SIAM J. Control and Optimization 20(2), 1982.
     """
-    H, times, b, C, lower, upper = problem
     there = jnp.isfinite(b)
     b = jnp.where(there, b, 0)
     image, units = cholesky(C), jnp.eye(len(x), dtype=x.dtype)
 
     # Columns one by one, in a loop: there may be hundreds of rows.
-    whitened = jax.lax.map(lambda e: times(solve_upper_transposed(factor, e)), units)
+    whitened = jax.lax.map(lambda e: A.times(solve_upper_transposed(factor, e)), units)
     length = jnp.sum(whitened**2, axis=0) + FLOOR
     # Nothing can be done about a row of no length; its violation would drown the others'.
     weight = jnp.where(there & (length > HOPELESS), VIOLATION_WEIGHT / length, 0)
 
     def rows(u: Array) -> Array:
-        return jnp.where(there, times(cholesky_solve(image, u)), 0)
+        return jnp.where(there, A.times(cholesky_solve(image, u)), 0)
 
     def pulled(y: Array) -> Array:
-        return cholesky_solve(image, transposed(jnp.where(there, y, 0)))
+        return cholesky_solve(image, A.transposed(jnp.where(there, y, 0)))
 
     def metric(u: Array) -> Array:
         return cholesky_solve(image, matmul(H, cholesky_solve(image, u)))
