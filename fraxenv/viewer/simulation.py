@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import jax
@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from fraxenv.controllers import OSC, Controller, PoseTarget
 from fraxenv.controllers.base import configuration
-from fraxenv.controllers.pose import EndEffectors
 from fraxenv.dynamics import Obstacles, Robot, compute_terms
 from fraxenv.dynamics.errors import check_choice
 from fraxenv.envs import ActionAxis, Environment, EnvParams, EnvState, Reach
-from fraxenv.envs.ee_actions import HandAction, hand_poses, stacked
+from fraxenv.envs.ee_actions import HandAction, stacked
 
 from ..recording import Policy
 from ..rendering.scene import rotation_to
@@ -35,36 +34,15 @@ _OBSTACLES: Final = ("spheres", "capsules", "boxes")  # in the order in which th
 
 @configuration
 @dataclass(frozen=True)
-class Follow:
-    """Actions do nothing, and the hands go where the action space's state says: it is written to.
-
-    Attributes:
-        end_effector: name of the frame to move, or several in a tuple.
-    """
-
-    end_effector: EndEffectors = field(default="hand", metadata={"static": True})
+class Follow(HandAction):
+    """Actions do nothing; the hands go where the action space's state says, which is written to."""
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
         """None."""
         return ()
 
-    def controller(self) -> OSC:
-        """Operational space control."""
-        return OSC(self.end_effector)
-
-    def init(self, robot: Robot, q: Array) -> PoseTarget:
-        """Where the hands are."""
-        return stacked(self.end_effector, hand_poses(robot, q, self.end_effector))
-
-    def hold(self, robot: Robot, q: Array, state: PoseTarget) -> PoseTarget:
-        """Where they are to go."""
-        return state
-
-    def command(
-        self, robot: Robot, q: Array, action: Array, state: PoseTarget
-    ) -> tuple[PoseTarget, PoseTarget]:
-        """What has been written."""
-        return state, state
+    def _goal(self, i: int, action: Array, here: PoseTarget, before: PoseTarget) -> PoseTarget:
+        return before
 
 
 class Simulation:
