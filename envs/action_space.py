@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from fraxenv.controllers import Controller
 from fraxenv.dynamics import Robot
+from fraxenv.dynamics.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,17 @@ class ActionSpace(Protocol):
 
 
 def decimals(scale: ArrayLike, *shape: int) -> list[Any]:
-    """Scales as people wrote them: 0.02 in float32 is 0.02, not 0.019999999552965164."""
-    array = np.broadcast_to(np.asarray(scale), shape)
+    """Scales as people wrote them: 0.02 in float32 is 0.02, not 0.019999999552965164.
+
+    Raises:
+        ConfigError: they are neither one number nor as many as there are.
+    """
+    try:
+        array = np.broadcast_to(np.asarray(scale), shape)
+    except ValueError as error:
+        raise ConfigError(
+            f"{scale!r}, expected a scale, or bound, that is one number, or of the shape {shape}."
+        ) from error
     rows = [float(str(x)) for x in array.ravel()]
     nested: list[Any] = np.asarray(rows, float).reshape(shape).tolist()
     return nested

@@ -103,6 +103,13 @@ class Randomisation:
         Raises:
             ConfigError: one is not possible; says which, and what is.
         """
+        room = self.steps
+        three = isinstance(room, tuple) and len(room) == 3
+        if room is not None and not (three and all(isinstance(n, int) and n >= 0 for n in room)):
+            raise ConfigError(
+                f"Randomisation: steps={room!r}, expected three whole numbers at least zero, or "
+                "None for those that are needed."
+            )
         for name in (*_RANGES, *_SIZES):
             value = getattr(self, name)
             if value is None or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):

@@ -212,8 +212,11 @@ def make(id: str | None = None, **overrides: Any) -> tuple[Environment, EnvParam
     randomisation = _randomisation(hands, overrides.get("randomisation"))
 
     max_steps = overrides.get("max_steps_in_episode", MAX_STEPS)
-    if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
-        raise ConfigError(f"max_steps_in_episode={max_steps!r}, expected a whole number >= 1.")
+    whole = isinstance(max_steps, int) and not isinstance(max_steps, bool)
+    if not whole or not 1 <= max_steps < 2**31:
+        raise ConfigError(
+            f"max_steps_in_episode={max_steps!r}, expected a whole number >= 1, below 2147483648."
+        )
     keys = ("policy_hz", "control_hz", "physics_hz", "backend", "reset_pool")
     options = {k: overrides[k] for k in keys if k in overrides}
     if isinstance(options.get("control_hz"), int):
@@ -251,7 +254,7 @@ def _subject(
         if key not in OVERRIDES:
             raise unknown_name(f"override of {name}", key, OVERRIDES)
     for key in ("action_options", "controller_options", "task_options", "safety_options"):
-        if not isinstance(overrides.get(key) or {}, Mapping):
+        if not isinstance(overrides.get(key), Mapping | None):
             raise ConfigError(f"{key}={overrides[key]!r}, expected a dict of option -> value.")
 
     from .dynamics import Robot

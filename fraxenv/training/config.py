@@ -175,7 +175,7 @@ def preset(env: str, algorithm: str = "ppo") -> TrainConfig:
     Raises:
         UnknownNameError: there is no such algorithm.
     """
-    if algorithm not in ALGORITHMS:
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise unknown_name("algorithm", algorithm, ALGORITHMS)
     name = f"{env}-{algorithm}"
     if name not in list_presets(TRAINING):
@@ -222,7 +222,12 @@ def _coerced(where: str, key: str, value: Any, default: Any) -> Any:
     if isinstance(default, tuple) and isinstance(value, list):
         return tuple(value)
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ConfigError(
+                f"{where}: {key}={value!r}, expected a number that a float can hold."
+            ) from None
     if type(value) is not type(default):
         raise ConfigError(
             f"{where}: {key}={value!r} is a {type(value).__name__}, expected a "

@@ -73,6 +73,8 @@ def train(
         done, train_seconds = int(metadata["round"]), float(metadata["train_seconds"])
     save_config(run / CONFIG, config)
     _truncate_metrics(run / METRICS, done)
+    for torn in run.glob(".*.npz.*"):  # of a process that was killed as it wrote
+        torn.unlink()
 
     next_round = jax.jit(algorithm.train)
     with interruptible("Stopping after this round") as interrupted:

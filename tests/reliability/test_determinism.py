@@ -1,0 +1,179 @@
+"""The same numbers give the same bits: in every process, batch, position and number of threads.
+
+As a script this is what the other processes run: `test_determinism.py BACKEND SIZE` prints a digest
+of what each environment of a batch did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import bits
+
+import fraxenv
+from fraxenv.kernels import get_threads, set_threads
+
+OVERRIDES: dict[str, Any] = {
+    "control_hz": 100,
+    "physics_hz": 100,
+    "max_steps_in_episode": 4,
+    "randomisation": {
+        "link_mass": (0.8, 1.2),
+        "observation_noise": 0.01,
+        "action_delay": (0.0, 0.04),
+    },
+}
+CHEAP = {**OVERRIDES, "action": "torque"}
+CASES = {"native": OVERRIDES, "vmap": CHEAP, "xla": CHEAP, "pallas": CHEAP}
+MOST, STEPS = 300, 6
+
+
+def rollout(backend: str, rows: Any, steps: int = STEPS) -> dict[str, np.ndarray]:
+    """What environments of these numbers do, whose keys and actions depend on them alone."""
+    env, params = fraxenv.make("PandaReach-v0", backend=backend, **CASES[backend])
+    keys = jax.random.split(jax.random.key(0), MOST)[np.asarray(rows)]
+    _, state = jax.jit(jax.vmap(env.reset, (0, None)))(keys, params)
+    step = _stepper(env)
+    returned = {}
+    for t in range(steps):
+        shape = (MOST, env.num_actions)
+        action = jax.random.uniform(jax.random.key(t), shape, minval=-1.0)[np.asarray(rows)]
+        obs, state, *rest = step(keys, state, action, params)
+        returned |= {f"{t}{name}": x for name, x in bits((obs, state, rest)).items()}
+    return returned
+
+
+def _stepper(env: Any) -> Any:
+    return jax.jit(jax.vmap(env.step, (0, 0, 0, None)))
+
+
+def digests(returned: dict[str, np.ndarray]) -> list[str]:
+    """One for each environment."""
+    names = sorted(returned)
+    size = len(returned[names[0]])
+    return [
+        hashlib.sha256(b"".join(returned[n][i].tobytes() for n in names)).hexdigest()
+        for i in range(size)
+    ]
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = get_threads()
+    yield
+    set_threads(before)
+
+
+def elsewhere(backend: str, size: int, **environment: str) -> list[str]:
+    """The digests of another process."""
+    done = subprocess.run(
+        [sys.executable, __file__, backend, str(size)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "shared"), **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    result: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def check_batches(backend: str, cuts: list[slice]) -> None:
+    whole = rollout(backend, range(MOST))
+    for count in (1, 3) if backend == "native" else (1,):
+        set_threads(count)
+        for cut in cuts:
+            part = rollout(backend, range(MOST)[cut])
+            for name, value in whole.items():
+                np.testing.assert_array_equal(part[name], value[cut], err_msg=f"{cut} {name}")
+
+
+def test_batches_threads_and_processes(threads: None) -> None:
+    check_batches("native", [slice(299, 300), slice(17, 54), slice(None, None, -1)])
+    expected = digests(rollout("native", range(40)))
+    assert len(set(expected)) == 40
+    # A kernel of its own making instead of the cache's, and another batch and number of threads.
+    assert elsewhere("native", 17, FRAXENV_THREADS="3", FRAXENV_CACHE="0") == expected[:17]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["xla", "pallas"])
+def test_batches_of_other_executors(backend: str, threads: None) -> None:
+    check_batches(backend, [slice(299, 300), slice(17, 54), slice(None, None, -1)])
+    assert elsewhere(backend, 40) == digests(rollout(backend, range(40)))
+
+
+@pytest.mark.slow
+def test_vmap_is_the_same_in_a_batch_of_the_same_size() -> None:
+    """In another size it need not be: XLA compiles another program, which rounds elsewhere."""
+    assert elsewhere("vmap", 40) == digests(rollout("vmap", range(40)))
+
+
+def test_saved_at_any_step(tmp_path: Path) -> None:
+    env, params = fraxenv.make("PandaReach-v0", backend="native", **OVERRIDES)
+    n, steps = 40, 12
+    keys = jax.random.split(jax.random.key(0), n)
+    _, state = jax.jit(jax.vmap(env.reset, (0, None)))(keys, params)
+    step = _stepper(env)
+    actions = jax.random.uniform(jax.random.key(1), (steps, n, env.num_actions), minval=-1.0)
+    states, returned = [state], []
+    for action in actions:
+        returned.append(step(keys, states[-1], action, params))
+        states.append(returned[-1][1])
+
+    @given(st.integers(0, steps - 1))
+    @settings(max_examples=8)
+    def saved_at(t: int) -> None:
+        fraxenv.save_state(tmp_path / "s.npz", env, states[t], params)
+        state, loaded, _ = fraxenv.load_state(tmp_path / "s.npz", env, params)
+        for action, expected in zip(actions[t:], returned[t:], strict=True):
+            found = step(keys, state, action, loaded)
+            state = found[1]
+            for name, value in bits(expected).items():
+                np.testing.assert_array_equal(bits(found)[name], value, err_msg=name)
+
+    saved_at()
+
+
+@pytest.mark.slow
+def test_between_executors(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not to the bit: prints by how much positions differ, as docs/reliability.md has it."""
+    n, steps = 256, 100
+    found: dict[str, np.ndarray] = {}
+    actions = jax.random.uniform(jax.random.key(1), (steps, n, 7), minval=-0.1, maxval=0.1)
+    for backend in CASES:
+        env, params = fraxenv.make("PandaReach-v0", backend=backend, action="torque", **RATES)
+        keys = jax.random.split(jax.random.key(0), n)
+        reset = fraxenv.make("PandaReach-v0", backend="vmap", action="torque", **RATES)[0].reset
+        _, state = jax.jit(jax.vmap(reset, (0, None)))(keys, params)
+        step, rows = _stepper(env), []
+        for action in actions:
+            _, state, *_ = step(keys, state, action, params)
+            rows.append(np.asarray(state.q, float))
+        found[backend] = np.stack(rows)
+    with capsys.disabled():
+        print("\ndifference of joint positions from vmap, rad: largest, median of 256 arms")
+        for backend, q in found.items():
+            error = np.abs(q - found["vmap"]).max(axis=2)
+            shown = [f"{error[t].max():.1e} {np.median(error[t]):.1e}" for t in (0, 9, 99)]
+            print(f"{backend:8s} after 1, 10 and 100 steps: {', '.join(shown)}")
+            assert error[0].max() < 1e-5
+            assert np.median(error[99]) < 1e-3
+
+
+RATES: dict[str, Any] = {"control_hz": 100, "physics_hz": 100, "max_steps_in_episode": 1000}
+
+
+if __name__ == "__main__":
+    print(json.dumps(digests(rollout(sys.argv[1], range(int(sys.argv[2]))))))

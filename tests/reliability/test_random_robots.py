@@ -1,0 +1,113 @@
+"""Random robots against Pinocchio, which reads the same URDF itself, and against MuJoCo."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from random_robots import robots
+
+from fraxenv import dynamics
+from fraxenv.cross_check.comparison import one_by_one, oracle_quantities, relative_errors, tolerance
+from fraxenv.cross_check.mujoco import MujocoOracle
+from fraxenv.cross_check.pinocchio import PinocchioOracle
+from fraxenv.cross_check.quantities import quantities, random_states
+from fraxenv.dynamics import Robot
+
+pytest.importorskip("pinocchio")
+pytest.importorskip("mujoco")
+
+STATES = 10
+TOLERANCE = 1e-9
+GRAVITY = (2.0, -3.0, -9.0)
+# Every example is a program of its own; shrinking would compile hundreds.
+FEW: dict[str, Any] = {
+    "phases": (Phase.explicit, Phase.generate),
+    "suppress_health_check": list(HealthCheck),
+}
+
+
+def load(text: str, floating: bool) -> tuple[Robot, Path]:
+    path = Path(tempfile.mkdtemp(prefix="fraxenv-")) / "random.urdf"
+    path.write_text(text)
+    return dynamics.load_urdf(path, floating_base=floating, gravity=GRAVITY), path
+
+
+def check(robot: Robot, oracles: list[Any], seed: int) -> None:
+    states = random_states(robot, STATES, np.float64, seed)
+    program = jax.jit(
+        jax.vmap(lambda s: quantities(robot, s)),
+        compiler_options={"xla_backend_optimization_level": 0},
+    )
+    ours = {name: np.asarray(x) for name, x in program(states).items()}
+    for oracle in oracles:
+        theirs = oracle_quantities(oracle, one_by_one(states))
+        errors = relative_errors(ours, theirs)
+        assert len(errors) >= 8
+        for name, error in errors.items():
+            allowed = tolerance(name, TOLERANCE, ours["mass matrix"])
+            assert error <= allowed, f"{type(oracle).__name__}: {name} differs by {error:.3g}"
+
+
+def with_pinocchio(text: str, floating: bool, seed: int) -> None:
+    robot, path = load(text, floating)
+    check(robot, [PinocchioOracle.from_urdf(robot, path)], seed)
+
+
+def with_both(text: str, floating: bool, seed: int) -> None:
+    robot, path = load(text, floating)
+    oracles = [PinocchioOracle.from_urdf(robot, path), MujocoOracle.from_robot(robot, 1e-3)]
+    check(robot, oracles, seed)
+
+
+seeds = st.integers(0, 1000)
+# Pinocchio's reader takes every planar joint's normal for z.
+any_joints = robots(normal="0 0 1")
+# MuJoCo has no joints that follow others.
+free_joints = robots(normal="0 0 1", mimics=False)
+
+
+@given(any_joints, st.booleans(), seeds)
+@settings(max_examples=3, **FEW)
+def test_random_robots(x64: None, text: str, floating: bool, seed: int) -> None:
+    with_pinocchio(text, floating, seed)
+
+
+@given(free_joints, st.booleans(), seeds)
+@settings(max_examples=3, **FEW)
+def test_random_robots_without_mimics(x64: None, text: str, floating: bool, seed: int) -> None:
+    with_both(text, floating, seed)
+
+
+@pytest.mark.slow
+@given(any_joints, st.booleans(), seeds)
+@settings(max_examples=40, **FEW)
+def test_many_random_robots(x64: None, text: str, floating: bool, seed: int) -> None:
+    with_pinocchio(text, floating, seed)
+
+
+@pytest.mark.slow
+@given(free_joints, st.booleans(), seeds)
+@settings(max_examples=40, **FEW)
+def test_many_random_robots_without_mimics(x64: None, text: str, floating: bool, seed: int) -> None:
+    with_both(text, floating, seed)
+
+
+@given(robots(max_bodies=9), st.booleans())
+@settings(max_examples=100)
+def test_random_robots_load(text: str, floating: bool) -> None:
+    """Without compiling anything: a finite robot of that many bodies, twice the same."""
+    robot, path = load(text, floating)
+    moving = text.count("<joint ") - text.count('type="fixed"') + floating
+    assert robot.nb == moving
+    assert robot.nv <= 6 * robot.nb
+    again = dynamics.load_urdf(path, floating_base=floating, gravity=GRAVITY)
+    assert jax.tree.structure(robot) == jax.tree.structure(again)
+    for a, b in zip(jax.tree.leaves(robot), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b)
