@@ -22,6 +22,7 @@ from fraxenv.dynamics import Box, Obstacles, Robot, Sphere
 from fraxenv.kernels import explain
 
 QUICK = {"xla_backend_optimization_level": 0}  # to compile
+FAST = {"xla_backend_optimization_level": 3}  # to run, however the suite is compiled
 DT = 1e-3
 STEPS = 2000
 """Of a rollout: 2 s."""
@@ -297,7 +298,7 @@ def both(run: Any) -> Rollouts:
     given, found = drives(robot), {}
     for enabled in (True, False):
         safety = dataclasses.replace(APART, enabled=enabled)
-        together = jax.jit(jax.vmap(lambda d, s=safety: run(s, robot, d)))
+        together = jax.jit(jax.vmap(lambda d, s=safety: run(s, robot, d)), compiler_options=FAST)
         found[enabled] = jax.tree.map(np.asarray, together(given))
     return found
 

@@ -33,7 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def make(kind: str = "filter", **options: Any) -> Env:
-    return fraxenv.make(ID, backend="vmap", **KINDS[kind] | options)
+    return fraxenv.make(ID, **KINDS[kind] | options)
 
 
 def resets(env: Env, size: int, seed: int = 0) -> EnvState:
