@@ -89,18 +89,14 @@ def elsewhere(backend: str, size: int, **environment: str) -> list[str]:
     return result
 
 
-def check_batches(backend: str, cuts: list[slice]) -> None:
-    whole = rollout(backend, range(MOST))
-    for count in (1, 3) if backend == "native" else (1,):
+def test_batches_threads_and_processes(threads: None) -> None:
+    whole = rollout("native", range(MOST))
+    for count in (1, 3):
         set_threads(count)
-        for cut in cuts:
-            part = rollout(backend, range(MOST)[cut])
+        for cut in (slice(299, 300), slice(17, 54), slice(None, None, -1)):
+            part = rollout("native", range(MOST)[cut])
             for name, value in whole.items():
                 np.testing.assert_array_equal(part[name], value[cut], err_msg=f"{cut} {name}")
-
-
-def test_batches_threads_and_processes(threads: None) -> None:
-    check_batches("native", [slice(299, 300), slice(17, 54), slice(None, None, -1)])
     expected = digests(rollout("native", range(40)))
     assert len(set(expected)) == 40
     # A kernel of its own making instead of the cache's, and another batch and number of threads.
@@ -108,16 +104,10 @@ def test_batches_threads_and_processes(threads: None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["xla", "pallas"])
-def test_batches_of_other_executors(backend: str, threads: None) -> None:
-    check_batches(backend, [slice(299, 300), slice(17, 54), slice(None, None, -1)])
+@pytest.mark.parametrize("backend", ["xla", "pallas", "vmap"])
+def test_others_are_the_same_in_a_batch_of_the_same_size(backend: str) -> None:
+    """In another size they need not be: XLA compiles another program, which rounds elsewhere."""
     assert elsewhere(backend, 40) == digests(rollout(backend, range(40)))
-
-
-@pytest.mark.slow
-def test_vmap_is_the_same_in_a_batch_of_the_same_size() -> None:
-    """In another size it need not be: XLA compiles another program, which rounds elsewhere."""
-    assert elsewhere("vmap", 40) == digests(rollout("vmap", range(40)))
 
 
 def test_saved_at_any_step(tmp_path: Path) -> None:
