@@ -32,7 +32,6 @@ QUICK = {"xla_backend_optimization_level": 0}  # to compile
 NAMES = ("panda", "planar_mobile_manipulator", "g1")
 FRAMES = {"panda": "hand", "planar_mobile_manipulator": "hand", "g1": "left_hand"}
 RATE, MARGIN = 7.0, 0.03
-ALL = 99
 
 
 def height(robot: Robot, x: Situation, barrier: Barrier) -> Array:
