@@ -33,7 +33,8 @@ FEW: dict[str, Any] = {
 }
 
 
-def load(text: str, floating: bool) -> tuple[Robot, Path]:
+def load(machine: tuple[str, bool]) -> tuple[Robot, Path]:
+    text, floating = machine
     path = Path(tempfile.mkdtemp(prefix="fraxenv-")) / "random.urdf"
     path.write_text(text)
     return dynamics.load_urdf(path, floating_base=floating, gravity=GRAVITY), path
@@ -55,13 +56,13 @@ def check(robot: Robot, oracles: list[Any], seed: int) -> None:
             assert error <= allowed, f"{type(oracle).__name__}: {name} differs by {error:.3g}"
 
 
-def with_pinocchio(text: str, floating: bool, seed: int) -> None:
-    robot, path = load(text, floating)
+def with_pinocchio(machine: tuple[str, bool], seed: int) -> None:
+    robot, path = load(machine)
     check(robot, [PinocchioOracle.from_urdf(robot, path)], seed)
 
 
-def with_both(text: str, floating: bool, seed: int) -> None:
-    robot, path = load(text, floating)
+def with_both(machine: tuple[str, bool], seed: int) -> None:
+    robot, path = load(machine)
     oracles = [PinocchioOracle.from_urdf(robot, path), MujocoOracle.from_robot(robot, 1e-3)]
     check(robot, oracles, seed)
 
@@ -73,37 +74,38 @@ any_joints = robots(normal="0 0 1")
 free_joints = robots(normal="0 0 1", mimics=False)
 
 
-@given(any_joints, st.booleans(), seeds)
+@given(any_joints, seeds)
 @settings(max_examples=3, **FEW)
-def test_random_robots(x64: None, text: str, floating: bool, seed: int) -> None:
-    with_pinocchio(text, floating, seed)
+def test_random_robots(x64: None, machine: tuple[str, bool], seed: int) -> None:
+    with_pinocchio(machine, seed)
 
 
-@given(free_joints, st.booleans(), seeds)
+@given(free_joints, seeds)
 @settings(max_examples=3, **FEW)
-def test_random_robots_without_mimics(x64: None, text: str, floating: bool, seed: int) -> None:
-    with_both(text, floating, seed)
+def test_random_robots_without_mimics(x64: None, machine: tuple[str, bool], seed: int) -> None:
+    with_both(machine, seed)
 
 
 @pytest.mark.slow
-@given(any_joints, st.booleans(), seeds)
+@given(any_joints, seeds)
 @settings(max_examples=40, **FEW)
-def test_many_random_robots(x64: None, text: str, floating: bool, seed: int) -> None:
-    with_pinocchio(text, floating, seed)
+def test_many_random_robots(x64: None, machine: tuple[str, bool], seed: int) -> None:
+    with_pinocchio(machine, seed)
 
 
 @pytest.mark.slow
-@given(free_joints, st.booleans(), seeds)
+@given(free_joints, seeds)
 @settings(max_examples=40, **FEW)
-def test_many_random_robots_without_mimics(x64: None, text: str, floating: bool, seed: int) -> None:
-    with_both(text, floating, seed)
+def test_many_random_robots_without_mimics(x64: None, machine: tuple[str, bool], seed: int) -> None:
+    with_both(machine, seed)
 
 
-@given(robots(max_bodies=9), st.booleans())
+@given(robots(max_bodies=9))
 @settings(max_examples=100)
-def test_random_robots_load(text: str, floating: bool) -> None:
+def test_random_robots_load(machine: tuple[str, bool]) -> None:
     """Without compiling anything: a finite robot of that many bodies, twice the same."""
-    robot, path = load(text, floating)
+    text, floating = machine
+    robot, path = load(machine)
     moving = text.count("<joint ") - text.count('type="fixed"') + floating
     assert robot.nb == moving
     assert robot.nv <= 6 * robot.nb

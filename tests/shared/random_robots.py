@@ -53,8 +53,8 @@ def robots(
     mimics: bool = True,
     max_bodies: int = 6,
     normal: str | None = None,
-) -> str:
-    """The URDF of a random tree that moves.
+) -> tuple[str, bool]:
+    """The URDF of a random tree that moves, and whether its base floats.
 
     Args:
         draw: of hypothesis.
@@ -64,7 +64,10 @@ def robots(
         normal: the axis of planar joints; None for any.
     """
     n = draw(st.integers(2, max_bodies))
-    parts = ['<robot name="random">', f'<link name="l0">{draw(st.just("") | _inertials())}</link>']
+    floating = draw(st.booleans())
+    # A base that is held needs no mass.
+    base = draw(_inertials() if floating else st.just("") | _inertials())
+    parts = ['<robot name="random">', f'<link name="l0">{base}</link>']
     movable: list[str] = []
     for i in range(1, n + 1):
         parent = draw(st.integers(0, i - 1))
@@ -91,4 +94,4 @@ def robots(
             f'<link name="l{i}">{inertial}</link><joint name="j{i}" type="{kind}">'
             f'<parent link="l{parent}"/><child link="l{i}"/>{draw(_origins)}{extra}</joint>'
         )
-    return "\n".join([*parts, "</robot>"])
+    return "\n".join([*parts, "</robot>"]), floating
