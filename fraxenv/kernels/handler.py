@@ -20,10 +20,10 @@ TARGET = "fraxenv_kernel"
 
 
 def driver(width: int, inputs: Sequence[int], outputs: Sequence[int], grain: int) -> str:
-    """LLVM IR of `fraxenv_kernel`, which calls `block(in, out, row)` for every vector of rows.
+    """LLVM IR of `fraxenv_kernel`, which calls `vectors(in, out, row, count)` for all the rows.
 
     Args:
-        width: rows that `block` computes.
+        width: rows of a vector.
         inputs: bytes of a row of each input; 0 for one that all rows share.
         outputs: bytes of a row of each output.
         grain: rows in the smallest piece of work for a thread, a multiple of `width`.
@@ -115,25 +115,19 @@ define internal void @ragged(ptr %in, ptr %out, i64 %row, i64 %total) noinline {
   %count = sub i64 %total, %row
   %last = sub i64 %total, 1
 <<FILL>>
-  call void @block(ptr %sin, ptr %sout, i64 0)
+  call void @vectors(ptr %sin, ptr %sout, i64 0, i64 1)
 <<BACK>>
   ret void
 }
 
 define internal void @rows(ptr %in, ptr %out, i64 %begin, i64 %end, i64 %total) {
-entry:
-  br label %check
-check:
-  %row = phi i64 [ %begin, %entry ], [ %following, %whole ]
+  %range = sub i64 %end, %begin
+  %count = sdiv i64 %range, <<WIDTH>>
+  call void @vectors(ptr %in, ptr %out, i64 %begin, i64 %count)
+  %whole = mul i64 %count, <<WIDTH>>
+  %row = add i64 %begin, %whole
   %more = icmp slt i64 %row, %end
-  br i1 %more, label %size, label %done
-size:
-  %following = add i64 %row, <<WIDTH>>
-  %fits = icmp sle i64 %following, %total
-  br i1 %fits, label %whole, label %rest
-whole:
-  call void @block(ptr %in, ptr %out, i64 %row)
-  br label %check
+  br i1 %more, label %rest, label %done
 rest:
   call void @ragged(ptr %in, ptr %out, i64 %row, i64 %total)
   br label %done

@@ -1,23 +1,28 @@
 """LLVM IR of a scalar program: every value becomes a SIMD vector of environments.
 
 The text has three layers. `block` computes one vector's width of environments from rows of the
-input buffers to rows of the output buffers. `rows` calls it for a range, the ragged end through
-scratch rows, so that every environment goes through the same instructions whatever the size of the
-batch. `handler` is what XLA calls (xla/ffi/api/c_api.h): it reads the buffers' addresses from the
-call frame and shares the range out among threads.
+input buffers to rows of the output buffers; where a branch is rare (see `tiles`), several functions
+do. `rows` calls it for a range, the ragged end through scratch rows, so that every environment goes
+through the same instructions whatever the size of the batch. `handler` is what XLA calls
+(xla/ffi/api/c_api.h): it reads the buffers' addresses from the call frame and shares the range out
+among threads.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from . import tiles
 from .errors import BuildError
 from .evaluator import Buffer
+from .handler import driver
 from .program import BOOL, Id, IdArray, Loop, Program, live_values
 from .schedule import schedule
 
@@ -70,8 +75,127 @@ def listing(
         dtypes: each result's.
         vector_bytes: width of the machine's vectors.
     """
-    alive = live_values(program, [int(x) for o in outputs for x in o.ravel()])
-    return _Writer(program, buffers, outputs, dtypes, alive, vector_bytes).listing()
+    results = [int(x) for o in outputs for x in o.ravel()]
+    alive = live_values(program, results)
+    read = [i for i in np.flatnonzero(alive).tolist() if program.ops[i] == "input"]
+    floats = [program.dtypes[i].itemsize for i in read if program.dtypes[i].kind == "f"]
+    width = vector_bytes // max([4, *floats])
+    write = partial(_Writer, buffers=buffers, vector_bytes=vector_bytes, width=width)
+    rare = tiles.rare_branch(program, alive)
+    if rare is None:
+        parts = [_block(write(program, results), outputs, dtypes)]
+        operations, vectors = parts[0].counted, _VECTORS.replace("<<WIDTH>>", str(width))
+    else:
+        plan = tiles.plan(program, alive, rare, results, buffers, width)
+        parts = _parts(write, program, plan, outputs, dtypes)
+        usual = next(w for w in parts if w.function == "usual")
+        operations = sum(w.counted for w in parts if w.function in ("before", "after"))
+        operations += plan.rounds * usual.counted
+        vectors = tiles.driver(plan, width)
+    declared = {name: text for w in parts for name, text in w.declared.items()}
+    text = driver(
+        width,
+        [int(np.prod(b.shape, dtype=int)) * b.dtype.itemsize if b.batched else 0 for b in buffers],
+        [o.size * d.itemsize for o, d in zip(outputs, dtypes, strict=True)],
+        grain=width * max(1, _CHUNK_OPERATIONS // max(1, operations)),
+    )
+    attributes = (
+        f'attributes #0 = {{ noinline nounwind "prefer-vector-width"="{32 * width}" '
+        f'"min-legal-vector-width"="{32 * width}" }}\n'
+    )
+    functions = [w.text() for w in parts]
+    listed = "\n".join((*declared.values(), *functions, vectors, text, attributes))
+    return Listing(listed, width, operations)
+
+
+_VECTORS = """
+define internal void @vectors(ptr %in, ptr %out, i64 %row, i64 %count) {
+entry:
+  br label %check
+check:
+  %done = phi i64 [ 0, %entry ], [ %following, %one ]
+  %more = icmp slt i64 %done, %count
+  br i1 %more, label %one, label %end
+one:
+  %before = mul i64 %done, <<WIDTH>>
+  %first = add i64 %row, %before
+  call void @block(ptr %in, ptr %out, i64 %first)
+  %following = add i64 %done, 1
+  br label %check
+end:
+  ret void
+}
+"""
+
+
+def _block(writer: _Writer, outputs: Sequence[IdArray], dtypes: Sequence[np.dtype[Any]]) -> _Writer:
+    """The whole program for one vector."""
+    with writer.define("void", "block", "ptr %in, ptr %out, i64 %row"):
+        writer.inputs()
+        writer.scope(0)
+        writer.store(outputs, dtypes)
+        writer.emit("ret void")
+    return writer
+
+
+def _parts(
+    write: Callable[..., _Writer],
+    program: Program,
+    plan: tiles.Plan,
+    outputs: Sequence[IdArray],
+    dtypes: Sequence[np.dtype[Any]],
+) -> list[_Writer]:
+    """The functions that `tiles.driver` calls."""
+    shared = {x: ("%shared", at) for x, at in plan.shared.offsets.items()}
+    fixed = {x: ("%fixed", at) for x, at in plan.fixed.offsets.items()}
+    now = {x: ("%now", plan.state.offsets[k]) for k, x in plan.carries.items()}
+    finals = {x: ("%now", plan.state.offsets[k]) for x, k in plan.finals.items()}
+
+    share = write(program, list(shared))
+    with share.define("void", "share", "ptr %in, ptr %shared"):
+        share.inputs()
+        share.scope(0)
+        for x, (pointer, at) in shared.items():
+            share.keep(x, pointer, at)
+        share.emit("ret void")
+
+    before = write(tiles.given(program, shared), plan.before, slots=shared)
+    with before.define("void", "before", "ptr %in, i64 %row, ptr %shared, ptr %fixed, ptr %now"):
+        before.inputs()
+        before.scope(0)
+        for x, (pointer, at) in fixed.items():
+            before.keep(x, pointer, at)
+        for k, x in plan.initial.items():
+            before.keep(x, "%now", plan.state.offsets[k])
+        before.emit("ret void")
+
+    rounds = []
+    for name, body in (
+        ("usual", tiles.without(program, plan.rare.branch)),
+        ("taken", program),
+    ):
+        wanted = [*plan.following.values(), plan.rare.taken]
+        known = shared | fixed | now
+        one = write(tiles.given(body, known), wanted, slots=known)
+        with one.define("i32", name, "ptr %shared, ptr %fixed, ptr %now, ptr %next, i32 %round"):
+            one.round(plan.scope, None if plan.rare.loop is None else program.loops[plan.rare.loop])
+            for k, x in plan.following.items():
+                one.keep(x, "%next", plan.state.offsets[k])
+            bits = one.lanes(plan.rare.taken)
+            one.emit(f"%lanes = zext i{one.width} {bits} to i32")
+            one.emit("ret i32 %lanes")
+        rounds.append(one)
+
+    results = [int(x) for o in outputs for x in o.ravel()]
+    after = write(plan.after, results, slots=shared | fixed | finals)
+    with after.define(
+        "void", "after", "ptr %in, ptr %out, i64 %row, ptr %shared, ptr %fixed, ptr %now"
+    ):
+        after.inputs()
+        after.scope(0)
+        after.store(outputs, dtypes)
+        after.emit("ret void")
+    return [share, before, *rounds, after]
 
 
 def _hex(number: Any) -> str:
@@ -79,24 +203,36 @@ def _hex(number: Any) -> str:
 
 
 class _Writer:
+    """One function of the text.
+
+    Args:
+        program: what it is a part of.
+        wanted: the values that are needed in the end.
+        buffers: what the program reads.
+        vector_bytes: width of the machine's vectors.
+        width: lanes of a vector.
+        slots: values that are in memory: the pointer's name and the byte they begin at.
+    """
+
     def __init__(
         self,
         program: Program,
+        wanted: Sequence[Id],
+        *,
         buffers: Sequence[Buffer],
-        outputs: Sequence[IdArray],
-        dtypes: Sequence[np.dtype[Any]],
-        alive: np.ndarray,
         vector_bytes: int,
+        width: int,
+        slots: Mapping[Id, tuple[str, int]] | None = None,
     ) -> None:
-        self.p, self.alive = program, alive
-        self.buffers, self.outputs, self.out_dtypes = buffers, outputs, dtypes
-        read = [i for i in np.flatnonzero(alive).tolist() if program.ops[i] == "input"]
-        floats = [program.dtypes[i].itemsize for i in read if program.dtypes[i].kind == "f"]
-        self.vector_bytes = vector_bytes
-        self.width = vector_bytes // max([4, *floats])
+        self.p, self.wanted, self.buffers = program, wanted, buffers
+        self.alive = live_values(program, wanted)
+        self.vector_bytes, self.width = vector_bytes, width
+        self.slots = dict(slots or {})
         self.lines: list[str] = []
         self.names: dict[Id, str] = {}
+        self.loaded: dict[Id, str] = {}
         self.declared: dict[str, str] = {}
+        self.function = self.heading = ""
         self.counted = 0
         self.fresh = 0
         self.block = "entry"
@@ -104,18 +240,31 @@ class _Writer:
         self.allocas: list[str] = []
         self.rounds: dict[int, dict[int, str]] = {}
         self.by_scope: dict[int, list[Id]] = {}
-        for i in np.flatnonzero(alive).tolist():
-            self.by_scope.setdefault(program.scopes[i], []).append(i)
+        for i in np.flatnonzero(self.alive).tolist():
+            if i not in self.slots:
+                self.by_scope.setdefault(program.scopes[i], []).append(i)
         self.by_scope = {s: self.ordered(s, ids) for s, ids in self.by_scope.items()}
 
     def ordered(self, scope: int, members: list[Id]) -> list[Id]:
-        wanted = [int(x) for o in self.outputs for x in o.ravel()]
+        wanted = list(self.wanted)
         if scope:
             loop = next(loop for loop in self.p.loops if loop.scope == scope)
             # The stacked values come after the carried ones.
-            wanted = [x for x in loop.following if self.alive[x]]
+            wanted += [x for x in loop.following if self.alive[x]]
             wanted += [] if loop.condition is None else [loop.condition]
         return schedule(self.p, members, wanted)
+
+    @contextmanager
+    def define(self, result: str, name: str, parameters: str) -> Iterator[None]:
+        """What is written inside is the body of a function."""
+        self.function = name
+        self.heading = f"define internal {result} @{name}({parameters}) #0"
+        yield
+
+    def text(self) -> str:
+        """The function."""
+        body = "\n".join(["entry:", *("  " + a for a in self.allocas), *self.lines])
+        return f"{self.heading} {{\n{body}\n}}\n"
 
     # --- small things ---
 
@@ -145,7 +294,13 @@ class _Writer:
     def name(self, x: Id) -> str:
         if self.p.ops[x] == "constant":
             return self.splat(self.p.dtypes[x], self.scalar(self.p.attributes[x]))
-        return self.names[x]
+        if x not in self.slots:
+            return self.names[x]
+        # Loaded anew in every block, where it is needed: it need not stay at hand.
+        if x not in self.loaded:
+            pointer, at = self.slots[x]
+            self.loaded[x] = self.from_memory(self.p.dtypes[x], self.at(pointer, at))
+        return self.loaded[x]
 
     def set(self, x: Id, code: str) -> None:
         self.names[x] = f"%v{x}"
@@ -167,42 +322,38 @@ class _Writer:
         given = ", ".join(f"{t} {o}" for o in operands)
         return f"call {t} {full}({given}{extra})"
 
-    # --- whole module ---
-
-    def listing(self) -> Listing:
-        self.inputs()
-        self.scope(0)
-        self.store()
-        body = "\n".join(self.lines)
-        allocas = "\n".join("  " + a for a in self.allocas)
-        block = (
-            f"define internal void @block(ptr %in, ptr %out, i64 %row) #0 {{\nentry:\n"
-            f"{allocas}\n{body}\n  ret void\n}}\n"
-        )
-        blocks = max(1, _CHUNK_OPERATIONS // max(1, self.counted))
-        from .handler import driver
-
-        text = driver(
-            self.width,
-            [int(np.prod(b.shape, dtype=int)) * b.dtype.itemsize if b.batched else 0
-             for b in self.buffers],
-            [o.size * d.itemsize for o, d in zip(self.outputs, self.out_dtypes, strict=True)],
-            grain=blocks * self.width,
-        )  # fmt: skip
-        declarations = "\n".join(self.declared.values())
-        bits = self.width * 32
-        attributes = (
-            f'attributes #0 = {{ noinline nounwind "prefer-vector-width"="{bits}" '
-            f'"min-legal-vector-width"="{bits}" }}\n'
-        )
-        return Listing("\n".join((declarations, block, text, attributes)), self.width, self.counted)
-
     # --- memory ---
+
+    def at(self, pointer: str, offset: int) -> str:
+        return self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+
+    def stored(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """The dtype that one is kept as."""
+        return np.dtype(np.uint8) if dtype == BOOL else dtype
+
+    def to_memory(self, x: Id, place: str) -> None:
+        dtype, name = self.p.dtypes[x], self.name(x)
+        t = self.type(self.stored(dtype))
+        if dtype == BOOL:
+            name = self.value(f"zext {self.type(dtype)} {name} to {t}")
+        self.emit(f"store {t} {name}, ptr {place}")
+
+    def from_memory(self, dtype: np.dtype[Any], place: str) -> str:
+        t = self.type(self.stored(dtype))
+        x = self.value(f"load {t}, ptr {place}")
+        return self.value(f"icmp ne {t} {x}, zeroinitializer") if dtype == BOOL else x
+
+    def keep(self, x: Id, pointer: str, offset: int) -> None:
+        self.to_memory(x, self.at(pointer, offset))
+
+    def lanes(self, x: Id) -> str:
+        """Which lanes a value holds in, as bits."""
+        return self.value(f"bitcast {self.type(BOOL)} {self.name(x)} to i{self.width}")
 
     def inputs(self) -> None:
         wanted: dict[int, list[tuple[int, Id]]] = {}
         for i in np.flatnonzero(self.alive).tolist():
-            if self.p.ops[i] == "input":
+            if self.p.ops[i] == "input" and i not in self.slots:
                 buffer, element = self.p.attributes[i]
                 wanted.setdefault(buffer, []).append((element, i))
         for number, elements in sorted(wanted.items()):
@@ -329,8 +480,8 @@ class _Writer:
             rows, step = mixed, step * 2
         return rows
 
-    def store(self) -> None:
-        for number, (ids, dtype) in enumerate(zip(self.outputs, self.out_dtypes, strict=True)):
+    def store(self, outputs: Sequence[IdArray], dtypes: Sequence[np.dtype[Any]]) -> None:
+        for number, (ids, dtype) in enumerate(zip(outputs, dtypes, strict=True)):
             size = ids.size
             place = self.value(f"getelementptr ptr, ptr %out, i64 {number}")
             base = self.value(f"load ptr, ptr {place}")
@@ -401,6 +552,14 @@ class _Writer:
     def begin(self, label: str) -> None:
         self.lines.append(f"{label}:")
         self.block = label
+        self.loaded = {}
+
+    def round(self, scope: int, loop: Loop | None) -> None:
+        """One round of a loop, by itself: number `%round`."""
+        if loop is not None:
+            self.fill_tables(scope, loop.outer)
+            self.set(loop.counter, self.spread("%round", np.dtype(np.int32)))
+        self.compute(self.by_scope.get(scope, ()))
 
     def loop(self, index: int) -> None:
         p, loop = self.p, self.p.loops[index]
@@ -414,6 +573,7 @@ class _Writer:
             if p.ops[i] == "round" and p.attributes[i][0] == index
         }
         rounds = {j: self.alloca(loop.count or 0, p.dtypes[loop.stacked[j]]) for j in kept}
+        initial = {k: self.name(loop.initial[k]) for k in carried}
         start, end = self.label("loop"), self.label("end")
         before = self.block
         self.emit(f"br label %{start}")
@@ -430,6 +590,7 @@ class _Writer:
             at = self.value(f"getelementptr {self.type(p.dtypes[x])}, ptr {memory}, i32 {counter}")
             self.emit(f"store {self.type(p.dtypes[x])} {self.name(x)}, ptr {at}")
         self.emit(f"{following} = add i32 {counter}, 1")
+        ends = {k: self.name(loop.following[k]) for k in carried}
         latch = self.block
         if loop.condition is None:
             again = self.value(f"icmp ult i32 {following}, {loop.count}")
@@ -440,8 +601,8 @@ class _Writer:
         for k in carried:
             c = loop.carries[k]
             phis.append(
-                f"  %v{c} = phi {self.type(p.dtypes[c])} [ {self.name(loop.initial[k])}, "
-                f"%{before} ], [ {self.name(loop.following[k])}, %{latch} ]"
+                f"  %v{c} = phi {self.type(p.dtypes[c])} [ {initial[k]}, %{before} ], "
+                f"[ {ends[k]}, %{latch} ]"
             )
         self.lines[header + 1 : header + 1] = phis
         self.begin(end)
@@ -461,7 +622,7 @@ class _Writer:
             needed = set(ids)  # a condition that loops itself: with the whole round
         self.compute([i for i in ids if i in needed])
         self.by_scope[loop.scope] = [i for i in ids if i not in needed]
-        bits = self.value(f"bitcast {self.type(BOOL)} {self.name(condition)} to i{self.width}")
+        bits = self.lanes(condition)
         some = self.value(f"icmp ne i{self.width} {bits}, 0")
         body = self.label("body")
         self.emit(f"br i1 {some}, label %{body}, label %{end}")
@@ -485,16 +646,12 @@ class _Writer:
                     continue
                 if any(self.p.scopes[x] in inner for x in values):
                     continue
-                dtype = self.p.dtypes[i]
-                stored = np.dtype(np.uint8) if dtype == BOOL else dtype
-                t = self.type(stored)
+                stored = self.stored(self.p.dtypes[i])
                 memory = self.alloca(len(values), stored)
                 for k, x in enumerate(values):
-                    name = self.name(x)
-                    if dtype == BOOL:
-                        name = self.value(f"zext {self.type(dtype)} {name} to {t}")
-                    at = self.value(f"getelementptr {t}, ptr {memory}, i32 {k}")
-                    self.emit(f"store {t} {name}, ptr {at}")
+                    self.to_memory(
+                        x, self.value(f"getelementptr {self.type(stored)}, ptr {memory}, i32 {k}")
+                    )
                 self.tables[values] = memory
 
     def op_counter(self, i: Id) -> None:
@@ -503,26 +660,27 @@ class _Writer:
     def op_lookup(self, i: Id) -> None:
         index, *values = self.p.args[i]
         dtype = self.p.dtypes[i]
-        stored = np.dtype(np.uint8) if dtype == BOOL else dtype
         place = self.value(
             f"extractelement {self.type(self.p.dtypes[index])} {self.name(index)}, i32 0"
         )
-        memory = self.tables[tuple(values)]
-        at = self.value(f"getelementptr {self.type(stored)}, ptr {memory}, i32 {place}")
-        if dtype == BOOL:
-            x = self.value(f"load {self.type(stored)}, ptr {at}")
-            self.set(i, f"icmp ne {self.type(stored)} {x}, zeroinitializer")
-        else:
-            self.set(i, f"load {self.type(dtype)}, ptr {at}")
+        memory, t = self.tables[tuple(values)], self.type(self.stored(dtype))
+        at = self.value(f"getelementptr {t}, ptr {memory}, i32 {place}")
+        self.names[i] = self.from_memory(dtype, at)
 
     def op_final(self, i: Id) -> None:
         index, k = self.p.attributes[i]
         loop = self.p.loops[index]
         # A while loop is left before a round, when every lane has been frozen.
-        self.names[i] = self.name((loop.following if loop.condition is None else loop.carries)[k])
+        self.alias(i, (loop.following if loop.condition is None else loop.carries)[k])
 
     def op_within(self, i: Id) -> None:
-        self.names[i] = self.name(self.p.args[i][0])
+        self.alias(i, self.p.args[i][0])
+
+    def alias(self, i: Id, x: Id) -> None:
+        if x in self.slots:
+            self.slots[i] = self.slots[x]
+        else:
+            self.names[i] = self.name(x)
 
     def op_round(self, i: Id) -> None:
         index, j, t = self.p.attributes[i]

@@ -13,6 +13,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from .program import Id, Program
 
 
@@ -25,7 +27,7 @@ def schedule(program: Program, members: Sequence[Id], wanted: Sequence[Id]) -> l
         wanted: ids that are needed after all of them, in the order in which they are.
     """
     here = {x: k for k, x in enumerate(members)}
-    captured = _captured(program)
+    captured = captured_values(program)
     needs = [
         list(dict.fromkeys(here[a] for a in _operands(program, x, captured) if a in here))
         for x in members
@@ -50,21 +52,33 @@ def _operands(program: Program, x: Id, captured: Mapping[int, Sequence[Id]]) -> 
     return program.args[x]
 
 
-def _captured(program: Program) -> dict[int, list[Id]]:
-    """What each loop's body uses from outside, by its scope."""
+def captured_values(program: Program, alive: np.ndarray | None = None) -> dict[int, list[Id]]:
+    """What each loop's body uses from outside, by its scope.
+
+    Args:
+        program: the program.
+        alive: the values that count (bool, by id). Default: all.
+    """
     found: dict[int, list[Id]] = {loop.scope: [] for loop in program.loops}
     outer = {loop.scope: loop.outer for loop in program.loops}
+
+    def use(x: Id, at: int) -> None:
+        while at in found and program.scopes[x] != at:
+            found[at].append(x)
+            at = outer[at]
+
     for x, scope in enumerate(program.scopes):
-        if scope not in found:
+        if scope not in found or not (alive is None or alive[x]):
             continue
-        operands = [*program.args[x]]
+        for a in program.args[x]:
+            use(a, scope)
         if program.ops[x] == "loop":
-            operands += program.loops[program.attributes[x]].initial
-        for a in operands:
-            at = scope
-            while at in found and program.scopes[a] != at:
-                found[at].append(a)
-                at = outer[at]
+            for a in program.loops[program.attributes[x]].initial:
+                use(a, scope)
+    for loop in program.loops:
+        for x in loop.following:
+            if alive is None or alive[x]:
+                use(x, loop.scope)
     return found
 
 

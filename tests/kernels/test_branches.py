@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import Array, lax
 
-from fraxenv.kernels import KernelWarning, explain, fuse
+from fraxenv.kernels import KernelWarning, explain, fuse, tiles
 from fraxenv.kernels.rules import LONG_BRANCH
 
 SIZE = 51
@@ -204,6 +204,116 @@ def test_branches_with_something_outside(backend: str, monkeypatch: pytest.Monke
     with pytest.warns(KernelWarning, match="pure_callback"):
         assert_near(fuse(fn, backend)(*args), expected)
     assert len(explain(fn, backend)(*args).fallbacks) == 1
+
+
+# --- Branches that few lanes take -----------------------------------------------------------------
+
+
+def in_a_loop(x: Array, p: Array, which: Array, pull: Array | float = 0.0) -> Any:
+    """A branch in an outermost loop, which carries, keeps and looks up values of all kinds."""
+    scale = jnp.sum(x) / 10
+
+    def following(c: Any, k: Array) -> tuple[Any, Array]:
+        y, n, same, flag = c
+        taken = ((k % 8 == which) & p) | (y[0] > 3)
+        y, m = lax.cond(taken, lambda: (long(y) * scale, n * 2), lambda: (0.9 * y, n + 1))
+        y = y - 0.01 * pull
+        return (y, m, same, flag ^ taken), y[:3] + k
+
+    start = (x, which, x[:2] * 2, p)
+    (y, n, same, flag), ys = lax.scan(following, start, jnp.arange(70, dtype=jnp.int32) % 9)
+    after = lax.cond(p, lambda: long(y, 1), lambda: y + scale)
+    return after, n, same, flag, ys[-1], jnp.float32(2)
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[tiles.Plan]:
+    """The plans that are made."""
+    made: list[tiles.Plan] = []
+    make = tiles.plan
+
+    def plan(*args: Any) -> tiles.Plan:
+        made.append(make(*args))
+        return made[-1]
+
+    monkeypatch.setattr(tiles, "plan", plan)
+    return made
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every branch counts as worth gathering for."""
+    monkeypatch.setattr(tiles, "SHORTEST", 1)
+    monkeypatch.setattr(tiles, "SHARE", 0.0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("branch", [*BRANCHES, empty, in_a_loop])
+def test_branches_gathered(
+    branch: Callable[..., Any],
+    dtype: str,
+    always: None,
+    plans: list[tiles.Plan],
+    precision: Callable[[str], AbstractContextManager[Any]],
+) -> None:
+    with precision(dtype):
+        args = arguments(dtype)
+        fn = lambda *args: branch(*args)  # noqa: E731  (has no kernel yet)
+        assert_near(fuse(fn, "native")(*args), jax.jit(jax.vmap(fn))(*args))
+    (plan,) = plans
+    assert (plan.rare.loop is None) == (branch is not in_a_loop)
+    assert plan.rounds == (70 if branch is in_a_loop else 1)
+
+
+@pytest.mark.parametrize("pattern", ["mixed", "all", "none"])
+@pytest.mark.parametrize("size", [1, 16, 16 * tiles.MOST_VECTORS + 5, 1000])
+def test_branches_gathered_of_many(
+    size: int, pattern: str, always: None, plans: list[tiles.Plan]
+) -> None:
+    """Several tiles, several threads, a ragged end; an environment is the same wherever it is."""
+    few = [np.resize(np.asarray(a), (size, *a.shape[1:])) for a in arguments(np.float32, pattern)]
+    x, p, which = few
+    x[::7] *= np.nan if size > 16 else 1.0
+    which = which.astype(np.int32)
+    shared = jnp.arange(6, dtype=jnp.float32)
+
+    def fn(x: Array, p: Array, which: Array, shared: Array) -> Any:
+        return in_a_loop(x, p, which, shared)
+
+    fused = fuse(fn, "native", in_axes=(0, 0, 0, None))
+    found = fused(x, p, which, shared)
+    assert len(plans) == 1
+    assert plans[0].shared.offsets
+    fine = ~np.isnan(x[:, 0])
+    expected = jax.jit(jax.vmap(fn, (0, 0, 0, None)))(x, p, which, shared)
+    assert_near([y[fine] for y in found], [y[fine] for y in expected])
+    order = np.random.default_rng(1).permutation(size)
+    moved = fused(x[order], p[order], which[order], shared)
+    for a, b in zip(found, moved, strict=True):
+        np.testing.assert_array_equal(np.asarray(a)[order], b)
+
+
+def test_branches_not_worth_gathering_for(plans: list[tiles.Plan]) -> None:
+    """Short ones, and ones that are little of what would be repeated."""
+
+    def longer(x: Array, seed: int) -> Array:
+        for k in range(10):
+            x = long(x, seed + k)
+        return x
+
+    def worth(x: Array, p: Array, which: Array) -> Array:
+        return lax.cond(p, lambda: longer(x, 0), lambda: x)
+
+    def little(x: Array, p: Array, which: Array) -> Array:
+        y = x
+        for seed in range(10, 60, 10):
+            y = longer(y, seed)
+        return lax.cond(p, lambda: longer(y, 0), lambda: y)
+
+    args = arguments(np.float32)
+    for fn, count in ((one_side, 0), (little, 0), (worth, 1)):
+        fuse(fn, "native")(*args)
+        assert len(plans) == count
 
 
 # --- While loops ----------------------------------------------------------------------------------

@@ -1,0 +1,481 @@
+"""Branches that few environments take, computed for the environments of many vectors together.
+
+A vector computes a branch as soon as one of its lanes takes it, so that a branch that one lane in
+twenty takes is computed by every other vector. Here a tile of vectors is first computed as if no
+lane took it; the lanes that do are gathered into vectors of their own, computed once more with the
+branch, and put back. A lane's result depends on that lane alone, wherever in a batch it is.
+
+What has to be computed again is the loop round that the branch stands in, or, outside of loops, the
+whole program. A tile goes through the rounds together, and keeps its values in memory in between:
+
+    shared  what all lanes have in common
+    fixed   what the rounds need from before the loop, for each vector
+    now     what the loop carries at the beginning of a round, for each vector
+    next    what it carries at the end, in the layout of `now`
+
+Source: the idea is that of wavefront path tracing (Laine, Karras and Aila, "Megakernels considered
+harmful: wavefront path tracing on GPUs", HPG 2013), within a core's cache.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .evaluator import Buffer
+from .program import Id, Program, live_values
+from .schedule import captured_values
+
+SHORTEST = 2_000
+"""Operations of a branch below which gathering costs more than it saves."""
+
+SHARE = 0.25
+"""Operations of a branch, of those that have to be repeated for it, likewise."""
+
+LOOKUPS = 256
+"""Values that may be laid out anew in every round to be looked up by its number."""
+
+TILE_BYTES = 1 << 18
+"""Memory of a tile's values: half of a small second-level cache."""
+
+MOST_VECTORS = 16
+
+
+@dataclass(frozen=True)
+class Rare:
+    """A branch that is worth gathering for, and the round that it stands in.
+
+    Attributes:
+        branch: index of the branch among the program's loops.
+        loop: index of the loop; None where the branch stands outside of loops.
+        taken: the value that says whether a lane takes the branch.
+    """
+
+    branch: int
+    loop: int | None
+    taken: Id
+
+
+def rare_branch(program: Program, alive: np.ndarray) -> Rare | None:
+    """The branch of most operations that stands outside of loops, or in an outermost counted one.
+
+    Args:
+        program: the program.
+        alive: its live values.
+    """
+    computed = [0] * len(program.depth)
+    running, kept, lookups = set(), set(), dict[int, int]()
+    for i in np.flatnonzero(alive).tolist():
+        op, scope = program.ops[i], program.scopes[i]
+        computed[scope] += 1
+        if op == "loop":
+            running.add(program.attributes[i])
+        elif op == "round":
+            kept.add(program.attributes[i][0])
+        elif op == "lookup":
+            lookups[scope] = lookups.get(scope, 0) + len(program.args[i])
+
+    def operations(scope: int) -> int:
+        inner = [loop for k, loop in enumerate(program.loops) if k in running]
+        below = [
+            (loop.count or 1) * operations(loop.scope) for loop in inner if loop.outer == scope
+        ]
+        return computed[scope] + sum(below)
+
+    best, most = None, 0
+    for index in sorted(running):
+        branch = program.loops[index]
+        if branch.condition is None or branch.condition not in branch.carries:
+            continue
+        around = next((k for k in running if program.loops[k].scope == branch.outer), None)
+        if around is not None:
+            loop = program.loops[around]
+            if loop.count is None or loop.outer or around in kept:
+                continue
+            if lookups.get(loop.scope, 0) > LOOKUPS:
+                continue
+        elif branch.outer:
+            continue
+        cost = operations(branch.scope)
+        if cost < SHORTEST or cost < SHARE * (operations(branch.outer) - cost) or cost <= most:
+            continue
+        taken = branch.initial[branch.carries.index(branch.condition)]
+        best, most = Rare(index, around, taken), cost
+    return best
+
+
+def without(program: Program, branch: int) -> Program:
+    """The program as it is where no lane takes a branch."""
+    changed = _copied(program)
+    for i, op in enumerate(program.ops):
+        if op == "final" and program.attributes[i][0] == branch:
+            changed.ops[i] = "within"
+            changed.args[i] = (program.loops[branch].initial[program.attributes[i][1]],)
+            changed.attributes[i] = program.scopes[i]
+    return changed
+
+
+def given(program: Program, values: Iterable[Id]) -> Program:
+    """The program where values are known from elsewhere, and nothing is computed for them."""
+    changed = _copied(program)
+    for i in values:
+        changed.ops[i], changed.args[i], changed.attributes[i] = "given", (), None
+    return changed
+
+
+def _copied(program: Program) -> Program:
+    changed = copy.copy(program)
+    changed.ops, changed.args = list(program.ops), list(program.args)
+    changed.attributes = list(program.attributes)
+    return changed
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where values are in a vector's memory: the byte each begins at, and their size in all."""
+
+    offsets: Mapping[Id, int]
+    sizes: Mapping[Id, int]
+    bytes: int
+
+    @staticmethod
+    def of(dtypes: Mapping[Id, np.dtype], width: int) -> Layout:
+        """One after the other, each at a multiple of 64 bytes."""
+        offsets, end = {}, 0
+        for key, dtype in dtypes.items():
+            offsets[key] = end
+            end += -(-width * dtype.itemsize // 64) * 64
+        return Layout(offsets, {k: d.itemsize for k, d in dtypes.items()}, max(64, end))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The parts of a program with a rare branch.
+
+    Attributes:
+        rare: the branch.
+        rounds: of its loop.
+        scope: the scope that is gone through round by round.
+        before: values that are computed before the loop: they fill `shared`, `fixed` and `now`.
+        shared: where what all lanes have in common is.
+        fixed: where what the rounds, and what comes after them, need from before the loop is.
+        state: where what is carried is, by its number.
+        initial: what is carried into the first round, by its number.
+        carries: the same at the beginning of a round.
+        following: what is carried at the end of a round, likewise.
+        finals: values after the loop, and the number of what is carried that they are.
+        after: the program of what comes after the loop.
+    """
+
+    rare: Rare
+    rounds: int
+    scope: int
+    before: list[Id]
+    shared: Layout
+    fixed: Layout
+    state: Layout
+    initial: dict[int, Id]
+    carries: dict[int, Id]
+    following: dict[int, Id]
+    finals: dict[Id, int]
+    after: Program
+
+    @property
+    def vectors(self) -> int:
+        """Vectors in a tile."""
+        each = self.fixed.bytes + 2 * self.state.bytes
+        return int(np.clip(TILE_BYTES // each - 1, 1, MOST_VECTORS))
+
+
+def plan(
+    program: Program,
+    alive: np.ndarray,
+    rare: Rare,
+    outputs: Sequence[Id],
+    buffers: Sequence[Buffer],
+    width: int,
+) -> Plan:
+    """How to compute a program with a rare branch.
+
+    Args:
+        program: the program.
+        alive: its live values.
+        rare: the branch.
+        outputs: the program's results.
+        buffers: what it reads.
+        width: lanes of a vector.
+    """
+    if rare.loop is None:
+        return _whole(program, alive, rare, outputs, buffers, width)
+    loop = program.loops[rare.loop]
+    finals = {
+        i: program.attributes[i][1]
+        for i in np.flatnonzero(alive).tolist()
+        if program.ops[i] == "final" and program.attributes[i][0] == rare.loop
+    }
+    carried = {k for k, c in enumerate(loop.carries) if alive[c]}
+    kept = sorted(carried | set(finals.values()))
+    captured = {
+        x for x in captured_values(program, alive)[loop.scope] if program.ops[x] != "constant"
+    }
+    before = [*sorted(captured), *(loop.initial[k] for k in sorted(carried))]
+    begun = np.flatnonzero(live_values(program, before)).tolist()
+    known = [i for i in begun if program.scopes[i] == 0 and _is_computed(program, i)]
+    after = given(program, [*finals, *known])
+    later = live_values(after, outputs)
+    needed = captured | {i for i in known if later[i]}
+    shared, fixed = _common(program, needed, buffers)
+    return Plan(
+        rare=rare,
+        rounds=loop.count or 1,
+        scope=loop.scope,
+        before=[*before, *sorted(needed - captured)],
+        shared=Layout.of({i: program.dtypes[i] for i in shared}, width),
+        fixed=Layout.of({i: program.dtypes[i] for i in fixed}, width),
+        state=Layout.of({k: program.dtypes[loop.following[k]] for k in kept}, width),
+        initial={k: loop.initial[k] for k in sorted(carried)},
+        carries={k: loop.carries[k] for k in sorted(carried)},
+        following={k: loop.following[k] for k in kept},
+        finals=finals,
+        after=after,
+    )
+
+
+def _whole(
+    program: Program,
+    alive: np.ndarray,
+    rare: Rare,
+    outputs: Sequence[Id],
+    buffers: Sequence[Buffer],
+    width: int,
+) -> Plan:
+    """Of a branch outside of loops: the program is the only round, its results what is carried."""
+    read = {i for i in np.flatnonzero(alive).tolist() if program.ops[i] == "input"}
+    shared, fixed = _common(program, read, buffers)
+    results = {x: k for k, x in enumerate(dict.fromkeys(outputs)) if program.ops[x] != "constant"}
+    return Plan(
+        rare=rare,
+        rounds=1,
+        scope=0,
+        before=sorted(read),
+        shared=Layout.of({i: program.dtypes[i] for i in shared}, width),
+        fixed=Layout.of({i: program.dtypes[i] for i in fixed}, width),
+        state=Layout.of({k: program.dtypes[x] for x, k in results.items()}, width),
+        initial={},
+        carries={},
+        following={k: x for x, k in results.items()},
+        finals=results,
+        after=given(program, results),
+    )
+
+
+def _is_computed(program: Program, x: Id) -> bool:
+    return program.ops[x] not in ("constant", "input", "loop")
+
+
+def _common(
+    program: Program, values: Iterable[Id], buffers: Sequence[Buffer]
+) -> tuple[list[Id], list[Id]]:
+    """The values that are the same in all lanes, and the others."""
+    same = np.zeros(len(program.ops), bool)
+    for i, (op, args) in enumerate(zip(program.ops, program.args, strict=True)):
+        if op == "input":
+            same[i] = not buffers[program.attributes[i][0]].batched
+        elif op == "constant":
+            same[i] = True
+        elif op not in ("loop", "final", "round", "carry", "counter"):
+            same[i] = all(same[a] for a in args)
+    ordered = sorted(values)
+    return [i for i in ordered if same[i]], [i for i in ordered if not same[i]]
+
+
+# --- LLVM IR ---
+
+
+def _for(name: str, count: str | int, body: str) -> str:
+    """A loop whose counter `%name` (i64) goes from 0."""
+    return f"""
+  store i64 0, ptr %{name}.p
+  br label %{name}.check
+{name}.check:
+  %{name} = load i64, ptr %{name}.p
+  %{name}.more = icmp slt i64 %{name}, {count}
+  br i1 %{name}.more, label %{name}.body, label %{name}.end
+{name}.body:{body}
+  %{name}.following = add i64 %{name}, 1
+  store i64 %{name}.following, ptr %{name}.p
+  br label %{name}.check
+{name}.end:"""
+
+
+def _copy(name: str, layout: Layout) -> str:
+    """`@name(from, to, lane, place)`: one lane of a vector's memory to a place in another's."""
+    lines = []
+    for k, (key, offset) in enumerate(layout.offsets.items()):
+        size = layout.sizes[key]
+        lines.append(f"""
+  %s{k} = getelementptr i8, ptr %from, i64 {offset}
+  %a{k} = getelementptr i{8 * size}, ptr %s{k}, i64 %lane
+  %x{k} = load i{8 * size}, ptr %a{k}
+  %t{k} = getelementptr i8, ptr %to, i64 {offset}
+  %b{k} = getelementptr i{8 * size}, ptr %t{k}, i64 %place
+  store i{8 * size} %x{k}, ptr %b{k}""")
+    return (
+        f"define internal void @{name}(ptr %from, ptr %to, i64 %lane, i64 %place) noinline "
+        f"{{{''.join(lines)}\n  ret void\n}}\n"
+    )
+
+
+def driver(plan: Plan, width: int) -> str:
+    """LLVM IR of `@vectors`, which calls the parts of a plan for `count` vectors from `row` on.
+
+    They are `@share(in, shared)`, `@before(in, row, shared, fixed, now)`, `@usual` and `@taken`,
+    both `(shared, fixed, now, next, round)` -> which lanes take the branch, and
+    `@after(in, out, row, shared, fixed, now)`.
+    """
+    tile, fixed, state = plan.vectors, plan.fixed.bytes, plan.state.bytes
+
+    def place(name: str, array: str, vector: str, size: int) -> str:
+        return f"""
+  %{name}.o = mul i64 {vector}, {size}
+  %{name} = getelementptr i8, ptr {array}, i64 %{name}.o"""
+
+    def lane(name: str, index: str) -> str:
+        return f"""
+  %{name}.a = getelementptr i32, ptr %list, i64 {index}
+  %{name}.i = load i32, ptr %{name}.a
+  %{name}.w = zext i32 %{name}.i to i64
+  %{name}.v = udiv i64 %{name}.w, {width}
+  %{name}.l = urem i64 %{name}.w, {width}"""
+
+    begin = _for("u", "%n", f"""
+  %u.r = add i64 %first, %u
+  %u.w = mul i64 %u.r, {width}
+  %u.row = add i64 %row, %u.w{place("uf", "%fixed", "%u", fixed)}{place("ua", "%a", "%u", state)}
+  call void @before(ptr %in, i64 %u.row, ptr %shared, ptr %uf, ptr %ua)""")  # fmt: skip
+    usual = _for(
+        "v",
+        "%n",
+        f"""{place("vf", "%fixed", "%v", fixed)}\
+{place("va", "%now", "%v", state)}{place("vb", "%next", "%v", state)}
+  %mask = call i32 @usual(ptr %shared, ptr %vf, ptr %va, ptr %vb, i32 %round)
+  %v.first = mul i64 %v, {width}
+  %known = load i64, ptr %taken.p
+  %noted = call i64 @note(i32 %mask, i64 %v.first, ptr %list, i64 %known)
+  store i64 %noted, ptr %taken.p""",
+    )
+    gather = _for(
+        "g",
+        width,
+        f"""
+  %g.place = add i64 %from, %g
+  %g.least = icmp slt i64 %g.place, %last
+  %g.index = select i1 %g.least, i64 %g.place, i64 %last{lane("gl", "%g.index")}
+{place("gf", "%fixed", "%gl.v", fixed)}{place("ga", "%now", "%gl.v", state)}
+  call void @copy_fixed(ptr %gf, ptr %pf, i64 %gl.l, i64 %g)
+  call void @copy_state(ptr %ga, ptr %pa, i64 %gl.l, i64 %g)""",
+    )
+    scatter = _for(
+        "s",
+        "%filled",
+        f"""
+  %s.place = add i64 %from, %s{lane("sl", "%s.place")}{place("sb", "%next", "%sl.v", state)}
+  call void @copy_state(ptr %pb, ptr %sb, i64 %s, i64 %sl.l)""",
+    )
+    together = _for(
+        "p",
+        "%packs",
+        f"""
+  %from = mul i64 %p, {width}
+  %rest = sub i64 %taken, %from
+  %full = icmp slt i64 %rest, {width}
+  %filled = select i1 %full, i64 %rest, i64 {width}
+  %pf = getelementptr i8, ptr %fixed, i64 {tile * fixed}
+  %pa = getelementptr i8, ptr %now, i64 {tile * state}
+  %pb = getelementptr i8, ptr %next, i64 {tile * state}{gather}
+  %again = call i32 @taken(ptr %shared, ptr %pf, ptr %pa, ptr %pb, i32 %round){scatter}""",
+    )
+    rounds = _for(
+        "t",
+        plan.rounds,
+        f"""
+  %round = trunc i64 %t to i32
+  %odd = trunc i64 %t to i1
+  %now = select i1 %odd, ptr %b, ptr %a
+  %next = select i1 %odd, ptr %a, ptr %b
+  store i64 0, ptr %taken.p{usual}
+  %taken = load i64, ptr %taken.p
+  %last = sub i64 %taken, 1
+  %up = add i64 %last, {width}
+  %packs = sdiv i64 %up, {width}{together}""",
+    )
+    end = _for(
+        "w",
+        "%n",
+        f"""
+  %w.r = add i64 %first, %w
+  %w.w = mul i64 %w.r, {width}
+  %w.row = add i64 %row, %w.w{place("wf", "%fixed", "%w", fixed)}\
+{place("wa", "%b" if plan.rounds % 2 else "%a", "%w", state)}
+  call void @after(ptr %in, ptr %out, i64 %w.row, ptr %shared, ptr %wf, ptr %wa)""",
+    )
+    tiles = _for(
+        "k",
+        "%tiles",
+        f"""
+  %first = mul i64 %k, {tile}
+  %left = sub i64 %count, %first
+  %some = icmp slt i64 %left, {tile}
+  %n = select i1 %some, i64 %left, i64 {tile}{begin}{rounds}{end}""",
+    )
+    counters = "".join(
+        f"\n  %{c}.p = alloca i64" for c in ("k", "u", "t", "v", "p", "g", "s", "w", "taken")
+    )
+    size = plan.shared.bytes + (tile + 1) * (fixed + 2 * state) + 4 * tile * width
+    return f"""
+{_copy("copy_fixed", plan.fixed)}{_copy("copy_state", plan.state)}
+declare i32 @llvm.cttz.i32(i32, i1)
+
+define internal i64 @note(i32 %mask, i64 %first, ptr %list, i64 %known) {{
+entry:
+  br label %check
+check:
+  %rest = phi i32 [ %mask, %entry ], [ %fewer, %one ]
+  %count = phi i64 [ %known, %entry ], [ %more, %one ]
+  %none = icmp eq i32 %rest, 0
+  br i1 %none, label %done, label %one
+one:
+  %lane = call i32 @llvm.cttz.i32(i32 %rest, i1 true)
+  %begin = trunc i64 %first to i32
+  %index = add i32 %begin, %lane
+  %at = getelementptr i32, ptr %list, i64 %count
+  store i32 %index, ptr %at
+  %less = sub i32 %rest, 1
+  %fewer = and i32 %rest, %less
+  %more = add i64 %count, 1
+  br label %check
+done:
+  ret i64 %count
+}}
+
+define internal void @vectors(ptr %in, ptr %out, i64 %row, i64 %count) {{
+entry:{counters}
+  %raw = call ptr @malloc(i64 {size + 64})
+  %number = ptrtoint ptr %raw to i64
+  %beyond = add i64 %number, 63
+  %aligned = and i64 %beyond, -64
+  %shared = inttoptr i64 %aligned to ptr
+  %fixed = getelementptr i8, ptr %shared, i64 {plan.shared.bytes}
+  %a = getelementptr i8, ptr %fixed, i64 {(tile + 1) * fixed}
+  %b = getelementptr i8, ptr %a, i64 {(tile + 1) * state}
+  %list = getelementptr i8, ptr %b, i64 {(tile + 1) * state}
+  call void @share(ptr %in, ptr %shared)
+  %above = add i64 %count, {tile - 1}
+  %tiles = sdiv i64 %above, {tile}{tiles}
+  call void @free(ptr %raw)
+  ret void
+}}
+"""
