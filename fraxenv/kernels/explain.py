@@ -27,6 +27,8 @@ class Explanation:
         operations_before: scalar operations per environment that a batched run computes.
         operations_after: scalar operations per environment in the kernel, in the text.
         operations_run: the same as run: rounds of loops counted.
+        operations_rare: of a round that takes the rare branch, for which environments are gathered;
+            not in `operations_run`.
         kinds: how often each operation is in the kernel.
         loops: rounds of each loop that stayed one; None for a while loop.
         fallbacks: what is computed outside the kernel, and why.
@@ -42,6 +44,7 @@ class Explanation:
     operations_before: int = 0
     operations_after: int = 0
     operations_run: int = 0
+    operations_rare: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     loops: list[int | None] = field(default_factory=list)
     fallbacks: list[str] = field(default_factory=list)
@@ -55,6 +58,7 @@ class Explanation:
             return f"{self.name}: plain jax.vmap, nothing is fused."
         loops = ", ".join("while" if n is None else f"{n} rounds" for n in self.loops) or "none"
         kinds = ", ".join(f"{n} {op}" for op, n in list(self.kinds.items())[:8])
+        gathered = f"  operations, rarely   {self.operations_rare} (for those that take a branch)"
         lines = [
             f"{self.name}: executor {self.backend!r}"
             + (f", {self.vector} environments per vector" if self.vector else ""),
@@ -62,6 +66,7 @@ class Explanation:
             f"  operations, before   {self.operations_before} (with every loop's body once)",
             f"  operations, after    {self.operations_after} ({kinds})",
             f"  operations, run      {self.operations_run} (with every loop's rounds)",
+            *([gathered] if self.operations_rare else []),
             f"  loops                {loops}",
             f"  kernels              {self.kernels}",
             f"  compile time         {self.compile_seconds:.2f} s"
@@ -141,6 +146,7 @@ def explain(
             operations_before=made.program.applied,
             operations_after=sum(kinds.values()),
             operations_run=sum(p["operations"] for p in kernel.parts),
+            operations_rare=sum(p.get("rare", 0) for p in kernel.parts),
             kinds=dict(kinds.most_common()),
             loops=loops,
             fallbacks=[f"{f.equation.primitive.name}: {f.reason}" for f in made.fallbacks],

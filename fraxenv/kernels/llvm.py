@@ -52,11 +52,13 @@ class Listing:
         text: the module; `{name}` in it is the handler's name.
         width: environments per vector.
         operations: vector operations per vector of environments, rounds of loops counted.
+        rare: the same of a round that takes a rare branch, which is not in `operations`.
     """
 
     text: str
     width: int
     operations: int
+    rare: int
 
 
 def listing(
@@ -84,13 +86,14 @@ def listing(
     rare = tiles.rare_branch(program, alive)
     if rare is None:
         parts = [_block(write(program, results), outputs, dtypes)]
-        operations, vectors = parts[0].counted, _VECTORS.replace("<<WIDTH>>", str(width))
+        operations, again = parts[0].counted, 0
+        vectors = _VECTORS.replace("<<WIDTH>>", str(width))
     else:
         plan = tiles.plan(program, alive, rare, results, buffers, width)
         parts = _parts(write, program, plan, outputs, dtypes)
-        usual = next(w for w in parts if w.function == "usual")
-        operations = sum(w.counted for w in parts if w.function in ("before", "after"))
-        operations += plan.rounds * usual.counted
+        counted = {w.function: w.counted for w in parts}
+        operations = counted["before"] + plan.rounds * counted["usual"] + counted["after"]
+        again = counted["taken"]
         vectors = tiles.driver(plan, width)
     declared = {name: text for w in parts for name, text in w.declared.items()}
     text = driver(
@@ -105,7 +108,7 @@ def listing(
     )
     functions = [w.text() for w in parts]
     listed = "\n".join((*declared.values(), *functions, vectors, text, attributes))
-    return Listing(listed, width, operations)
+    return Listing(listed, width, operations, again)
 
 
 _VECTORS = """

@@ -143,6 +143,7 @@ def build(
     about = {
         "vector": made.width,
         "operations": made.operations,
+        "rare": made.rare,
         "compile_seconds": time.perf_counter() - began,
         "cached": cached,
     }

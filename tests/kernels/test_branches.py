@@ -312,8 +312,10 @@ def test_branches_not_worth_gathering_for(plans: list[tiles.Plan]) -> None:
 
     args = arguments(np.float32)
     for fn, count in ((one_side, 0), (little, 0), (worth, 1)):
-        fuse(fn, "native")(*args)
+        explanation = explain(fn, "native")(*args)
         assert len(plans) == count
+        assert (explanation.operations_rare > 0) == (count > 0)
+        assert ("operations, rarely" in str(explanation)) == (count > 0)
 
 
 # --- While loops ----------------------------------------------------------------------------------
