@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fraxenv.dynamics import Robot, difference, neutral
@@ -13,9 +14,16 @@ Posture = Literal["default", "center", "zero", "none"]
 
 POSTURES: tuple[Posture, ...] = ("default", "center", "zero", "none")
 
+FARTHEST = np.pi
+"""Way to the posture, rad or m, beyond which it pulls no harder.
+
+The pull is no potential's, as it goes with the inertia: without a bound, joints that have turned
+far beyond their limits may gain speed from it for ever.
+"""
+
 
 def posture_error(posture: Posture, robot: Robot, q: Array) -> Array:
-    """The way (nv,) from `q` to a posture, rad and m; zero for "none".
+    """The way (nv,) from `q` to a posture, rad and m, at most `FARTHEST` each; zero for "none".
 
     "default" is the robot's default configuration, "center" the centre of its position limits (the
     default where there is none), "zero" that of zero displacements.
@@ -31,4 +39,4 @@ def posture_error(posture: Posture, robot: Robot, q: Array) -> Array:
         middle = jnp.mean(jnp.where(limited[:, None], limits, 0.0), axis=1)
         there = goal[coordinate[scalar]]
         goal = goal.at[coordinate[scalar]].set(jnp.where(limited, middle, there))
-    return difference(robot, q, goal)
+    return jnp.clip(difference(robot, q, goal), -FARTHEST, FARTHEST)

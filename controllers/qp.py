@@ -45,7 +45,7 @@ TOLERANCE = {4: 1e-5, 8: 1e-10}
 HARDENINGS = 8
 """Times, at most, that active rows are made to give less; see `_harden`."""
 
-REFINEMENTS = 1
+REFINEMENTS = 3
 """Corrections of the solution by the rows as they are; see `_refine`."""
 
 FEASIBLE = 1e-4
@@ -267,7 +267,7 @@ def _solve(
         return (state.entering != NONE) & (state.iterations < rounds)
 
     final = jax.lax.while_loop(proceed, advance, look(_start(n, capacity, rhs), rhs - allowed))
-    x, multipliers = _refine(final, factor)
+    x, multipliers = _refine(final, factor, tolerance)
 
     gap = jnp.where(jnp.isfinite(rhs), rhs - reached(x), 0)
     size = allowed / tolerance + jnp.abs(gap)
@@ -552,15 +552,18 @@ def _harden(state: _State, tolerance: float) -> _State:
     )
 
 
-def _refine(state: _State, factor: Array) -> tuple[Array, Array]:
+def _refine(state: _State, factor: Array, tolerance: float) -> tuple[Array, Array]:
     """`x` and multipliers, corrected by what the rows themselves, not whitened, say of `x`.
 
     The coordinates `y` are ill-conditioned where the inertia is: in float32 up to 1e-4 of a row.
+    Rows that can be met are met as they stand: a multiplier may be so large that what is left of
+    their slack, within the tolerance, would show in the objective.
     """
+    met = state.lacking <= tolerance
     system, multipliers = cholesky(_system(state)), state.multipliers
     x = solve_upper_transposed(factor, _point(state.whitened, multipliers))
     for _ in range(REFINEMENTS):
-        wanted = state.give * multipliers - state.extra
+        wanted = jnp.where(met, 0, state.give * multipliers - state.extra)
         left = state.rhs - matmul(state.normals, x) - wanted
         change = cholesky_solve(system, left)
         change = jnp.where(jnp.all(multipliers + change >= 0), change, 0)
