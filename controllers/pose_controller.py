@@ -66,7 +66,7 @@ class PoseController(TorqueLimits, ABC):
     priority: Priority = field(default="equal", metadata={"static": True})
     max_linear_velocity: ArrayLike = 1.0
     max_angular_velocity: ArrayLike = 2.5
-    singularity_damping: ArrayLike = 0.1
+    singularity_damping: ArrayLike = 0.2
     singularity_threshold: ArrayLike = 1e-3
     interpolation_time: ArrayLike | None = None
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -14,9 +15,12 @@ from fraxenv.controllers.base import configuration
 from fraxenv.controllers.pose import names_of
 from fraxenv.dynamics import Robot, frame_pose
 
-from .hand_task import HandTask
+from .hand_task import GOAL_COLOR, HandTask
 from .references import FigureEight, Reference
-from .task import Motion
+from .task import Marker, Motion
+
+_SHOWN = 0.1 * np.arange(1, 41)  # s ahead, where beads mark the path
+_BEAD = 0.006  # m
 
 
 @jax.tree_util.register_dataclass
@@ -94,3 +98,18 @@ class Track(HandTask):
         terms["to_goal_ahead"] = (10.0 * (position - self.hands(robot, motion)[0])).ravel()
         terms["goal_velocity"] = state.velocity.ravel()
         return terms
+
+    def markers(self, state: TrackState) -> list[Marker]:
+        """The reference, as large as the tolerance, and beads where it will be in the next 4 s."""
+        step = _SHOWN[0]
+        times = step * np.floor(state.time / step) + _SHOWN  # so that beads stay where they are
+        times = times.astype(state.time.dtype)
+        ahead: Any = np.asarray(_positions(self.reference, state.path, times)).reshape(-1, 3)
+        beads = [Marker(p, None, (_BEAD,), GOAL_COLOR) for p in ahead]
+        return super().markers(state) + beads
+
+
+@jax.jit
+def _positions(reference: Reference, path: Any, times: Array) -> Array:
+    """(n, k, 3), m, of the reference at times (n,)."""
+    return jax.vmap(lambda time: reference.at(path, time)[0])(times)

@@ -205,13 +205,13 @@ def _error_panel(axes: Any, time: Any, infos: Any, env: Environment, params: Env
 
 def _barrier_panel(axes: Any, time: Any, infos: Any, env: Environment, params: EnvParams) -> None:
     safety = infos["safety"]
-    axes.plot(time, safety["min_barrier"], color=COLOURS[2], label="least barrier value")
+    axes.plot(time, safety["min_barrier"], color=COLOURS[2], label="least value, unsafe below 0")
     axes.axhline(0, color="0.2", linewidth=0.9)
     axes.fill_between(
         time, 0, 1, where=safety["intervened"], transform=axes.get_xaxis_transform(),
         color=COLOURS[1], alpha=0.12, linewidth=0, step="pre", label="filter changes the torque",
     )  # fmt: skip
-    axes.set(ylabel="barriers, unsafe below 0")
+    axes.set(ylabel="barriers, m, rad, rad/s")
     _legend(axes)
 
 
@@ -226,7 +226,9 @@ def _torque_panel(axes: Any, time: Any, infos: Any, env: Environment, params: En
     if bounded:
         axes.set(ylabel="torque, of its limit", ylim=(-1.05, 1.05))
     else:
-        axes.set(ylabel="torque, N m and N")
+        axes.set(
+            ylabel="torque, N m" if all(env.robot.topology.dof_rotates) else "torque, N m and N"
+        )
     _legend(axes)
 
 
@@ -300,7 +302,7 @@ def plot_throughput(
         axes.set_xticks(ticks, [f"{t:,}" for t in ticks])
         _plain_log(axes)
         axes.minorticks_off()
-        axes.legend(loc="upper left")
+        axes.legend(loc="best")
 
 
 # --- parts ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,19 +59,21 @@ def film(
     path: str | Path,
     env: Environment,
     params: EnvParams,
+    recording: Recording,
     states: Sequence[EnvState],
     *,
     size: int = 320,
     frames_per_second: int = 25,
     on_frame: Callable[[int, int], bool] = lambda done, total: False,
 ) -> None:
-    """Film states of an environment, with the target drawn, to a GIF or an MP4; atomic.
+    """Film a rollout, with the target and what the safety filter does, to a GIF or an MP4; atomic.
 
     Args:
         path: the file.
         env: the environment.
         params: its parameters.
-        states: one for each policy step.
+        recording: of one environment, with all `infos`, as `roll_out` returns it.
+        states: after each of its steps, as `roll_out` returns them.
         size: width and height, pixels.
         frames_per_second: of the film, at most the policy's rate.
         on_frame: told how many frames of how many are drawn; the film ends where it returns True.
@@ -78,10 +81,15 @@ def film(
     from .rendering import render_env
 
     every = max(1, round(env.policy_hz / frames_per_second))
-    shown = states[::every]
+    shown = range(0, len(states), every)
+    over = recording.terminations | recording.truncations
     frames = []
-    for state in shown:
-        frames.append(render_env(env, state, params, width=size, height=size))
+    for t in shown:
+        # The state after an episode's last step is the next one's first, of which nothing is known.
+        at = operator.itemgetter((t, 0))
+        report = None if over[t, 0] else jax.tree.map(at, recording.infos["safety"])
+        picture = render_env(env, states[t], params, width=size, height=size, safety=report)
+        frames.append(picture)
         if on_frame(len(frames), len(shown)):
             break
     save_video(path, frames, env.policy_hz / every)

@@ -88,6 +88,7 @@ SETUPS: dict[str, RobotSetup] = {
         robot="iiwa14",
         obstacle_low=(0.3, -0.7, 0.05),
         obstacle_high=(0.9, 0.7, 0.9),
+        controller_options={"singularity_threshold": 3e-4},
     ),
     "ur10": RobotSetup(
         "UR10",
@@ -96,6 +97,7 @@ SETUPS: dict[str, RobotSetup] = {
         robot="ur10",
         obstacle_low=(0.35, -0.6, 0.05),
         obstacle_high=(1.1, 0.9, 1.0),
+        controller_options={"singularity_threshold": 4.5e-5},
     ),
     "planar_mobile_manipulator": RobotSetup(
         "Mobile",

@@ -127,12 +127,13 @@ def main(options: Options) -> None:
             axes["error"].plot(time, 1e3 * found["error"], colour, label=name)
             axes[f"torque {short}"].plot(time, found["torque"], lw=0.8)
             axes[f"torque {short}"].set(
-                title=f"torques, {name}", xlabel="s", ylabel="of the limit", ylim=(-1.05, 1.05)
-            )
+                title=f"torques of the seven joints, {name}", ylim=(-1.05, 1.05),
+                xlabel="time, s", ylabel="of their limits",
+            )  # fmt: skip
         axes["distance"].axhline(0, color="black", lw=0.8)
         axes["distance"].set(ylabel="ball to robot, mm")
         axes["distance"].legend()
-        axes["error"].set(ylabel="hand off its target, mm", xlabel="s")
+        axes["error"].set(ylabel="hand off its target, mm", xlabel="time, s")
     for name, found in runs.items():
         least, most = 1e3 * float(found["distance"].min()), float(jnp.abs(found["torque"]).max())
         print(f"{name:12s} ball comes to {least:6.1f} mm, torques to {most:.2f} of their limits")

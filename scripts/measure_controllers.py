@@ -29,6 +29,7 @@ from rich.table import Table
 from fraxenv import controllers, dynamics
 from fraxenv.controllers import OSC, DifferentialIK, PoseTarget
 from fraxenv.dynamics.bundled import bundled_urdf
+from fraxenv.errors import import_extra
 from fraxenv.kernels import fusible
 
 CALLS = 50  # timed one after the other before the next contender has its turn
@@ -81,7 +82,7 @@ def load_frax() -> Any:
     """The manipulator of frax of our URDF, with our hand's frame."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it advises flags
-        import frax
+        frax = import_extra("frax", "bench", "The comparison")
     plain = frax.Manipulator(str(bundled_urdf("panda")))
     last = np.asarray(plain.joint_to_world_transforms(np.zeros(7))[-1], float)
     hand = np.eye(4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -37,10 +37,12 @@ def run(options: Options) -> int:
         keys = jax.random.split(jax.random.key(0), 1)
         _, state = jax.vmap(env.reset, (0, None))(keys, params)
         action = jnp.zeros((1, env.num_actions))
+
         # The parameters are constants here, as they are to a training that does not batch them.
-        explanation = explain(
-            lambda key, state, action: env.step(key, state, action, params), options.backend
-        )
+        def step(key: Any, state: Any, action: Any) -> Any:
+            return env.step(key, state, action, params)
+
+        explanation = explain(step, options.backend)
         text = explanation(keys, state, action)
     print(f"{env.name}, {env.control_hz // env.policy_hz} control steps in a step")
     print(text)

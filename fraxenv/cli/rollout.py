@@ -82,7 +82,10 @@ def run(options: Options) -> int:
             show(done * len(states) / total)
             return stop()
 
-        film(output / files[2], env, params, states, size=options.size, on_frame=on_frame)
+        film(
+            output / files[2], env, params, recording, states,
+            size=options.size, on_frame=on_frame,
+        )  # fmt: skip
         whole = whole and not stop()
     _tell(recording)
     wrote(output, *files)

@@ -197,7 +197,7 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
     plot_rollout(run / "rollout.png", env, params, recording, title)
     with progress("filming", 1) as show:
         film(
-            run / "rollout.gif", env, params, states,
+            run / "rollout.gif", env, params, recording, states,
             on_frame=lambda done, total: show(done / total) or False,
         )  # fmt: skip
     console().print(table(result, metrics, time.perf_counter() - started, config.env))

@@ -11,6 +11,7 @@ import tyro
 from ..errors import import_extra
 from ..recording import load_recording
 from ..registry import make
+from .common import console
 from .subject import EnvArguments, open_subject, recipe
 
 
@@ -49,9 +50,11 @@ def run(options: Options) -> int:
     else:
         recorded = more["recording"].metadata["recipe"] if more else None
         env, params = make(**recipe(options, recorded))
-    viewer = open_viewer(
-        env, params, host=options.host, port=options.port, seed=options.seed, **more
-    )
+    doing = "Taking the recorded actions again" if options.recording else "Opening"
+    with console().status(f"{doing} ..."):
+        viewer = open_viewer(
+            env, params, host=options.host, port=options.port, seed=options.seed, **more
+        )
     print(f"{env.name} at {viewer.url}; Ctrl-C ends.", flush=True)
     try:
         viewer.run()

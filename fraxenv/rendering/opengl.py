@@ -36,7 +36,7 @@ _WORLD: Final = """
   <visual>
     <headlight ambient="0.5 0.51 0.52" diffuse="0.12 0.12 0.12" specular="0 0 0"/>
     <quality shadowsize="4096" offsamples="4"/>
-    <map shadowclip="0.8"/>
+    <map shadowclip="1.2"/>
   </visual>
   <statistic extent="2"/>
   <asset>

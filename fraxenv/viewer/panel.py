@@ -47,7 +47,10 @@ class Panel:
         self._viewer, self._gui, self._simulation = viewer, gui, simulation
         self._env, self._params = env, params
         self._dt = 1.0 / env.policy_hz
+        turning = all(env.robot.topology.dof_rotates)
+        self._torques = "Torques, N m" if turning else "Torques, N m, and forces, N"
         self._plots: dict[str, Plot] = {}
+        self._plotted: Frame | None = None
         self._rows: tuple[str, ...] | None = None
         self._obstacles: dict[int, str] = {}
         gui.configure_theme(show_logo=False, show_share_button=False)
@@ -128,7 +131,9 @@ class Panel:
         self._time.min, self._time.max = first.step * self._dt, max(last.step, 1) * self._dt
         self._time.value = frame.step * self._dt
         self.say(self._report(frame, rate))
-        self._plot(past[-round(SECONDS / self._dt) :])
+        if frame is not self._plotted:
+            self._plot(past[-round(SECONDS / self._dt) :])
+            self._plotted = frame
 
     def _report(self, frame: Frame, rate: float) -> str:
         pace = f"{rate:.2f} x real time" if self._viewer.playing else "paused"
@@ -160,7 +165,7 @@ class Panel:
         shown = [f for f in past if f.info is not None]
         times = [f.step * self._dt for f in shown]
         for title, rows, limits in (
-            ("Torques, N m", [torques(self._env, f) for f in shown], None),
+            (self._torques, [torques(self._env, f) for f in shown], None),
             ("Barrier values, m and rad, rad/s", [f.barriers for f in shown], _BARRIER_LIMITS),
             ("Reward by term, weighted", [rewards(self._params, f) for f in shown], None),
         ):

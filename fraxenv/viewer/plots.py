@@ -48,8 +48,18 @@ class Plot:
             series=({}, *lines),
             title=title,
             scales=scales,
-            axes=({"size": 34, "font": _FONT}, {"size": 48, "font": _FONT}),
+            axes=(
+                {
+                    "size": 34,
+                    "font": _FONT,
+                    "label": "time, s",
+                    "labelFont": _FONT,
+                    "labelSize": 16,
+                },
+                {"size": 48, "font": _FONT},
+            ),
             legend={"live": False},
+            padding=(10, 24, 0, 0),  # above, so that no number is cut
             aspect=2.0,
         )
 

@@ -16,7 +16,7 @@ from scipy.optimize import lsq_linear
 
 import fraxenv
 from fraxenv.controllers import QP, QPSolution, solve_qp
-from fraxenv.controllers.qp import VIOLATION_WEIGHT
+from fraxenv.controllers.qp import VIOLATION_WEIGHT, _bit, _contains
 from fraxenv.errors import ArrayError
 from fraxenv.kernels import explain
 
@@ -115,6 +115,7 @@ def residual(problem: QP, solution: QPSolution) -> np.ndarray:
     for k, (slots, values) in enumerate(zip(active, np.asarray(solution.multipliers), strict=True)):
         multipliers[k, slots[slots >= 0]] = values[slots >= 0]
     assert (multipliers >= 0).all()
+    assert not np.asarray(solution.multipliers)[active < 0].any()
     force, pull = product(problem.H, x), np.einsum("kji,kj->ki", rows, multipliers)
     terms = np.einsum("kji,kj->ki", np.abs(rows), multipliers).max(1)
     stationarity = np.abs(force - pull).max(1) / (1e-6 + np.maximum(terms, np.abs(force).max(1)))
@@ -151,6 +152,17 @@ def test_against_quadprog(dtype: np.dtype, kind: str, request: pytest.FixtureReq
         assert (np.asarray(solution.active) >= 0).sum(axis=1).max() >= 3
 
 
+def test_units_do_not_matter() -> None:
+    """Those of `x`: rows count as met by their size."""
+    problem = problems("active")
+    larger = problem._replace(
+        b=1e4 * problem.b, lower=1e4 * problem.lower, upper=1e4 * problem.upper
+    )
+    one, other = (solved(cast(p, np.float32)) for p in (problem, larger))
+    assert other.feasible.all()
+    np.testing.assert_allclose(other.x, 1e4 * one.x, rtol=1e-3, atol=1)
+
+
 def test_nothing_to_do_is_exactly_zero(dtype: np.dtype) -> None:
     problem = problems("plain")._replace(b=np.full((SIZE, M), -0.1))
     solution = solved(cast(problem, dtype))
@@ -166,6 +178,15 @@ def test_other_sizes(dtype: np.dtype) -> None:
         problem = problems("active", 1, 20, n, m)
         solution = solved(cast(problem, dtype))
         assert residual(problem, solution).max() <= CONDITION[dtype.name], (n, m)
+
+
+def test_sets_of_rows() -> None:
+    """Kept as bits, 32 to a word."""
+    words, count = 3, 70
+    rows = jnp.array([0, 5, 31, 32, 63, 69])
+    sets = jax.vmap(lambda row: _bit(row, words))(rows)
+    found = jax.vmap(lambda members: _contains(members, count))(sets)
+    np.testing.assert_array_equal(found, np.arange(count) == np.asarray(rows)[:, None])
 
 
 # --- Rows that cannot be met ----------------------------------------------------------------------
@@ -219,6 +240,8 @@ def test_least_violation(dtype: np.dtype, large: bool) -> None:
     for part in solution:
         assert np.isfinite(part).all()
     assert not np.asarray(solution.feasible).any()
+    assert np.asarray(solution.residual).min() >= 0
+    assert np.median(solution.residual) < 1e-2
     x = np.asarray(solution.x, float)
     image = product(problem.C, x)
     slip = 1e-4 * (1 + np.abs(image))

@@ -192,6 +192,14 @@ def test_g1_stands_on_the_floor_and_can_be_welded() -> None:
     assert joints[1:] == [j.name for j in welded.topology.joints]
 
 
+def test_what_is_welded_may_float() -> None:
+    fixed, floating = (dynamics.load_robot("panda", floating_base=f) for f in (False, True))
+    assert floating.q_default.tolist() == [0, 0, 0, 1, 0, 0, 0, *fixed.q_default]
+    for name in ("armature", "effort_rate_limits"):
+        np.testing.assert_array_equal(getattr(floating, name)[6:], getattr(fixed, name))
+    np.testing.assert_array_equal(floating.effort_rate_limits[:6], 0)
+
+
 # --- Against their sources ------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from scipy.spatial.transform import Rotation
 
 from fraxenv import dynamics
 from fraxenv.dynamics import ArrayError, Robot, UnknownNameError, collision
+from fraxenv.dynamics.body_motion import body_twists
 from fraxenv.dynamics.collision import FAR, Box, Capsule, HalfSpace, Obstacles, Sphere
 
 PAIRS: dict[str, tuple[type, type]] = {
@@ -455,6 +456,10 @@ ARM_PAIRS = [
     ("brick", "tube"),
     ("foot", "tip"),
 ]
+INERTIAL = (
+    '<inertial><mass value="1"/>'
+    '<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
+)
 NAMES = ("foot", "tube", "elbow", "brick", "tip", "finger")
 
 
@@ -694,6 +699,44 @@ def test_accelerations_of_distances_to_moving_obstacles(x64: None, arm: Robot) -
     np.testing.assert_allclose(acceleration, (after - before) / (2 * h), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("floating", [False, True])
+def test_rates_of_a_robots_shapes(x64: None, tmp_path: Path, floating: bool) -> None:
+    path = tmp_path / "arm.urdf"
+    path.write_text(ARM.replace('<link name="base">', f'<link name="base">{INERTIAL}'))
+    robot = dynamics.load_urdf(path, floating_base=floating)
+    assert robot.topology.travels == floating
+    v = np.random.default_rng(8).normal(size=robot.nv)
+    q = dynamics.integrate(robot, dynamics.neutral(robot), 0.3 * v, 1.0)
+
+    def geometry(t: jax.Array) -> collision.RobotGeometry:
+        return collision.robot_geometry(robot, dynamics.integrate(robot, q, t * v, 1.0))
+
+    @partial(jax.jit, compiler_options=QUICK)
+    def both(t: jax.Array) -> tuple[collision.RobotGeometry, collision.RobotGeometry]:
+        here, moved = jax.jvp(geometry, (t,), (jnp.ones(()),))
+        kin = dynamics.compute_kinematics(robot, q)
+        twists = body_twists(robot, kin, jnp.asarray(v))
+        return collision.robot_geometry_rate(robot, here, kin, twists), moved
+
+    ours, theirs = both(jnp.zeros(()))
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert a.size
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_third_derivatives_are_those_of_the_norm(x64: None) -> None:
+    x, v = jnp.array([0.3, -0.2, 0.5]), jnp.array([-0.7, 0.4, 1.1])
+
+    def both(t: jax.Array) -> jax.Array:
+        distance = collision.sphere_sphere(Sphere(x + t * v, 0.1), BALL)
+        return jnp.stack([distance, jnp.sqrt(jnp.sum((x + t * v) ** 2))])
+
+    derivative = jax.jacfwd(jax.jacfwd(jax.jacfwd(both)))
+    ours, theirs = jax.jit(derivative, compiler_options=QUICK)(0.2).tolist()
+    assert abs(theirs) > 0.1
+    assert ours == pytest.approx(theirs, rel=1e-12)
+
+
 BALL = Sphere(np.zeros(3), 0.1)
 WRONG: dict[str, tuple[Callable[[Robot], Any], type[Exception], tuple[str, ...]]] = {
     "a primitive": (
@@ -739,6 +782,13 @@ WRONG: dict[str, tuple[Callable[[Robot], Any], type[Exception], tuple[str, ...]]
         ArrayError,
         ("active of Obstacles has shape (8,) and dtype float", "bool"),
     ),
+    "the velocities": (
+        lambda arm: collision.obstacle_rates(
+            dataclasses.replace(obstacles(), velocity=np.zeros((3, 3)))
+        ),
+        ArrayError,
+        ("velocity of Obstacles has shape (3, 3), expected (8, 3)",),
+    ),
     "the configuration": (
         lambda arm: collision.self_distances(arm, np.zeros(3)),
         ArrayError,
@@ -750,6 +800,11 @@ WRONG: dict[str, tuple[Callable[[Robot], Any], type[Exception], tuple[str, ...]]
         ("unknown collision shape of robot 'arm' 'fingr'", "Did you mean 'finger'?"),
     ),
 }
+
+
+def test_obstacles_are_counted() -> None:
+    assert collision.obstacle_count(obstacles()) == 8
+    assert collision.obstacle_count(Obstacles()) == 0
 
 
 @pytest.mark.parametrize("what", WRONG)

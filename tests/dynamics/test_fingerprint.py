@@ -30,6 +30,7 @@ def made(by: float) -> Any:
         (made(1.0), made(2.0)),
         (lambda x: x[0], lambda x: x[1]),
         (lambda x: x + 1.0, lambda x: x + 1.5),
+        (lambda x: x in {1, 2}, lambda x: x in {1, 3}),
         (functools.partial(scaled, by=1.0), functools.partial(scaled, by=1.5)),
         (np.zeros(3, np.float32), np.zeros(3)),
         (np.array([0.1]), np.array([0.1 + 1e-17 + 2e-17])),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -76,10 +78,55 @@ def test_nothing_locked_changes_nothing() -> None:
     assert dynamics.lock_joints(robot, ()) is robot
 
 
-def test_joints_that_cannot_be_locked() -> None:
+INERTIAL = (
+    '<inertial><mass value="1"/>'
+    '<inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+)
+HAND = f"""
+<robot name="hand">
+  <link name="base"/>
+  <link name="palm">{INERTIAL}</link>
+  <link name="finger">{INERTIAL}</link>
+  <link name="thumb">{INERTIAL}</link>
+  <joint name="lift" type="prismatic">
+    <parent link="base"/><child link="palm"/><axis xyz="0.6 0 0.8"/>
+    <limit lower="-1" upper="1" effort="9" velocity="9"/>
+  </joint>
+  <joint name="finger" type="revolute">
+    <parent link="palm"/><child link="finger"/><origin xyz="0.1 0.2 0.3"/><axis xyz="1 0 0"/>
+    <limit lower="-1" upper="1" effort="9" velocity="9"/>
+  </joint>
+  <joint name="thumb" type="revolute">
+    <parent link="palm"/><child link="thumb"/><axis xyz="0 1 0"/>
+    <limit lower="-3" upper="3" effort="9" velocity="9"/>
+    <mimic joint="finger" multiplier="2" offset="0.1"/>
+  </joint>
+</robot>
+"""
+
+
+def test_joints_that_follow_others_still_do(tmp_path: Path, x64: None) -> None:
+    """And a locked slider stays where it was."""
+    path = tmp_path / "hand.urdf"
+    path.write_text(HAND)
+    robot = dynamics.load_urdf(path)
+    reduced = dynamics.lock_joints(robot, ["lift"], [0.5, 0.0])
+    assert reduced.joint_names == ("finger",)
+    for frame in ("palm", "finger", "thumb"):
+        expected = dynamics.frame_pose(robot, [0.5, 0.7], frame)
+        for ours, theirs in zip(dynamics.frame_pose(reduced, [0.7], frame), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+def test_joints_that_cannot_be_locked(joints_path: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"joint of robot 'panda' 'joint1'.*panda_joint1"):
         dynamics.lock_joints(dynamics.load_robot("panda"), ["joint1"])
     mobile = dynamics.load_robot("planar_mobile_manipulator")
     planar = mobile.topology.joints[0].name
     with pytest.raises(ConfigError, match="is a planar joint, expected a revolute"):
         dynamics.lock_joints(mobile, [planar])
+    joints = dynamics.load_urdf(joints_path)
+    with pytest.raises(ConfigError, match="'to_drawer' of robot 'joints' is a mimic joint"):
+        dynamics.lock_joints(joints, ["to_drawer"])
+    with pytest.raises(ConfigError, match=r"'to_elbow' .* is mimicked by 'to_drawer'"):
+        dynamics.lock_joints(joints, ["to_elbow"])

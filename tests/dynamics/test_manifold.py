@@ -10,6 +10,7 @@ from jax import Array
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
+from fraxenv.dynamics.manifold import coordinate_rates, displacement_rate
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -88,6 +89,44 @@ def test_derivatives_are_the_automatic_ones(joints: Robot, size: float) -> None:
 
     ours, automatic = both(q, v)
     np.testing.assert_allclose(ours, automatic, atol=1e-10)
+
+
+def test_displacements_change_at_their_rate(joints: Robot) -> None:
+    """Which moves the configuration on as the velocity does."""
+    q, v = configurations(joints, 30), velocities(joints, 30, 5.0)
+    d = np.concatenate([velocities(joints, 10, size) for size in (3.0, 1e-4, 0.0)])
+    zero = jnp.zeros(())
+
+    @jax.jit
+    @jax.vmap
+    def both(q: Array, d: Array, v: Array) -> tuple[Array, Array]:
+        rate = displacement_rate(joints, d, v)
+        there = dynamics.integrate(joints, q, d, 1.0)
+
+        def displaced(t: Array) -> Array:
+            moved = dynamics.integrate(joints, q, d + t * rate, 1.0)
+            return dynamics.difference(joints, there, moved)
+
+        return jax.jvp(displaced, (zero,), (jnp.ones(()),))[1], v
+
+    moved, wanted = both(q, d, v)
+    np.testing.assert_allclose(moved, wanted, atol=1e-10)
+
+
+def test_coordinates_change_at_their_rates() -> None:
+    """Those of an arm on a floating base: behind the quaternion, velocities are rates."""
+    robot = dynamics.load_robot("panda", floating_base=True)
+    start, v = velocities(robot, 2, 3.0)
+
+    @jax.jit
+    def both(start: Array, v: Array) -> tuple[Array, Array, Array, Array]:
+        q = dynamics.integrate(robot, dynamics.neutral(robot), start, 1.0)
+        moved, rates = jax.jvp(lambda t: dynamics.integrate(robot, q, v, t), (0.1,), (1.0,))
+        return q, moved, rates, coordinate_rates(robot, moved) @ v
+
+    q, moved, rates, ours = both(start, v)
+    np.testing.assert_allclose(moved[7:] - q[7:], 0.1 * v[6:], atol=1e-14)
+    np.testing.assert_allclose(ours, rates, atol=1e-14)
 
 
 def test_random_configurations_cover_the_range(joints: Robot) -> None:

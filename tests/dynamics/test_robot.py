@@ -301,6 +301,12 @@ def changed(array: Any, at: tuple[Any, ...], value: Any) -> np.ndarray:
     return array
 
 
+def test_the_first_of_several_bad_masses_is_named(panda: Robot) -> None:
+    mass = changed(changed(panda.mass, 2, -1.5), 4, -2.5)
+    with pytest.raises(ArrayError, match=r"^mass\[2\] of robot 'panda' is -1.5 kg"):
+        panda.replace(mass=mass)
+
+
 IMPOSSIBLE: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
     "no mass": ("mass", (2,), 0.0, "is 0 kg, expected a positive number"),
     "negative mass": ("mass", (2,), -1.5, "is -1.5 kg, expected a positive number"),
@@ -383,7 +389,15 @@ def test_replace_makes_axes_for_vmap(panda: Robot) -> None:
 
 
 def test_robot_is_immutable(panda: Robot) -> None:
-    for thing, name in ((panda, "mass"), (panda.topology, "name"), (panda.frame("hand"), "name")):
+    terms = dynamics.compute_terms(panda, panda.q_default, np.zeros(7))
+    things = (
+        (panda, "mass"),
+        (panda.topology, "name"),
+        (panda.frame("hand"), "name"),
+        (terms, "bias"),
+        (terms.kin, "axis"),
+    )
+    for thing, name in things:
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(thing, name, None)
 

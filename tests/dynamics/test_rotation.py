@@ -5,6 +5,7 @@ Tolerances are absolute: quaternions, rotation matrices and rotation vectors are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -219,6 +220,23 @@ def test_derivative_of_exp_agrees_with_differences(x64: None, w: Vector) -> None
 
 
 # --- Algebra --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("angle", [1e-7, 3.5e-5, 4.5e-5, 1e-3, 0.1, 1.0, 3.0, 6.0])
+def test_right_jacobian_and_its_inverse(x64: None, angle: float) -> None:
+    """By their series, either side of where ours takes two terms of it."""
+    axes = np.random.default_rng(2).normal(size=(20, 3))
+    w = angle * axes / np.linalg.norm(axes, axis=1, keepdims=True)
+    W = np.cross(np.eye(3)[None], w[:, None, :])
+    x = np.longdouble(angle)
+    terms = [(-1) ** k * x ** (2 * k) for k in range(20)]
+    first = float(sum(t / math.factorial(2 * k + 2) for k, t in enumerate(terms)))
+    second = float(sum(t / math.factorial(2 * k + 3) for k, t in enumerate(terms)))
+    ours = every(rotation.right_jacobian, w)
+    np.testing.assert_allclose(ours, np.eye(3) - first * W + second * W @ W, atol=1e-14)
+    np.testing.assert_allclose(0.5 * (ours - ours.mT), -first * W, rtol=1e-12, atol=1e-22)
+    inverse = every(rotation.right_jacobian_inverse, w)
+    np.testing.assert_allclose(inverse @ ours, np.broadcast_to(np.eye(3), ours.shape), atol=1e-11)
 
 
 def test_skew_and_cross(dtype: np.dtype) -> None:

@@ -561,6 +561,10 @@ BAD: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
         edited(('<mass value="2.0"/>', '<mass value="-2"/>')),
         ("arm.urdf: link 'upper' has the mass -2.0", "expected a number >= 0"),
     ),
+    "inertia of a line": (
+        edited(('ixx="0.1" iyy="0.1" izz="0.1"', 'ixx="0" iyy="0.1" izz="0.1"')),
+        ("arm.urdf: link 'upper', which", "singular inertia", "positive principal moments"),
+    ),
     "singular inertia": (
         edited(('ixx="0.1" iyy="0.1" izz="0.1"', 'ixx="0" iyy="0" izz="0"')),
         ("arm.urdf: link 'upper', which", "singular inertia", "positive principal moments"),
@@ -762,6 +766,37 @@ def test_bad_options(load: Load, options: dict[str, Any], fragments: tuple[str, 
     with pytest.raises(RobotLoadError) as caught:
         load(ARM, **options)
     assert_says(caught.value, *fragments)
+
+
+def test_the_joint_of_a_floating_base_has_its_name_alone(load: Load) -> None:
+    with pytest.raises(RobotLoadError) as caught:
+        load(edited(("shoulder", "root_joint")), floating_base=True)
+    assert_says(caught.value, "arm.urdf: there is a joint named 'root_joint'", "Rename it")
+
+
+def test_quaternions_of_a_default_have_length_one(load: Load) -> None:
+    text = edited(('<link name="base"/>', f'<link name="base">{EXTRA_INERTIAL}</link>'))
+    with pytest.raises(RobotLoadError) as caught:
+        load(text, floating_base=True, q_default=[0, 0, 0, 2, 0, 0, 0, 0, 0.2])
+    assert_says(
+        caught.value,
+        "arm.urdf: q_default has a quaternion of length 2.0 for the joint 'root_joint'",
+    )
+
+
+def test_joints_in_space_are_not_followed(load: Load) -> None:
+    mimic = '<mimic joint="shoulder"/><axis xyz="0 1 0"/>'
+    text = edited(('type="revolute"', 'type="floating"'), ('<axis xyz="0 1 0"/>', mimic))
+    with pytest.raises(RobotLoadError) as caught:
+        load(text)
+    assert_says(
+        caught.value, "joint 'slide' mimics 'shoulder', but 'shoulder' is of type 'floating'"
+    )
+
+
+def test_a_default_may_be_at_the_limits(load: Load) -> None:
+    for q in ([-1.0, 0.1], [2.0, 0.4]):
+        assert load(ARM, q_default=q).q_default.tolist() == q
 
 
 def test_collision_pairs_need_a_unique_name(load: Load) -> None:

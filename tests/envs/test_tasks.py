@@ -184,6 +184,19 @@ def test_two_hands_have_a_goal_each() -> None:
     assert len(task.markers(jax.tree.map(np.asarray, state.task_state))) == 2
 
 
+def test_the_way_ahead_is_marked() -> None:
+    env, params = fraxenv.make("G1Track-v0", control_hz=100)
+    task: Any = params.task
+    _, state = env.reset(KEY, params)
+    now = jax.tree.map(np.asarray, state.task_state)
+    later = jax.tree.map(np.asarray, task.advance(state.task_state, jnp.asarray(1.0)))
+    here, soon = task.markers(now), task.markers(later)
+    assert [m.size for m in here[:2]] == [(float(task.position_tolerance),)] * 2
+    ahead, then = (np.array([m.position for m in x[2:]]).reshape(-1, 2, 3) for x in (here, soon))
+    np.testing.assert_allclose(ahead[9], later.position, atol=1e-6)  # 1 s, in steps of 0.1 s
+    np.testing.assert_allclose(then[:-10], ahead[10:], atol=1e-6)
+
+
 # --- Obstacles of all kinds -----------------------------------------------------------------------
 
 

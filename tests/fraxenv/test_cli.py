@@ -8,17 +8,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import yaml
-from PIL import Image
+from PIL import Image, ImageSequence
 
 import fraxenv
 from fraxenv.cli import COMMANDS, main
+from fraxenv.rollouts import film, roll_out
 from fraxenv.scripted import scripted_policy
 
 SMALL = ("control_hz=500", "physics_hz=500", "max_steps_in_episode=10")
@@ -163,6 +166,24 @@ def test_rollout_leaves_everything(tmp_path: Path, capsys: Capture) -> None:
     assert (tmp_path / "rollout.mp4").read_bytes()[4:8] == b"ftyp"
     with Image.open(tmp_path / "rollout.png") as picture:
         assert picture.size[0] > 1000
+
+
+def test_films_show_what_the_filter_does(tmp_path: Path) -> None:
+    rates = {"control_hz": 500, "physics_hz": 500, "max_steps_in_episode": 4}
+    env, params = fraxenv.make("PandaReach-v0", **rates)
+    recording, states = roll_out(env, params, None, jax.random.key(0), episodes=2)
+    safety = recording.infos["safety"]
+    unsafe = {**safety, "min_barrier": np.full_like(safety["min_barrier"], -1.0)}
+    recording = replace(recording, infos={**recording.infos, "safety": unsafe})
+    path = tmp_path / "film.gif"
+    film(path, env, params, recording, states, size=60, frames_per_second=env.policy_hz)
+    with Image.open(path) as frames:
+        lowest = [
+            np.asarray(frame.convert("RGB"), int)[-1].mean(axis=0)
+            for frame in ImageSequence.Iterator(frames)
+        ]
+    red = [bool(r > 2 * g and r > 2 * b) for r, g, b in lowest]
+    assert red == [True, True, True, False] * 2  # nothing is known of an episode's first state
 
 
 def raising_at(fn: Callable[..., Any], call: int) -> Callable[..., Any]:

@@ -15,7 +15,9 @@ import pytest
 
 import fraxenv
 from fraxenv import dynamics
-from fraxenv.controllers import OSC
+from fraxenv.controllers import OSC, PoseTarget
+from fraxenv.controllers.osc import osc_torque
+from fraxenv.controllers.pose import names_of
 from fraxenv.dynamics.bundled import bundled_urdf
 from fraxenv.envs import EEDelta
 from fraxenv.errors import (
@@ -75,6 +77,21 @@ def test_overrides_arrive() -> None:
     np.testing.assert_allclose(params.task.reward_weights["position_error"], -0.2)
     assert (env.policy_hz, env.control_hz, env.physics_hz) == (20, 500, 1000)
     assert int(params.max_steps_in_episode) == 40
+
+
+@pytest.mark.parametrize("id", ["PandaReach-v0", "Iiwa14Reach-v0", "UR10Reach-v0", "G1Reach-v0"])
+def test_no_robot_counts_as_singular_where_it_rests(id: str) -> None:
+    env, params = fraxenv.make(id)
+    osc: Any = params.controller
+
+    @jax.jit
+    def conditioning(q: Any) -> Any:
+        here = [dynamics.frame_pose(env.robot, q, n) for n in names_of(osc.end_effector)]
+        target = PoseTarget(*(jnp.squeeze(jnp.stack(x)) for x in zip(*here, strict=True)))
+        terms = dynamics.compute_terms(env.robot, q, jnp.zeros(env.robot.nv))
+        return osc_torque(osc, env.robot, terms, target)[1]["conditioning"]
+
+    assert np.min(conditioning(env.robot.q_default)) > 2 * osc.singularity_threshold
 
 
 def test_objects_in_place_of_names() -> None:

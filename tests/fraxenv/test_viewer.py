@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -344,16 +345,32 @@ def test_human_mode_shows_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     assert viewer._ended.is_set()
 
 
-def test_show_holds_to_the_policys_rate(reach: Made) -> None:
+class Clock:
+    """Of a machine that does nothing but sleep."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_show_holds_to_the_policys_rate(reach: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     env, params = reach
     _, state = env.reset(jax.random.key(0), params)
+    clock = Clock()
+    monkeypatch.setattr("fraxenv.viewer.viewer.time", clock)
     viewer = watch(env, params, port=free_port())
     try:
-        viewer.show(state)
-        began = time.perf_counter()
         for _ in range(25):
             viewer.show(state)
-        assert time.perf_counter() - began > 25 / env.policy_hz - 0.25
+        assert clock.now == pytest.approx(25 / env.policy_hz)
+        clock.now = late = 10.0  # something took long: 0.2 s are caught up, and no more
+        for _ in range(20):
+            viewer.show(state)
+        assert clock.now == pytest.approx(late - 0.2 + 19 / env.policy_hz)
     finally:
         viewer.close()
 
@@ -361,11 +378,12 @@ def test_show_holds_to_the_policys_rate(reach: Made) -> None:
 # --- in a browser ---------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not BROWSER, reason="no chromium or chrome on this machine")
-def test_the_page(opened: Viewer, reach: Made) -> None:
+@contextmanager
+def browsed(viewer: Viewer) -> Iterator[tuple[Any, list[int]]]:
+    """The page in a browser, and where its canvas is: x, y, width and height, pixels."""
     playwright = pytest.importorskip("playwright.sync_api")
-    env, _ = reach
-    opened.pause()
+    if not BROWSER:
+        pytest.skip("no chromium or chrome on this machine")
     flags = [
         "--no-sandbox",
         "--use-angle=swiftshader",
@@ -376,15 +394,35 @@ def test_the_page(opened: Viewer, reach: Made) -> None:
         browser = p.chromium.launch(executable_path=BROWSER, args=flags)
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.set_default_timeout(180_000)
-        page.goto(opened.url)
+        page.goto(viewer.url)
         page.wait_for_selector("canvas")
         page.get_by_text("Safety filter").wait_for()
-
-        # The robot is where it has to be: that place, and little else, changes without it.
-        box = page.evaluate(
-            "(() => { const r = document.querySelector('canvas').getBoundingClientRect();"
-            "return [r.x, r.y, r.width, r.height].map(Math.round) })()"
+        yield (
+            page,
+            page.evaluate(
+                "(() => { const r = document.querySelector('canvas').getBoundingClientRect();"
+                "return [r.x, r.y, r.width, r.height].map(Math.round) })()"
+            ),
         )
+        browser.close()
+
+
+def drag(page: Any, start: NDArray[Any], end: NDArray[Any]) -> None:
+    """With the mouse, as slowly as a hand."""
+    page.mouse.move(*start)
+    page.wait_for_timeout(1000)
+    page.mouse.down()
+    for part in np.linspace(0.2, 1.0, 5):
+        page.mouse.move(*(start + part * (end - start)))
+        page.wait_for_timeout(200)
+    page.mouse.up()
+
+
+def test_the_page(opened: Viewer, reach: Made) -> None:
+    env, _ = reach
+    opened.pause()
+    with browsed(opened) as (page, box):
+        # The robot is where it has to be: that place, and little else, changes without it.
         camera = page_camera(env)
         body = outline(env, shown(opened).state, camera, box)
         assert body.mean() > 0.05
@@ -407,26 +445,57 @@ def test_the_page(opened: Viewer, reach: Made) -> None:
         simulation = opened._simulation
         assert simulation is not None
         (start, rotation), *_ = simulation.targets(shown(opened).state)
-        held, end = (start + x * rotation[:, 0] for x in (0.14, 0.24))
-        (x, y), (to_x, to_y) = project(np.array([held, end]), camera, box)
-        page.mouse.move(x, y)
-        time.sleep(1.0)
-        page.mouse.down()
-        for part in np.linspace(0.2, 1.0, 5):
-            page.mouse.move(x + part * (to_x - x), y + part * (to_y - y))
-            time.sleep(0.2)
-        page.mouse.up()
+        drag(page, *project(start + np.outer((0.14, 0.24), rotation[:, 0]), camera, box))
         wait(lambda: np.linalg.norm(simulation.targets(shown(opened).state)[0][0] - start) > 0.08)
         wait(lambda: not opened._held)
         aim = simulation.targets(shown(opened).state)[0][0]
         np.testing.assert_allclose(aim - start, 0.1 * rotation[:, 0], atol=0.02)
         opened.play()
         wait(lambda: np.linalg.norm(hand(env, shown(opened).state) - aim) < 3e-3)
-
-        # It does not mind a client that goes away without a word.
-        browser.close()
+    # It does not mind a client that goes away without a word.
     step = shown(opened).step
     wait(lambda: shown(opened).step > step + 5)
+
+
+def test_an_obstacle_is_clicked_and_dragged() -> None:
+    env, params = fraxenv.make(
+        "PandaReachObstacles-v0", safety="none", task_options={"sphere_count": 1}, **FAST
+    )
+    viewer = open_viewer(env, params, port=free_port())
+    try:
+        viewer.pause()
+        wait(lambda: viewer.frame is not None)
+        place = obstacles(params, shown(viewer).state)[0][1][0]
+        with browsed(viewer) as (page, box):
+            camera = page_camera(env)
+            middle, start, end = project(place + np.outer((0, 0.14, 0.24), (1, 0, 0)), camera, box)
+            ball, arrow = (around(point - box[:2]) for point in (middle, start))
+            without = settled(page, box, lambda seen: seen[ball][..., 0].min() > 100)
+            wait(lambda: clicked(page, middle, viewer))
+            settled(page, box, lambda seen: np.any(seen[arrow] != without[arrow]))
+            drag(page, start, end)
+            wait(lambda: obstacles(params, shown(viewer).state)[0][1][0][0] > place[0] + 0.08)
+            wait(lambda: not viewer._held)
+            moved = obstacles(params, shown(viewer).state)[0][1][0] - place
+            np.testing.assert_allclose(moved, [0.1, 0.0, 0.0], atol=0.02)
+    finally:
+        viewer.close()
+
+
+def around(point: NDArray[Any]) -> tuple[slice, slice]:
+    """Rows and columns of some pixels about a point of a picture."""
+    column, row = np.round(point).astype(int)
+    return slice(row - 4, row + 5), slice(column - 4, column + 5)
+
+
+def clicked(page: Any, place: NDArray[Any], viewer: Viewer) -> bool:
+    """Whether an obstacle is chosen, by a click if none is."""
+    if viewer._obstacle is None:
+        page.mouse.move(*place)
+        page.wait_for_timeout(1000)
+        page.mouse.click(*place, delay=100)
+        page.wait_for_timeout(1000)
+    return viewer._obstacle is not None
 
 
 def page_camera(env: Environment) -> Camera:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -108,8 +109,8 @@ def test_extras_are_documented(wheel: Path) -> None:
     assert sorted(documented) == sorted(metadata.get_all("Provides-Extra", []))
 
 
-def test_importing_initialises_no_device_and_loads_no_extra() -> None:
-    """Of a process of its own; pictures, progress bars and trainers come when asked for."""
+def test_importing_initialises_no_device_and_loads_little() -> None:
+    """In a process of its own; pictures, trainers, even environments come when asked for."""
     script = """
 import sys
 import fraxenv
@@ -117,11 +118,23 @@ from jax._src import xla_bridge
 
 assert not xla_bridge._backends, xla_bridge._backends
 extras = {"brax", "llvmlite", "matplotlib", "mujoco", "rejax", "rich", "tyro", "viser", "yaml"}
-assert not extras & set(sys.modules), extras & set(sys.modules)
+heavy = {"fraxenv.envs", "flax", "gymnax", "lxml", "optax", "scipy", "trimesh", "yourdfpy"}
+assert not (extras | heavy) & set(sys.modules), (extras | heavy) & set(sys.modules)
 fraxenv.list_envs()
 assert not xla_bridge._backends
 """
     run([sys.executable, "-W", "error::UserWarning", "-c", script])
+
+
+def interpreter(version: str) -> Path | None:
+    """A Python of this version that runs: on the path, or among pyenv's, whose shims need not."""
+    folders = [Path(folder) for folder in os.get_exec_path()]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    folders += pyenv.glob(f"versions/{version}.*/bin")
+    for python in [folder / f"python{version}" for folder in folders]:
+        if python.exists() and not subprocess.run([python, "-V"], capture_output=True).returncode:
+            return python
+    return None
 
 
 @pytest.mark.slow
@@ -130,8 +143,8 @@ def test_an_empty_environment_does_the_readmes_first_example(
     wheel: Path, version: str, tmp_path: Path
 ) -> None:
     """With the base dependencies alone, and without the checkout in sight."""
-    python = shutil.which(f"python{version}")
-    if python is None or subprocess.run([python, "--version"], capture_output=True).returncode:
+    python = interpreter(version)
+    if python is None:
         pytest.skip(f"no Python {version} here")
     run([python, "-m", "venv", tmp_path / "venv"])
     own = tmp_path / "venv" / "bin" / "python"
@@ -141,3 +154,9 @@ def test_an_empty_environment_does_the_readmes_first_example(
     printed = run([own, "-c", blocks[0] + check], cwd=tmp_path)
     assert str(tmp_path / "venv") in printed
     run([own, "-m", "pip", "check"])
+    for command in ([own.with_name("fraxenv"), "list"], [own, "-m", "fraxenv"]):
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.startswith("MissingExtraError: The command line needs")
+        assert done.stderr.endswith('Install it with: pip install "fraxenv[cli]"\n')
+        assert done.stderr.count("\n") == 1

@@ -1,0 +1,39 @@
+"""Determinants and smallest entries against NumPy."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from fraxenv.dynamics import algebra
+
+
+@pytest.mark.parametrize("n", [3, 6])
+def test_determinant(n: int, x64: None) -> None:
+    matrices = np.random.default_rng(n).normal(size=(20, n, n))
+    result = jax.vmap(algebra.determinant)(matrices)
+    np.testing.assert_allclose(result, np.linalg.det(matrices), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [3, 6])
+def test_determinants_of_singular_matrices_have_derivatives(n: int, x64: None) -> None:
+    """Of a matrix without rank in one row and column only, that is one there, and nowhere else."""
+    matrix = np.eye(n)
+    matrix[-1, -1] = 0
+    expected = np.zeros((n, n))
+    expected[-1, -1] = 1
+    np.testing.assert_array_equal(jax.grad(algebra.determinant)(matrix), expected)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 13])
+def test_smallest(n: int) -> None:
+    x = np.random.default_rng(n).normal(size=(4, 3, n)).astype(np.float32)
+    value, index = jax.jit(algebra.smallest)(x)
+    np.testing.assert_array_equal(value, x.min(axis=-1))
+    np.testing.assert_array_equal(index, x.argmin(axis=-1))
+
+
+def test_the_first_of_equal_entries_is_the_smallest() -> None:
+    _, index = algebra.smallest(np.array([[2.0, 1.0, 1.0], [3.0, 3.0, 3.0]]))
+    assert index.tolist() == [1, 0]
