@@ -195,7 +195,7 @@ class Replacement(SourceFileLoader):
         return importlib.util.spec_from_file_location(name, self.path, loader=self)
 
     def get_code(self, fullname: str) -> CodeType:  # noqa: D102
-        return compile(self.source, self.path, "exec", dont_inherit=True)
+        return self.source_to_code(self.source, self.path)
 
 
 def run_tests(file: str, source: str, log: Path) -> None:

@@ -164,6 +164,7 @@ def test_planar_axes_are_a_right_handed_frame(normal: tuple[float, float, float]
     axis = np.array(normal, float) / np.linalg.norm(normal)
     axes = dynamics.Joint("plane", "planar", axis).axes
     np.testing.assert_allclose(axes @ axes.T, np.eye(3), atol=1e-14)
+    np.testing.assert_allclose(axes[2], axis, atol=1e-14)
     assert np.linalg.det(axes) == pytest.approx(1.0)
     if normal == (0, 0, 1):
         np.testing.assert_array_equal(axes, np.eye(3))

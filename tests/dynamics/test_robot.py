@@ -439,3 +439,17 @@ def test_a_tree_can_be_batched_twice() -> None:
     twice = jax.jit(jax.vmap(moved))(jnp.stack([q, q, q]))
     assert twice.shape == (3, 2, robot.nb, 3, 3)
     np.testing.assert_allclose(twice[1], jax.jit(moved)(q), atol=1e-6)
+
+
+def test_robots_are_told_apart_by_identity() -> None:
+    """Their arrays may be tracers, which cannot be compared."""
+    robot = dynamics.load_robot("panda")
+    copy = dataclasses.replace(robot)
+    assert robot == robot
+    assert robot != copy
+    assert len({robot, copy}) == 2
+
+
+def test_shapes_without_a_colour_can_be_seen() -> None:
+    shape = dynamics.Shape("ball", "sphere", (0.1,), 0, np.zeros(3), np.eye(3))
+    assert shape.rgba[3] == 1
