@@ -40,7 +40,8 @@ class RobotSetup:
         stop_stiffness: N m/rad, of the soft stops at the position limits.
         stop_damping: N m s/rad, likewise.
         hand_axes: along which the hands can move, of `envs.EEDelta`'s.
-        controller_options: of the operational space controller.
+        controller_options: of the operational space controller; a `singularity_threshold` is a
+            third of the conditioning at the default configuration.
         task_options: task -> its options.
     """
 

@@ -11,8 +11,7 @@ among threads.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -133,11 +132,11 @@ end:
 
 def _block(writer: _Writer, outputs: Sequence[IdArray], dtypes: Sequence[np.dtype[Any]]) -> _Writer:
     """The whole program for one vector."""
-    with writer.define("void", "block", "ptr %in, ptr %out, i64 %row"):
-        writer.inputs()
-        writer.scope(0)
-        writer.store(outputs, dtypes)
-        writer.emit("ret void")
+    writer.define("void", "block", "ptr %in, ptr %out, i64 %row")
+    writer.inputs()
+    writer.scope(0)
+    writer.store(outputs, dtypes)
+    writer.emit("ret void")
     return writer
 
 
@@ -155,49 +154,45 @@ def _parts(
     finals = {x: ("%now", plan.state.offsets[k]) for x, k in plan.finals.items()}
 
     share = write(program, list(shared))
-    with share.define("void", "share", "ptr %in, ptr %shared"):
-        share.inputs()
-        share.scope(0)
-        for x, (pointer, at) in shared.items():
-            share.keep(x, pointer, at)
-        share.emit("ret void")
+    share.define("void", "share", "ptr %in, ptr %shared")
+    share.inputs()
+    share.scope(0)
+    for x, (pointer, at) in shared.items():
+        share.keep(x, pointer, at)
+    share.emit("ret void")
 
     before = write(tiles.given(program, shared), plan.before, slots=shared)
-    with before.define("void", "before", "ptr %in, i64 %row, ptr %shared, ptr %fixed, ptr %now"):
-        before.inputs()
-        before.scope(0)
-        for x, (pointer, at) in fixed.items():
-            before.keep(x, pointer, at)
-        for k, x in plan.initial.items():
-            before.keep(x, "%now", plan.state.offsets[k])
-        before.emit("ret void")
+    before.define("void", "before", "ptr %in, i64 %row, ptr %shared, ptr %fixed, ptr %now")
+    before.inputs()
+    before.scope(0)
+    for x, (pointer, at) in fixed.items():
+        before.keep(x, pointer, at)
+    for k, x in plan.initial.items():
+        before.keep(x, "%now", plan.state.offsets[k])
+    before.emit("ret void")
 
     rounds = []
-    for name, body in (
-        ("usual", tiles.without(program, plan.rare.branch)),
-        ("taken", program),
-    ):
-        wanted = [*plan.following.values(), plan.rare.taken]
-        known = shared | fixed | now
+    known = shared | fixed | now
+    wanted = [*plan.following.values(), plan.rare.taken]
+    loop = None if plan.rare.loop is None else program.loops[plan.rare.loop]
+    for name, body in (("usual", tiles.without(program, plan.rare.branch)), ("taken", program)):
         one = write(tiles.given(body, known), wanted, slots=known)
-        with one.define("i32", name, "ptr %shared, ptr %fixed, ptr %now, ptr %next, i32 %round"):
-            one.round(plan.scope, None if plan.rare.loop is None else program.loops[plan.rare.loop])
-            for k, x in plan.following.items():
-                one.keep(x, "%next", plan.state.offsets[k])
-            bits = one.lanes(plan.rare.taken)
-            one.emit(f"%lanes = zext i{one.width} {bits} to i32")
-            one.emit("ret i32 %lanes")
+        one.define("i32", name, "ptr %shared, ptr %fixed, ptr %now, ptr %next, i32 %round")
+        one.round(plan.scope, loop)
+        for k, x in plan.following.items():
+            one.keep(x, "%next", plan.state.offsets[k])
+        bits = one.lanes(plan.rare.taken)
+        one.emit(f"%lanes = zext i{one.width} {bits} to i32")
+        one.emit("ret i32 %lanes")
         rounds.append(one)
 
     results = [int(x) for o in outputs for x in o.ravel()]
     after = write(plan.after, results, slots=shared | fixed | finals)
-    with after.define(
-        "void", "after", "ptr %in, ptr %out, i64 %row, ptr %shared, ptr %fixed, ptr %now"
-    ):
-        after.inputs()
-        after.scope(0)
-        after.store(outputs, dtypes)
-        after.emit("ret void")
+    after.define("void", "after", "ptr %in, ptr %out, i64 %row, ptr %shared, ptr %fixed, ptr %now")
+    after.inputs()
+    after.scope(0)
+    after.store(outputs, dtypes)
+    after.emit("ret void")
     return [share, before, *rounds, after]
 
 
@@ -257,12 +252,10 @@ class _Writer:
             wanted += [] if loop.condition is None else [loop.condition]
         return schedule(self.p, members, wanted)
 
-    @contextmanager
-    def define(self, result: str, name: str, parameters: str) -> Iterator[None]:
-        """What is written inside is the body of a function."""
+    def define(self, result: str, name: str, parameters: str) -> None:
+        """Name the function."""
         self.function = name
         self.heading = f"define internal {result} @{name}({parameters}) #0"
-        yield
 
     def text(self) -> str:
         """The function."""

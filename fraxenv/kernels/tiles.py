@@ -208,72 +208,53 @@ def plan(
         buffers: what it reads.
         width: lanes of a vector.
     """
+    carries: dict[int, Id] = {}
+    initial: dict[int, Id] = {}
+    known: list[Id] = []
     if rare.loop is None:
-        return _whole(program, alive, rare, outputs, buffers, width)
-    loop = program.loops[rare.loop]
-    finals = {
-        i: program.attributes[i][1]
-        for i in np.flatnonzero(alive).tolist()
-        if program.ops[i] == "final" and program.attributes[i][0] == rare.loop
-    }
-    carried = {k for k, c in enumerate(loop.carries) if alive[c]}
-    kept = sorted(carried | set(finals.values()))
-    captured = {
-        x for x in captured_values(program, alive)[loop.scope] if program.ops[x] != "constant"
-    }
-    before = [*sorted(captured), *(loop.initial[k] for k in sorted(carried))]
-    begun = np.flatnonzero(live_values(program, before)).tolist()
-    known = [i for i in begun if program.scopes[i] == 0 and _is_computed(program, i)]
+        # The program is the only round, its results what is carried.
+        rounds, scope = 1, 0
+        captured = {i for i in np.flatnonzero(alive).tolist() if program.ops[i] == "input"}
+        unknown = [x for x in dict.fromkeys(outputs) if program.ops[x] != "constant"]
+        following = dict(enumerate(unknown))
+        finals = {x: k for k, x in following.items()}
+    else:
+        loop = program.loops[rare.loop]
+        rounds, scope = loop.count or 1, loop.scope
+        uses = captured_values(program, alive)[scope]
+        captured = {x for x in uses if program.ops[x] != "constant"}
+        finals = {
+            i: program.attributes[i][1]
+            for i in np.flatnonzero(alive).tolist()
+            if program.ops[i] == "final" and program.attributes[i][0] == rare.loop
+        }
+        carries = {k: c for k, c in enumerate(loop.carries) if alive[c]}
+        initial = {k: loop.initial[k] for k in carries}
+        following = {k: loop.following[k] for k in sorted({*carries, *finals.values()})}
+        begun = live_values(program, [*captured, *initial.values()])
+        known = [
+            i
+            for i in np.flatnonzero(begun).tolist()
+            if program.scopes[i] == 0 and program.ops[i] not in ("constant", "input", "loop")
+        ]
     after = given(program, [*finals, *known])
     later = live_values(after, outputs)
     needed = captured | {i for i in known if later[i]}
     shared, fixed = _common(program, needed, buffers)
     return Plan(
         rare=rare,
-        rounds=loop.count or 1,
-        scope=loop.scope,
-        before=[*before, *sorted(needed - captured)],
+        rounds=rounds,
+        scope=scope,
+        before=[*sorted(needed), *initial.values()],
         shared=Layout.of({i: program.dtypes[i] for i in shared}, width),
         fixed=Layout.of({i: program.dtypes[i] for i in fixed}, width),
-        state=Layout.of({k: program.dtypes[loop.following[k]] for k in kept}, width),
-        initial={k: loop.initial[k] for k in sorted(carried)},
-        carries={k: loop.carries[k] for k in sorted(carried)},
-        following={k: loop.following[k] for k in kept},
+        state=Layout.of({k: program.dtypes[x] for k, x in following.items()}, width),
+        initial=initial,
+        carries=carries,
+        following=following,
         finals=finals,
         after=after,
     )
-
-
-def _whole(
-    program: Program,
-    alive: np.ndarray,
-    rare: Rare,
-    outputs: Sequence[Id],
-    buffers: Sequence[Buffer],
-    width: int,
-) -> Plan:
-    """Of a branch outside of loops: the program is the only round, its results what is carried."""
-    read = {i for i in np.flatnonzero(alive).tolist() if program.ops[i] == "input"}
-    shared, fixed = _common(program, read, buffers)
-    results = {x: k for k, x in enumerate(dict.fromkeys(outputs)) if program.ops[x] != "constant"}
-    return Plan(
-        rare=rare,
-        rounds=1,
-        scope=0,
-        before=sorted(read),
-        shared=Layout.of({i: program.dtypes[i] for i in shared}, width),
-        fixed=Layout.of({i: program.dtypes[i] for i in fixed}, width),
-        state=Layout.of({k: program.dtypes[x] for x, k in results.items()}, width),
-        initial={},
-        carries={},
-        following={k: x for x, k in results.items()},
-        finals=results,
-        after=given(program, results),
-    )
-
-
-def _is_computed(program: Program, x: Id) -> bool:
-    return program.ops[x] not in ("constant", "input", "loop")
 
 
 def _common(
