@@ -323,15 +323,16 @@ def _acceleration_conditions(
 
         return Conditions(value, along, lacking)
 
-    def h_and_rate(place: _Place, v: Array) -> tuple[Array, Array]:
+    def h_and_rate(place: _Place, v: Array, moving: Obstacles) -> tuple[Array, Array]:
         moved = _rate(robot, place, v, moving)
         value, rate = jax.jvp(lambda place: h(place, situation.v), (place,), (moved,))
         return value, rate
 
-    (value, value_rate), (_, value_acceleration) = jax.jvp(h_and_rate, (place, v), (motion, a))
-    needed = -2 * rate * value_rate - rate**2 * (value - margin)
+    # If the motion itself grows at `2 rate`, the rate changes by h'' + 2 rate h'.
+    growing = a + 2 * rate * v, jax.tree.map(lambda x: 2 * rate * x, moving)
+    (value, _), (_, change) = jax.jvp(h_and_rate, (place, v, moving), (motion, *growing))
     rates = _rates_along(robot, h, place, v, rest)
-    return Conditions(value, rates, needed - value_acceleration)
+    return Conditions(value, rates, -change - rate**2 * (value - margin))
 
 
 def _velocity_conditions(

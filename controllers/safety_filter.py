@@ -28,9 +28,11 @@ from fraxenv.dynamics import (
     Robot,
     Terms,
     frame_jacobian,
+    nearest_obstacles,
 )
 from fraxenv.dynamics.algebra import matmul, norm, smallest
 from fraxenv.dynamics.cholesky import cholesky, cholesky_solve, solve_upper
+from fraxenv.dynamics.errors import ConfigError
 from fraxenv.dynamics.integration import implicit_resistance
 
 from .barriers import (
@@ -58,11 +60,21 @@ SINGULAR = 1e-4
 """Damping of `J M^-1 J^T`, relative to its mean diagonal, that keeps its inverse defined."""
 
 
-def default_barriers(margin: float = 0.002) -> tuple[Barrier, ...]:
-    """Joint limits, obstacles and self-collision; `margin`, m, is what a step of 1 ms can cost."""
+def default_barriers(
+    margin: float = 0.002, position_margin: float = 5e-4, velocity_margin: float = 0.02
+) -> tuple[Barrier, ...]:
+    """Joint limits, obstacles and self-collision.
+
+    Margins are what a control step of 2 ms can cost.
+
+    Args:
+        margin: m, of distances.
+        position_margin: rad and m, of joints' position limits.
+        velocity_margin: rad/s and m/s, of joints' velocity limits.
+    """
     return (
-        joint_position(),
-        joint_velocity(),
+        joint_position(margin=position_margin),
+        joint_velocity(margin=velocity_margin),
         obstacles(margin=margin),
         self_collision(margin=margin),
     )
@@ -81,6 +93,8 @@ class SafetyFilter:
         enabled: whether anything is changed; if not, barriers are only reported.
         max_active: rows that may be active at a time; see `solve_qp`.
         max_iterations: see `solve_qp`.
+        nearest: how many obstacles of each kind every collision shape is kept off: those that were
+            nearest at the last `look_around`; None for all. Much faster where there are many.
 
     The report of a filter is a dict of scalars: `min_barrier`, the smallest barrier value, in its
     unit, and `min_barrier_row`, its index in `barrier_names` (-1 for none); `slack`, by how much
@@ -94,6 +108,28 @@ class SafetyFilter:
     enabled: bool = field(default=True, metadata={"static": True})
     max_active: int | None = field(default=None, metadata={"static": True})
     max_iterations: int | None = field(default=None, metadata={"static": True})
+    nearest: int | None = field(default=None, metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        if self.nearest is not None and (type(self.nearest) is not int or self.nearest < 1):
+            raise ConfigError(
+                f"nearest={self.nearest!r} of SafetyFilter, expected a whole number >= 1 of "
+                "obstacles per collision shape, or None for all."
+            )
+
+    def look_around(self, robot: Robot, terms: Terms, obstacles: Obstacles) -> Obstacles:
+        """Those of the obstacles to pass in the next steps, for as long as nothing moves far.
+
+        Environments look around once per policy step.
+
+        Args:
+            robot: the model.
+            terms: its terms at this state.
+            obstacles: what is in the world.
+        """
+        if self.nearest is None:
+            return obstacles
+        return nearest_obstacles(robot, terms.q, obstacles, self.nearest, kin=terms.kin)
 
     def __call__(
         self,
@@ -180,7 +216,9 @@ class SafetyFilter:
         return filtered, _completed(report, safe, filtered - nominal, nominal)
 
     def row_names(self, robot: Robot, obstacles: Obstacles = NO_OBSTACLES) -> tuple[str, ...]:
-        """Names of the rows that `min_barrier_row` counts."""
+        """Names of the rows that `min_barrier_row` counts, in a world that was looked around in."""
+        if self.nearest is not None:
+            obstacles = nearest_obstacles(robot, robot.q_default, obstacles, self.nearest)
         return barrier_names(robot, self.barriers, obstacles)
 
     def _nominal(

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -45,7 +45,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import cross, einsum, matmul
+from .algebra import cross, einsum, matmul, smallest
 from .errors import ArrayError, unknown_name
 from .kinematics import Kinematics, Poses, configuration, forward_kinematics
 from .robot import WORLD, Robot, Topology
@@ -152,6 +152,9 @@ class Obstacles:
         active: (m1 + m2 + m3 + m4,) bool, in that order; None if all are. An obstacle that is not
             active is at the distance `FAR` from everything. Its numbers still have to be finite.
         velocity: (m1 + m2 + m3 + m4, 3), m/s, world axes, in that order; None if all are at rest.
+        owners: None if every obstacle is in the way of all collision shapes of a robot. Otherwise
+            the number of these shapes, and each is in the way of one: of each kind there are
+            equally many for every shape, in the shapes' order. `nearest_obstacles` makes them.
     """
 
     spheres: Sphere | None = None
@@ -160,6 +163,7 @@ class Obstacles:
     half_spaces: HalfSpace | None = None
     active: ArrayLike | None = None
     velocity: ArrayLike | None = None
+    owners: int | None = field(default=None, metadata={"static": True})
 
 
 class RobotGeometry(NamedTuple):
@@ -397,7 +401,8 @@ def obstacle_distances(
     """Signed distances (r, m), m, of the robot's collision shapes (rows) and the obstacles.
 
     The shapes are those of `robot_geometry`; `obstacle_distance_names` names the entries. Columns:
-    spheres, capsules, boxes, half-spaces. Distances have the dtype of `q`.
+    spheres, capsules, boxes, half-spaces; a shape's own, if obstacles have `owners`. Distances have
+    the dtype of `q`.
 
     Args:
         robot: the model.
@@ -416,31 +421,85 @@ def obstacle_distances(
     layout = _layout(robot.topology)
     rows = _rows(robot, shapes)
     kinds = _kinds(obstacles, q.dtype)
-    count = sum(count for *_, count in kinds)
-    active = _active(obstacles, count)
+    faced = [_faced(robot, obstacles, shapes, rows) for _, shapes, _ in kinds]
+    columns = obstacle_count(obstacles)
     geometry = robot_geometry(robot, q, kin=kin) if geometry is None else geometry
 
-    members, blocks = [], [jnp.zeros((0, count), q.dtype)]
+    members, blocks = [], [jnp.zeros((0, columns), q.dtype)]
     for capsule, mine in enumerate(geometry):
         member = np.flatnonzero(layout.is_capsule[rows] == capsule)
         if len(member) and kinds:
             chosen = _take(mine, layout.place[rows[member]])
-            columns = [_table(_DISTANCE[type(mine), type(o)], chosen, o) for _, o, _ in kinds]
-            blocks.append(jnp.concatenate(columns, axis=1))
+            parts = [
+                _table(_DISTANCE[type(mine), type(o)], chosen, _take(o, member)) for o in faced
+            ]
+            blocks.append(jnp.concatenate(parts, axis=1))
             members.append(member)
     if not members:
-        return jnp.zeros((len(rows), count), q.dtype)
+        return jnp.zeros((len(rows), columns), q.dtype)
     distances = _reorder(jnp.concatenate(blocks), members)
-    return distances if active is None else jnp.where(active, distances, FAR)
+    active = _active(obstacles, sum(count for *_, count in kinds))
+    if active is None:
+        return distances
+    there = [_faced(robot, obstacles, x, rows) for x in _split(active, kinds)]
+    return jnp.where(jnp.concatenate(there, axis=1), distances, FAR)
+
+
+def nearest_obstacles(
+    robot: Robot,
+    q: ArrayLike,
+    obstacles: Obstacles,
+    count: int,
+    *,
+    kin: Kinematics | Poses | None = None,
+    geometry: RobotGeometry | None = None,
+) -> Obstacles:
+    """For each collision shape the obstacles of each kind that are nearest to it.
+
+    A broad phase: while nothing moves far, only they matter, and there are fewer of them.
+
+    Args:
+        robot: the model.
+        q: (nq,).
+        obstacles: what is in the world.
+        count: how many of each kind; all of a kind of which there are no more.
+        kin: kinematics at `q`, or the bodies' poses, if already computed.
+        geometry: `robot_geometry(robot, q)`, if already computed.
+
+    Raises:
+        ArrayError: `q` is not of shape (nq,), or arrays of obstacles do not fit together.
+    """
+    q = configuration(robot, q)
+    kinds = _kinds(obstacles, q.dtype)
+    if obstacles.owners is not None or all(n <= count for *_, n in kinds):
+        return obstacles
+    names = [s.name for s in robot.topology.collision_shapes]
+    distances = obstacle_distances(robot, q, obstacles, shapes=names, kin=kin, geometry=geometry)
+    chosen: dict[str, Any] = {}
+    columns, start = [], 0
+    for name, shapes, n in kinds:
+        first = _smallest(distances[:, start : start + n], min(n, count)).ravel()
+        chosen[name] = _pick(shapes, first)
+        columns.append(start + first)
+        start += n
+    column = jnp.concatenate(columns)
+    active, velocity = _active(obstacles, start), obstacles.velocity
+    return Obstacles(
+        **chosen,
+        active=None if active is None else _pick(active, column),
+        velocity=None if velocity is None else _pick(_velocity(obstacles, start, q.dtype), column),
+        owners=len(names),
+    )
 
 
 def obstacle_count(obstacles: Obstacles) -> int:
-    """How many obstacles there are, active or not: columns of `obstacle_distances`.
+    """How many obstacles a collision shape faces, active or not: columns of `obstacle_distances`.
 
     Raises:
         ArrayError: arrays of obstacles do not fit together.
     """
-    return sum(count for *_, count in _kinds(obstacles, jnp.result_type(float)))
+    kinds = _kinds(obstacles, jnp.result_type(float))
+    return sum(count for *_, count in kinds) // (obstacles.owners or 1)
 
 
 def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
@@ -469,7 +528,7 @@ def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
             rate["offset"] = jnp.sum(shapes.normal * v, axis=-1)
         fields = {f.name: getattr(shapes, f.name) for f in dataclasses.fields(shapes)}
         rates[name] = type(shapes)(**{k: rate.get(k, jnp.zeros_like(x)) for k, x in fields.items()})
-    return Obstacles(**rates)
+    return Obstacles(**rates, owners=obstacles.owners)
 
 
 def move_obstacles(obstacles: Obstacles, dt: ArrayLike) -> Obstacles:
@@ -499,10 +558,11 @@ def obstacle_distance_names(
         ArrayError: arrays of obstacles do not fit together.
         UnknownNameError: there is no collision shape of that name.
     """
+    owners, kind = obstacles.owners or 1, "" if obstacles.owners is None else "nearest "
     columns = [
-        f"{name}[{i}]"
+        f"{kind}{name}[{i}]"
         for name, _, count in _kinds(obstacles, jnp.result_type(float))
-        for i in range(count)
+        for i in range(count // owners)
     ]
     rows = [robot.topology.collision_shapes[i].name for i in _rows(robot, shapes)]
     return tuple(f"{row} - {column}" for row in rows for column in columns)
@@ -644,9 +704,9 @@ def _one(shape: _Shape) -> tuple[Array, ...]:
 def _fields(shape: _Shape, where: str, *, many: bool) -> tuple[Array, ...]:
     """The fields of a shape, or of many, as arrays of floating-point numbers, checked."""
     arrays: list[Array] = []
-    for field in dataclasses.fields(shape):
-        array = jnp.asarray(getattr(shape, field.name))
-        expected: tuple[int | str, ...] = _DIMENSIONS[field.name]
+    for one in dataclasses.fields(shape):
+        array = jnp.asarray(getattr(shape, one.name))
+        expected: tuple[int | str, ...] = _DIMENSIONS[one.name]
         if many:
             count = len(arrays[0]) if arrays else (array.shape or ("m",))[0]
             expected = (count, *expected)
@@ -655,7 +715,7 @@ def _fields(shape: _Shape, where: str, *, many: bool) -> tuple[Array, ...]:
                 expected = ("m", *expected[1:])
             text = ", ".join(map(str, expected)) + ("," if len(expected) == 1 else "")
             raise ArrayError(
-                f"{field.name} of {where} has shape {array.shape}, expected ({text}). Obstacles "
+                f"{one.name} of {where} has shape {array.shape}, expected ({text}). Obstacles "
                 "have a leading axis, of one length in all fields of a kind; the distance of two "
                 "shapes takes one of each: batch it with jax.vmap."
             )
@@ -667,9 +727,43 @@ def _take(shape: Any, index: np.ndarray) -> Any:
     return jax.tree.map(lambda x: x[index], shape)
 
 
+def _pick(shape: Any, index: Array) -> Any:
+    """Rows of arrays, at indices that are known to be there."""
+    return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), shape)
+
+
+def _split(x: Array, kinds: list[tuple[str, Any, int]]) -> list[Array]:
+    """What `x` says of all obstacles, kind by kind."""
+    return jnp.split(x, np.cumsum([count for *_, count in kinds])[:-1])
+
+
+def _faced(robot: Robot, obstacles: Obstacles, kind: Any, rows: np.ndarray) -> Any:
+    """What is in the way of each of the collision shapes `rows`: arrays (n, ...) as (r, k, ...)."""
+    owners, shapes = obstacles.owners, len(robot.topology.collision_shapes)
+    if owners is None:
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (len(rows), *x.shape)), kind)
+    if owners != shapes:
+        raise ArrayError(
+            f"The obstacles are divided among {owners} collision shapes, and robot {robot.name!r} "
+            f"has {shapes}: they were chosen for another robot. Choose anew (`nearest_obstacles`)."
+        )
+    return jax.tree.map(lambda x: x.reshape(owners, -1, *x.shape[1:])[rows], kind)
+
+
 def _table(distance: Callable[..., Array], rows: Any, columns: Any) -> Array:
-    """Distances of every one of `rows` from every one of `columns`."""
-    return jax.vmap(jax.vmap(distance, (None, 0)), (0, None))(rows, columns)
+    """Distances (r, k) of every one of `rows` (r, ...) from each of its `columns` (r, k, ...)."""
+    return jax.vmap(jax.vmap(distance, (None, 0)))(rows, columns)
+
+
+def _smallest(x: Array, count: int) -> Array:
+    """Indices (r, count) of the smallest entries of each row of `x` (r, m), ascending."""
+    if count == x.shape[1]:
+        return jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32), x.shape)
+    found: list[Array] = []
+    for _ in range(count):
+        found.append(smallest(x)[1])
+        x = jnp.where(jnp.arange(x.shape[1]) == found[-1][:, None], jnp.inf, x)
+    return jnp.stack(found, axis=1)
 
 
 def _reorder(x: Array, members: list[np.ndarray]) -> Array:
@@ -695,31 +789,25 @@ def _tiny(x: Array) -> Array:
     return jnp.asarray(max(1e-9, 10 * float(np.finfo(x.dtype).eps)) ** 2, x.dtype)
 
 
-# The norm, its gradient and the gradient's factor, each with the others in its derivative: that
-# takes a dot product per direction, where the chain rule would take a guarded division as well.
+# The norm and its slope, each with the others in its derivative: that takes a dot product per
+# direction, where the chain rule would take a division as well.
 
 
 @jax.custom_jvp
 def _norm(x: Array) -> Array:
-    """Euclidean norm of (3,), zero with all derivatives where `x` is all but zero."""
-    square = jnp.sum(x * x)
-    return square * _inverse_norm(x)
+    """Euclidean norm of (3,), quadratic where `x` is all but zero."""
+    return jnp.sum(x * x) * _inverse_norm(x)
 
 
 @jax.custom_jvp
 def _inverse_norm(x: Array) -> Array:
-    return jnp.where(_long(x), jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x), _tiny(x))), 0.0)
-
-
-@jax.custom_jvp
-def _direction(x: Array) -> Array:
-    return x * _inverse_norm(x)
+    return jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x), _tiny(x)))
 
 
 @jax.custom_jvp
 def _slope(x: Array, dx: Array) -> Array:
     """Derivative of the norm of `x` (3,) along `dx` (3,)."""
-    return jnp.sum(_direction(x) * dx)
+    return jnp.sum(x * dx) * _inverse_norm(x)
 
 
 @_norm.defjvp
@@ -728,26 +816,19 @@ def _norm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Arr
     return _norm(x), _slope(x, dx)
 
 
+@_inverse_norm.defjvp
+def _inverse_norm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (x,), (dx,) = primals, tangents
+    inverse = _inverse_norm(x)
+    return inverse, -(inverse * inverse) * _slope(x, dx)
+
+
 @_slope.defjvp
 def _slope_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     (x, dx), (ex, d2x) = primals, tangents
     slope = _slope(x, dx)
     across = jnp.sum(dx * ex) - slope * _slope(x, ex)
-    return slope, _inverse_norm(x) * across + _slope(x, d2x)
-
-
-@_inverse_norm.defjvp
-def _inverse_norm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    (x,), (dx,) = primals, tangents
-    inverse = _inverse_norm(x)
-    return inverse, -(inverse * inverse) * jnp.sum(_direction(x) * dx)
-
-
-@_direction.defjvp
-def _direction_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    (x,), (dx,) = primals, tangents
-    n = _direction(x)
-    return n, _inverse_norm(x) * (dx - n * jnp.sum(n * dx))
+    return slope, _inverse_norm(x) * (across + jnp.sum(x * d2x))
 
 
 def _nearest(point: Array, start: Array, axis: Array) -> Array:

@@ -24,6 +24,9 @@ NAMESPACE = "fraxenv"
 MAX_STEPS = 150
 """Policy steps of an episode."""
 
+NEAREST = 3
+"""Obstacles of each kind that the safety filter keeps every collision shape off."""
+
 
 @dataclass(frozen=True)
 class TaskSpec:
@@ -34,12 +37,14 @@ class TaskSpec:
         description: one line, of what the robot does.
         build: the task of a robot's setup and its end effectors.
         safety: "cbf" or "none": whether torques go through the safety filter by default.
+        control_hz: controller updates per second by default.
     """
 
     title: str
     description: str
     build: Callable[[RobotSetup, EndEffectors], Task]
     safety: str = "none"
+    control_hz: int = 1000
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ TASKS = {
         "bring the hand to a random position among spheres, with the safety filter on",
         _reach_obstacles,
         safety="cbf",
+        control_hz=500,
     ),
 }
 """The tasks by name."""
@@ -219,6 +225,8 @@ def make(id: str | None = None, **overrides: Any) -> tuple[Environment, EnvParam
         )
     keys = ("policy_hz", "control_hz", "physics_hz", "backend", "reset_pool")
     options = {k: overrides[k] for k in keys if k in overrides}
+    if task_name is not None:
+        options.setdefault("control_hz", TASKS[task_name].control_hz)
     if isinstance(options.get("control_hz"), int):
         options.setdefault("physics_hz", max(1000, options["control_hz"]))
     params = EnvParams(max_steps, action, controller, task, safety, randomisation=randomisation)
@@ -330,7 +338,7 @@ def _safety(
     if isinstance(safety, str):
         check_choice(f"safety of {name}", safety, ("cbf", "none"))
         names = (hands,) if isinstance(hands, str) else tuple(hands)
-        safety = SafetyFilter(end_effectors=names) if safety == "cbf" else None
+        safety = SafetyFilter(end_effectors=names, nearest=NEAREST) if safety == "cbf" else None
     elif not isinstance(safety, SafetyFilter):
         raise ConfigError(f"safety={safety!r} of {name}, expected 'cbf', 'none' or a SafetyFilter.")
     if safety is None and options:
@@ -378,12 +386,14 @@ def _with_options(what: str, configuration: Any, options: Mapping[str, Any] | No
     """Change fields of a configuration; dict-valued ones (weights) are merged, key by key."""
     if not options:
         return configuration
-    known = {f.name: getattr(configuration, f.name) for f in dataclasses.fields(configuration)}
+    fields = {f.name: f for f in dataclasses.fields(configuration)}
+    known = {name: getattr(configuration, name) for name in fields}
     changes = {}
     for key, value in options.items():
         if key not in known:
             raise unknown_name(f"{what} option of {type(configuration).__name__}", key, known)
-        _check_kind(f"{what} option {key} of {type(configuration).__name__}", value, known[key])
+        if value is not None or fields[key].default is not None:
+            _check_kind(f"{what} option {key} of {type(configuration).__name__}", value, known[key])
         if isinstance(known[key], dict):
             for name in value:
                 if name not in known[key]:

@@ -14,7 +14,24 @@ from numpy.typing import NDArray
 from .checkpoint import write_atomic
 from .errors import ConfigError, import_extra
 
-FORMATS = (".gif", ".mp4")
+_NEEDS = {
+    ".gif": ("PIL.Image", "cli", "The film"),
+    ".mp4": ("imageio_ffmpeg", "video", "An MP4"),
+}
+"""How a film's name ends -> what has to be installed: the package, its extra, for what."""
+
+
+def check_video(path: str | Path) -> None:
+    """Check that a film of this name can be written, before the work that goes into it.
+
+    Raises:
+        ConfigError: the path ends otherwise than films do.
+        MissingExtraError: the extra `cli` is not installed; for MP4 `video`.
+    """
+    suffix = Path(path).suffix
+    if suffix not in _NEEDS:
+        raise ConfigError(f"{path}: a film's name ends in {' or '.join(_NEEDS)}.")
+    import_extra(*_NEEDS[suffix])
 
 
 def save_video(
@@ -23,12 +40,11 @@ def save_video(
     """Write frames (height, width, 3) to a GIF or an MP4, as the path ends; atomic.
 
     Raises:
-        ConfigError: the path ends otherwise, or there are no frames.
-        MissingExtraError: the extra `cli` is not installed; for MP4 `video`.
+        ConfigError: there are no frames, or as `check_video`.
+        MissingExtraError: as `check_video`.
     """
     path = Path(path)
-    if path.suffix not in FORMATS:
-        raise ConfigError(f"{path}: a film's name ends in {' or '.join(FORMATS)}.")
+    check_video(path)
     if not len(frames):
         raise ConfigError(f"{path}: a film of no frames, expected one at least.")
     write = _gif if path.suffix == ".gif" else _mp4
@@ -36,7 +52,7 @@ def save_video(
 
 
 def _gif(frames: Sequence[NDArray[np.uint8]], frames_per_second: float) -> bytes:
-    image = import_extra("PIL.Image", "cli", "The film")
+    image = import_extra(*_NEEDS[".gif"])
     # Of few colours the most different ones: a small target keeps its own.
     colours = {"method": image.Quantize.MAXCOVERAGE, "dither": image.Dither.NONE}
     pictures = [image.fromarray(f).quantize(256, **colours) for f in frames]
@@ -53,7 +69,7 @@ def _gif(frames: Sequence[NDArray[np.uint8]], frames_per_second: float) -> bytes
 
 
 def _mp4(frames: Sequence[NDArray[np.uint8]], frames_per_second: float) -> bytes:
-    ffmpeg = import_extra("imageio_ffmpeg", "video", "An MP4")
+    ffmpeg = import_extra(*_NEEDS[".mp4"])
     height, width = frames[0].shape[:2]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         # JAX warns of every fork; that of a program which is then replaced does no harm.

@@ -47,9 +47,11 @@ def run(options: Options) -> int:
 
     from ..plots import plot_rollout
     from ..rollouts import film, roll_out
+    from ..video import check_video
 
     if options.size < 16:
         raise ConfigError(f"--size {options.size}, expected 16 pixels at least.")
+    check_video(f"rollout.{options.format}")
     subject = open_subject(options, options.policy)
     env, params = subject.env, subject.params
     output = options.output or new_folder(Path("runs"), f"rollout-{env.name}")

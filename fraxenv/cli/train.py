@@ -49,7 +49,7 @@ class _Run:
     Attributes:
         name: name of the run; a new one after the environment if omitted.
         runs: folder of all runs.
-        resume: continue the run `name`, or the latest of the environment.
+        resume: continue the run `name`, or the latest; of `env` and `algorithm`, if given.
         config: a YAML file, or the name of a preset, in place of the environment's preset.
         env_config: a YAML file with arguments of fraxenv.make, or the name of a preset.
         set: override of fraxenv.make, the value in YAML: `--set control_hz=500`; may be repeated.
@@ -120,7 +120,7 @@ def _defaults(where: Where) -> tuple[Path, TrainConfig]:
     if where.resume:
         run = where.runs / where.name
         if not where.name:
-            run = latest_run(where.runs, env, algorithm)
+            run = latest_run(where.runs, where.env or id, where.algorithm)
         return run, load_config(run / CONFIG)
     default = load_config(where.config) if where.config else preset(env, algorithm)
     if where.config and where.algorithm not in (None, default.algorithm):

@@ -49,12 +49,14 @@ def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -
 
     names = ("num_envs", "learning_rate", "gamma", *_OPTIONS[config.algorithm])
     network: dict[str, Any] = {"activation": config.activation}
-    sizes = {"hidden_layer_sizes": config.hidden_layer_sizes}
+    sizes: dict[str, Any] = {"hidden_layer_sizes": config.hidden_layer_sizes}
     # SAC takes the sizes from beside the rest of the network's options, PPO from among them.
-    own = {**sizes, "agent_kwargs": network}
-    if config.algorithm == "ppo":
-        own = {"agent_kwargs": network | sizes}
-    algorithm = getattr(rejax, config.algorithm.upper()).create(
+    kind, own = rejax.PPO, {"agent_kwargs": network | sizes}
+    if config.algorithm == "sac":
+        from .sac import SAC
+
+        kind, own = SAC, {"agent_kwargs": network, **sizes}
+    algorithm = kind.create(
         env=FiveTuple(env),
         env_params=params,
         **{name: getattr(config, name) for name in names},

@@ -34,18 +34,23 @@ def load_policy(run: str | Path) -> tuple[Policy, Environment, EnvParams, TrainC
     return policy_of(config, algorithm, weights), env, params, config
 
 
-def latest_run(runs: str | Path, env: str, algorithm: str) -> Path:
-    """The run in a folder of runs that was trained last, of an environment and an algorithm.
+def latest_run(runs: str | Path, env: str | None = None, algorithm: str | None = None) -> Path:
+    """The run in a folder of runs that was trained last; of an environment, an algorithm, if given.
 
     Raises:
         CheckpointError: there is none.
     """
     found = [p.parent for p in Path(runs).glob(f"*/{CHECKPOINT}")]
     configs = {run: load_config(run / CONFIG) for run in found}
-    found = [r for r, c in configs.items() if (c.env, c.algorithm) == (env, algorithm)]
+    found = [
+        run
+        for run, config in configs.items()
+        if env in (None, config.env) and algorithm in (None, config.algorithm)
+    ]
     if not found:
+        asked = (f" of {env}" if env else "") + (f" with {algorithm}" if algorithm else "")
         raise CheckpointError(
-            f"{runs}/ holds no run of {env} with {algorithm} to resume. Start one without "
-            "--resume, or name its folder with --runs."
+            f"{runs}/ holds no run{asked} to resume. Start one without --resume, or name its "
+            "folder with --runs."
         )
     return max(found, key=lambda run: (run / CHECKPOINT).stat().st_mtime)

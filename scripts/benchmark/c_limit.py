@@ -61,6 +61,7 @@ static inline f32 round_even_f32(f32 x)
 static inline f64 round_even_f64(f64 x)
 {{ f64 r; for (int k = 0; k < W; k++) r[k] = rint(x[k]); return r; }}
 static inline f32 abs_f32(f32 x) {{ return (f32)((i32)x & 0x7fffffff); }}
+static inline i32 is_finite_f32(f32 x) {{ return ((i32)x & 0x7f800000) != 0x7f800000; }}
 """
 
 
@@ -101,6 +102,8 @@ def source(program: Program, sizes: Sequence[int], outputs: Sequence[int], lanes
             code = f"{op}_{kind}({', '.join(x)})"
         elif op in ("neg", "not"):
             code = f"{'-' if op == 'neg' else '~'}{x[0]}"
+        elif op == "is_finite":
+            code = f"is_finite_{_TYPES[program.dtypes[program.args[i][0]].char]}({x[0]})"
         elif op == "bitcast":
             code = f"({kind}){x[0]}"
         elif op == "convert":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -103,11 +104,12 @@ def test_sac_improves() -> None:
 
 
 @pytest.mark.slow
-def test_ppo_reaches_95_percent(tmp_path) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_reaches_95_percent(algorithm: str, tmp_path: Path) -> None:
     """The main job as it ships: >= 95 % success and a median final distance <= 10 mm."""
     from fraxenv.training import evaluate_in_parts, joined, load_policy, preset
 
-    config = preset("PandaReach-v0")
+    config = preset("PandaReach-v0", algorithm)
     train(config, tmp_path / "run")
     policy, env, params, _ = load_policy(tmp_path / "run")
     result = joined(list(evaluate_in_parts(env, params, policy, config.final_episodes)))

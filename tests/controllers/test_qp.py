@@ -160,7 +160,27 @@ def test_units_do_not_matter() -> None:
     )
     one, other = (solved(cast(p, np.float32)) for p in (problem, larger))
     assert other.feasible.all()
+    assert other.residual.max() <= CONDITION["float32"]
     np.testing.assert_allclose(other.x, 1e4 * one.x, rtol=1e-3, atol=1)
+
+
+def test_units_of_rows_do_not_matter(x64: None) -> None:
+    """Whether they can be met or not, where a search of so many steps ends a little before."""
+    for problem, largest in ((problems("active"), 1e-9), (contradictory(0), 0.1)):
+        unit = 10.0 ** np.random.default_rng(0).uniform(-2, 2, problem.b.shape)
+        other = problem._replace(A=unit[..., None] * problem.A, b=unit * problem.b)
+        difference = np.abs(solved(other).x - solved(problem).x).max(axis=1)
+        assert np.median(difference) < 1e-6
+        assert difference.max() < largest
+
+
+def test_one_of_several_copies_is_enough() -> None:
+    """The others are met with it, in float32 to the tolerance, and are not taken in."""
+    active = np.asarray(solved(cast(problems("duplicated"), np.float32)).active)
+    copies = [rows[(rows >= 0) & (rows < 9)] % 3 for rows in active]
+    several = [len(set(rows)) < len(rows) for rows in copies]
+    assert np.mean([len(rows) > 0 for rows in copies]) > 0.5
+    assert np.mean(several) < 0.1
 
 
 def test_nothing_to_do_is_exactly_zero(dtype: np.dtype) -> None:

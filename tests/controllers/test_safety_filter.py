@@ -19,6 +19,7 @@ from fraxenv.controllers import Barrier, SafetyFilter, SafetyReport, Situation, 
 from fraxenv.controllers.barriers import NO_OBSTACLES
 from fraxenv.controllers.safety_filter import no_safety_report, worse_report
 from fraxenv.dynamics import Box, Obstacles, Robot, Sphere
+from fraxenv.dynamics.errors import ConfigError
 from fraxenv.kernels import explain
 
 QUICK = {"xla_backend_optimization_level": 0}  # to compile
@@ -444,6 +445,40 @@ def test_the_worse_of_two_reports() -> None:
     for both_ways in (worse_report(none, bad), worse_report(bad, none), worse_report(bad, bad)):
         assert both_ways == bad
     assert worse_report(none, none) == none
+
+
+# --- Looking around -------------------------------------------------------------------------------
+
+
+def test_looking_around_finds_what_matters() -> None:
+    """The torque is that among all obstacles, as long as no shape is crowded by more."""
+    robot = panda()
+    given = calm_states(robot, 50, 6, 0.3)
+    crowd = jax.tree.map(lambda x: x[:, :3], given.obstacles.spheres)
+    far = Sphere(crowd.position + jnp.array([0.0, 0.0, 3.0]), crowd.radius)
+    both = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), crowd, far)
+    given = given._replace(obstacles=Obstacles(both))
+    looking = dataclasses.replace(HAND, nearest=3)
+
+    def among_the_nearest(q: Array, v: Array, tau: Array, around: Obstacles) -> Any:
+        terms = dynamics.compute_terms(robot, q, v)
+        return looking(robot, terms, tau, DT, looking.look_around(robot, terms, around))
+
+    expected, report = many(HAND, robot, *given)
+    safe, its_report = jax.jit(jax.vmap(among_the_nearest), compiler_options=QUICK)(*given)
+    met = np.asarray(report["feasible"])
+    assert report["intervened"][met].any()
+    np.testing.assert_allclose(safe[met], expected[met], rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(its_report["min_barrier"], report["min_barrier"], atol=1e-6)
+    names = looking.row_names(robot, jax.tree.map(lambda x: x[0], given.obstacles))
+    everywhere = HAND.row_names(robot, jax.tree.map(lambda x: x[0], given.obstacles))
+    for row, of_all in zip(its_report["min_barrier_row"], report["min_barrier_row"], strict=True):
+        assert names[row].split("nearest")[0] == everywhere[of_all].split("spheres")[0]
+
+
+def test_looking_around_for_nothing() -> None:
+    with pytest.raises(ConfigError, match=r"nearest=0 of SafetyFilter.*None for all"):
+        SafetyFilter(nearest=0)
 
 
 # --- Transformations ------------------------------------------------------------------------------

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import re
-import sys
 import tomllib
 import warnings
 from importlib import metadata
@@ -16,12 +14,12 @@ import jax
 import numpy as np
 import pytest
 import trimesh
+from support import load_script
 
 from fraxenv import dynamics
-from fraxenv.dynamics import Robot
+from fraxenv.dynamics import Robot, bundled
 
 ROBOTS = Path(dynamics.__file__).parent / "robots"
-SCRIPT = Path(__file__).parents[2] / "scripts" / "rebuild_robot.py"
 
 # name: (nq, nv, mass of the moving bodies in kg, end effectors)
 EXPECTED = {
@@ -200,6 +198,24 @@ def test_what_is_welded_may_float() -> None:
     np.testing.assert_array_equal(floating.effort_rate_limits[:6], 0)
 
 
+def test_what_floats_may_be_welded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panda: Robot
+) -> None:
+    """Without the numbers of its base, where its companion has one for each degree of freedom."""
+    path, own = tmp_path / "bird.urdf", [1, 2, 3, 4, 5, 6, 7]
+    path.write_bytes((ROBOTS / "panda.urdf").read_bytes())
+    path.with_suffix(".toml").write_text(
+        "floating_base = true\n"
+        f"q_default = {[0, 0, 2, 1, 0, 0, 0, *panda.q_default.tolist()]}\n"
+        f"armature = {[0] * 6 + own}\neffort_rate_limits = {[0] * 6 + own}\n"
+    )
+    monkeypatch.setattr(bundled, "bundled_urdf", lambda _: path)
+    floating, fixed = (dynamics.load_robot("bird", floating_base=f) for f in (None, False))
+    assert floating.armature.tolist() == floating.effort_rate_limits.tolist() == [0] * 6 + own
+    assert fixed.armature.tolist() == fixed.effort_rate_limits.tolist() == own
+    np.testing.assert_array_equal(fixed.q_default, panda.q_default)
+
+
 # --- Against their sources ------------------------------------------------------------------------
 
 
@@ -296,13 +312,7 @@ ARM = """<?xml version="1.0"?>
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     """`scripts/rebuild_robot.py` as a module."""
-    spec = importlib.util.spec_from_file_location("rebuild_robot", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("rebuild_robot")
 
 
 @pytest.fixture

@@ -654,6 +654,43 @@ def test_inactive_obstacles(x64: None, arm: Robot) -> None:
     assert np.all(np.any(gradient[:, ::2] != 0, axis=-1)[3:])
 
 
+def test_nearest_obstacles(x64: None, arm: Robot) -> None:
+    """Of each kind those that come first when all are sorted, wherever they go from there."""
+    rng = np.random.default_rng(7)
+    velocity = jnp.asarray(rng.normal(size=(16, 3)))
+    world = dataclasses.replace(obstacles(4), active=rng.random(16) < 0.8, velocity=velocity)
+
+    @partial(jax.jit, compiler_options=QUICK)
+    def distances(q: jax.Array) -> tuple[jax.Array, ...]:
+        near = collision.nearest_obstacles(arm, q, world, 2)
+        later = [collision.move_obstacles(around, 0.1) for around in (world, near)]
+        chosen = collision.obstacle_distances(arm, q, near, shapes=("finger", "tip"))
+        tables = [collision.obstacle_distances(arm, q, o) for o in (world, near, *later)]
+        return (*tables, chosen)
+
+    whole, near, whole_later, near_later, chosen = distances(jnp.array([0.3, -0.4]))
+    assert near.shape == (5, 8)
+    for kind in range(4):
+        columns, mine = slice(4 * kind, 4 * kind + 4), slice(2 * kind, 2 * kind + 2)
+        first = np.argsort(whole[:, columns], axis=1, stable=True)[:, :2]
+        for all_of_them, some in ((whole, near), (whole_later, near_later)):
+            expected = np.take_along_axis(np.asarray(all_of_them[:, columns]), first, axis=1)
+            np.testing.assert_allclose(some[:, mine], expected, rtol=0, atol=1e-12)
+    rows = [NAMES[1:].index(name) for name in ("finger", "tip")]
+    np.testing.assert_allclose(chosen, near[np.array(rows)], rtol=0, atol=1e-12)
+
+
+def test_nearest_obstacles_have_names(arm: Robot) -> None:
+    world = obstacles(3)
+    near = collision.nearest_obstacles(arm, np.zeros(2), world, 2)
+    names = collision.obstacle_distance_names(arm, near)
+    assert len(names) == 5 * 8
+    assert names[-1] == "finger - nearest half_spaces[1]"
+    assert collision.obstacle_count(near) == 8
+    assert collision.nearest_obstacles(arm, np.zeros(2), world, 3) is world
+    assert collision.nearest_obstacles(arm, np.zeros(2), near, 1) is near
+
+
 def test_shared_kinematics_and_precision(x64: None, arm: Robot) -> None:
     """Given kinematics are used, whatever `q` is; and float32 stays float32 where x64 is on."""
 
@@ -800,6 +837,12 @@ WRONG: dict[str, tuple[Callable[[Robot], Any], type[Exception], tuple[str, ...]]
         ("unknown collision shape of robot 'arm' 'fingr'", "Did you mean 'finger'?"),
     ),
 }
+
+
+def test_obstacles_chosen_for_another_robot(arm: Robot, panda: Robot) -> None:
+    near = collision.nearest_obstacles(arm, np.zeros(2), obstacles(3), 1)
+    with pytest.raises(ArrayError, match=r"among 6 .* has 22: .*another robot.*nearest_obstacles"):
+        collision.obstacle_distances(panda, panda.q_default, near)
 
 
 def test_obstacles_are_counted() -> None:

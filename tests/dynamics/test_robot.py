@@ -450,6 +450,13 @@ def test_robots_are_told_apart_by_identity() -> None:
     assert len({robot, copy}) == 2
 
 
+def test_every_axis_is_a_direction() -> None:
+    for name in dynamics.list_robots():
+        topology = dynamics.load_robot(name).topology
+        axes = [*(j.axis for j in topology.joints), *topology.axes.direction]
+        np.testing.assert_allclose(np.linalg.norm(axes, axis=1), 1.0, err_msg=name)
+
+
 def test_shapes_without_a_colour_can_be_seen() -> None:
     shape = dynamics.Shape("ball", "sphere", (0.1,), 0, np.zeros(3), np.eye(3))
     assert shape.rgba[3] == 1

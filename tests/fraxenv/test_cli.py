@@ -168,6 +168,19 @@ def test_rollout_leaves_everything(tmp_path: Path, capsys: Capture) -> None:
         assert picture.size[0] > 1000
 
 
+def test_a_film_that_cannot_be_written_is_refused_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    output = tmp_path / "rollout"
+    argv = ["rollout", "PandaReach-v0", "--format", "mp4", "--output", str(output), *SETTINGS]
+    assert main(argv) == 1
+    out, err = capsys.readouterr()
+    assert 'pip install "fraxenv[video]"' in err
+    assert not out
+    assert not output.exists()
+
+
 def test_films_show_what_the_filter_does(tmp_path: Path) -> None:
     rates = {"control_hz": 500, "physics_hz": 500, "max_steps_in_episode": 4}
     env, params = fraxenv.make("PandaReach-v0", **rates)

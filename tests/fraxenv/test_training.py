@@ -187,10 +187,16 @@ def test_a_policy_of_another_environment_is_refused(
     assert "was trained with observations" in capsys.readouterr().err
 
 
-def test_sac_trains_resumes_and_is_evaluated(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def finished_sac(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("sac")
+    assert train(SMALL_SAC, run)
+    return run
+
+
+def test_sac_trains_resumes_and_is_evaluated(finished_sac: Path, tmp_path: Path) -> None:
     """Bitwise: stopped after two rounds, then continued to three."""
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert train(SMALL_SAC, whole)
+    whole, cut = finished_sac, tmp_path
     assert train(dataclasses.replace(SMALL_SAC, total_timesteps=2 * 512), cut)
     assert train(SMALL_SAC, cut, resume=True)
     with np.load(whole / "policy.npz") as a, np.load(cut / "policy.npz") as b:
@@ -201,6 +207,19 @@ def test_sac_trains_resumes_and_is_evaluated(tmp_path: Path) -> None:
     assert policy.squashed
     result = joined(list(evaluate_in_parts(env, params, policy, 4)))
     assert np.isfinite(result.position_error).all()
+
+
+def test_to_sac_a_time_limit_is_no_end(finished_sac: Path) -> None:
+    """What it remembers of a step is where it led, not where the next episode began."""
+    env, _ = fraxenv.make(SMALL_SAC.env, **SMALL_SAC.overrides)
+    first = list(env.observation_layout).index("goal_position")
+    start = sum(list(env.observation_layout.values())[:first])
+    with np.load(finished_sac / "checkpoint.npz") as stored:
+        steps = {n: stored[f".replay_buffer.data.{n}"] for n in ("obs", "next_obs", "done")}
+    goals, next_goals = (steps[n][:, start : start + 3] for n in ("obs", "next_obs"))
+    assert len(np.unique(goals, axis=0)) > 10  # of many episodes
+    np.testing.assert_array_equal(goals, next_goals)
+    assert not steps["done"].any()
 
 
 def test_resuming_equals_an_uninterrupted_run(finished: Path, tmp_path: Path) -> None:
@@ -275,6 +294,8 @@ def test_wrong_command_lines_are_explained(
     assert main(["train", "PandaReech-v0", *runs]) == 1
     assert "Did you mean 'PandaReach-v0'" in capsys.readouterr().err
     assert main(["train", "--resume", *runs]) == 1
+    assert "holds no run to resume" in capsys.readouterr().err
+    assert main(["train", "PandaReach-v0", "--resume", "--algorithm", "ppo", *runs]) == 1
     assert "holds no run of PandaReach-v0 with ppo to resume" in capsys.readouterr().err
     assert main(["train", "--resume", *runs, "--name", "none"]) == 1
     assert "cannot read the configuration" in capsys.readouterr().err

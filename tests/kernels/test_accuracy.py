@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import load_script
 
 from fraxenv.kernels import fuse
 
-
-def _script() -> Any:
-    path = Path(__file__).parents[2] / "scripts" / "kernel_accuracy.py"
-    spec = importlib.util.spec_from_file_location("kernel_accuracy", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-accuracy = _script()
+accuracy = load_script("kernel_accuracy")
 
 
 @pytest.mark.parametrize("name", accuracy.FUNCTIONS)

@@ -174,7 +174,9 @@ def panda() -> Any:
     return env, params, jax.jit(env.reset)(jax.random.key(0), params)[1]
 
 
-def test_a_full_disk(small_disk: Path, panda: Any) -> None:
+def test_a_full_disk(
+    small_disk: Path, tmp_path: Path, panda: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Training stops with a line, keeps the checkpoint, and goes on when there is room."""
     run = small_disk / "run"
     config = dataclasses.replace(SMALL, total_timesteps=3 * ROUND)
@@ -193,6 +195,13 @@ def test_a_full_disk(small_disk: Path, panda: Any) -> None:
     with pytest.raises(CheckpointError, match=r"cannot be written: No space left.*room"):
         fraxenv.save_state(small_disk / "s.npz", env, state, params)
     assert not list(small_disk.glob("*s.npz*"))
+
+    save_config(tmp_path / "small.yaml", SMALL)
+    where = ["--runs", str(small_disk), "--name", "another"]
+    assert main(["train", "--config", str(tmp_path / "small.yaml"), *where]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "No space left" in line
+    assert str(small_disk / "another") in line
 
     full[0].unlink()
     assert train(config, run, resume=True)
@@ -242,18 +251,29 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-@posix
-def test_a_cache_that_may_not_be_written(read_only: Path) -> None:
-    """A kernel is compiled all the same, without a word."""
+def check_cache(folder: Path) -> None:
+    """A kernel is compiled all the same, without a word, and nothing is left in the folder."""
+    before = list(folder.iterdir())
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", KERNEL],
-        env={**os.environ, "FRAXENV_CACHE_DIR": str(read_only)},
+        env={**os.environ, "FRAXENV_CACHE_DIR": str(folder)},
         capture_output=True,
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == ["native", "True"]
-    assert not list(read_only.iterdir())
+    assert list(folder.iterdir()) == before
+
+
+@posix
+def test_a_cache_that_may_not_be_written(read_only: Path) -> None:
+    check_cache(read_only)
+
+
+def test_a_cache_on_a_full_disk(small_disk: Path) -> None:
+    small_disk.chmod(0o700)
+    fill(small_disk)
+    check_cache(small_disk)
 
 
 @posix

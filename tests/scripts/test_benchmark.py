@@ -79,16 +79,19 @@ def test_c_computes_what_the_kernel_computes(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.syspath_prepend(str(SCRIPTS))
     from benchmark.c_limit import CProgram
 
-    def fn(x: Any, y: Any) -> Any:
+    def fn(x: Any, y: Any, z: Any) -> Any:
         s = jnp.where(x > y, jnp.sin(x) / (1 + y * y), jnp.abs(x - 2) * jnp.cos(y))
-        return jnp.minimum(s, 0.5), jnp.sqrt(1 + x * x).sum(), jnp.maximum(s, x) - jnp.round(y)
+        finite = jnp.where(jnp.isfinite(z), 1.0, -1.0)
+        rest = jnp.sqrt(1 + x * x).sum(), jnp.maximum(s, x) - jnp.round(y)
+        return jnp.minimum(s, 0.5), *rest, finite
 
     rng = np.random.default_rng(0)
-    x, y = (rng.normal(size=(37, 5)).astype(np.float32) for _ in range(2))
-    program = CProgram.best(fn, [x[0], y[0]])
-    packed, out = program.pack([x, y]), program.output(len(x))
+    x, y, z = (rng.normal(size=(37, 5)).astype(np.float32) for _ in range(3))
+    z[::3, 0], z[::4, 1], z[::5, 2] = np.inf, -np.inf, np.nan
+    program = CProgram.best(fn, [x[0], y[0], z[0]])
+    packed, out = program.pack([x, y, z]), program.output(len(x))
     program(packed, out, 2)
-    expected = [np.asarray(a).reshape(len(x), -1) for a in fuse(fn, "vmap")(x, y)]
+    expected = [np.asarray(a).reshape(len(x), -1) for a in fuse(fn, "vmap")(x, y, z)]
     np.testing.assert_allclose(
         program.unpack(out)[: len(x)], np.concatenate(expected, axis=1), rtol=1e-5, atol=1e-6
     )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import jax
 import numpy as np
 import pytest
 from PIL import Image
+from support import load_script
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -56,20 +54,11 @@ def test_hands_share_or_give_way(tmp_path: Path) -> None:
     assert right > 50.0
 
 
-def load(script: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(script, SCRIPTS / f"{script}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_what_is_measured_beside_frax_computes_the_same(
     monkeypatch: pytest.MonkeyPatch, x64: None
 ) -> None:
     pytest.importorskip("frax")
-    script: Any = load("measure_controllers")
+    script = load_script("measure_controllers")
     given = script.arguments()
     laws = script.frax_laws()
     ours = {

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
+from support import load_script
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-
-
-def load(script: str) -> Any:
-    spec = importlib.util.spec_from_file_location(script, SCRIPTS / f"{script}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[script] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_ball_is_avoided(tmp_path: Path) -> None:
@@ -41,7 +30,7 @@ def test_the_ball_is_avoided(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_programs_are_solved(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("quadprog")
-    script = load("compare_qp")
+    script = load_script("compare_qp")
     script.main(script.Options(states=300, chunk=300))
     text = capsys.readouterr().out
     assert "torque beyond its limit, worst of all: 0.0e+00 N m" in text
@@ -52,7 +41,7 @@ def test_programs_are_solved(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 def test_violations_are_counted() -> None:
-    script = load("validate_safety")
+    script = load_script("validate_safety")
     options = script.Options(control_steps=1, envs=64)
     found = {
         name: script.count(name, script.ROWS[name], options)

@@ -1,7 +1,11 @@
-"""What tests of several files use: runs of a controller, and comparison of nested results."""
+"""What tests of several files use: scripts, runs of a controller, comparison of nested results."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -11,6 +15,18 @@ import pytest
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
+
+
+def load_script(name: str) -> ModuleType:
+    """A module of `scripts/`, by its name."""
+    path = Path(__file__).parents[2] / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def rollout(robot: Robot, controller: Any, target: Any, seconds: float, dt: float = 1e-3) -> Any:
