@@ -85,6 +85,7 @@ OTHERS = {
     "lock_joints",
     "mount",
     "move_obstacles",
+    "nearest_obstacles",
     "neutral",
     "obstacle_count",
     "obstacle_distance_names",
