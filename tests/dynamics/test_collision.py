@@ -597,6 +597,20 @@ def test_shapes_are_enclosed(arm: Robot, size: tuple[float, float, float]) -> No
     assert gap.max() == pytest.approx(radius, abs=1e-9)
 
 
+@pytest.mark.parametrize("size", [(0.3, 0.08, 0.1), (0.2, 0.25, 0.2), (0.01, 0.5, 0.3)])
+def test_enclosing_capsules_are_of_least_volume(arm: Robot, size: tuple[float, ...]) -> None:
+    shape = dataclasses.replace(arm.topology.collision_shapes[3], size=size)
+    start, end, radius = collision._enclosing(shape)
+
+    def volume(length: Any, radius: Any) -> Any:
+        return np.pi * radius**2 * (length + 4 / 3 * radius)
+
+    *others, longest = np.sort(size) / 2
+    inset = np.linspace(0, longest, 20001)  # of the axis' end, from the face
+    least = volume(2 * (longest - inset), np.sqrt(np.sum(np.square(others)) + inset**2)).min()
+    assert least <= volume(np.linalg.norm(end - start), radius) * (1 + 1e-9) <= least * (1 + 1e-3)
+
+
 def test_rows_and_columns_can_be_chosen(x64: None, arm: Robot) -> None:
     world, q = obstacles(), jnp.array([0.3, -0.4])
     chosen = ("finger", "tip", "foot", "tube")
