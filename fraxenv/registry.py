@@ -37,7 +37,7 @@ class TaskSpec:
         description: one line, of what the robot does.
         build: the task of a robot's setup and its end effectors.
         safety: "cbf" or "none": whether torques go through the safety filter by default.
-        control_hz: controller updates per second by default.
+        control_hz: controller updates per second by default, if the policy's rate divides it.
     """
 
     title: str
@@ -225,8 +225,11 @@ def make(id: str | None = None, **overrides: Any) -> tuple[Environment, EnvParam
         )
     keys = ("policy_hz", "control_hz", "physics_hz", "backend", "reset_pool")
     options = {k: overrides[k] for k in keys if k in overrides}
-    if task_name is not None:
-        options.setdefault("control_hz", TASKS[task_name].control_hz)
+    policy_hz = options.get("policy_hz", 1)
+    if task_name is not None and isinstance(policy_hz, int) and policy_hz > 0:
+        usual = TASKS[task_name].control_hz
+        if usual % policy_hz == 0:
+            options.setdefault("control_hz", usual)
     if isinstance(options.get("control_hz"), int):
         options.setdefault("physics_hz", max(1000, options["control_hz"]))
     params = EnvParams(max_steps, action, controller, task, safety, randomisation=randomisation)

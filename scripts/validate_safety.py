@@ -47,7 +47,7 @@ class Options:
 
 ROWS: dict[str, dict[str, Any]] = {
     "filter on": {},
-    "on, policy at 1 kHz": {"policy_hz": 1000, "control_hz": 1000, "max_steps_in_episode": 3000},
+    "on, policy at 1 kHz": {"policy_hz": 1000, "max_steps_in_episode": 3000},
     "filter off": {"safety_options": {"enabled": False}},
     "on, target runs ahead": {"action_options": {"target": "desired"}},
     "off, target runs ahead": {

@@ -45,6 +45,21 @@ def test_ids() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "rates"),
+    [
+        ({}, (50, 500, 1000)),
+        ({"policy_hz": 250}, (250, 500, 1000)),
+        ({"policy_hz": 200}, (200, 1000, 1000)),
+        ({"policy_hz": 1000}, (1000, 1000, 1000)),
+        ({"control_hz": 100}, (50, 100, 1000)),
+    ],
+)
+def test_rates_among_obstacles(options: dict[str, int], rates: tuple[int, ...]) -> None:
+    env, _ = fraxenv.make("PandaReachObstacles-v0", **options)
+    assert (env.policy_hz, env.control_hz, env.physics_hz) == rates
+
+
+@pytest.mark.parametrize(
     ("action", "size"), [("ee_delta_pose", 6), ("ee_delta_position", 3), ("torque", 7)]
 )
 def test_action_spaces(action: str, size: int) -> None:
