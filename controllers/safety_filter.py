@@ -24,7 +24,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import (
+    Kinematics,
     Obstacles,
+    Poses,
     Robot,
     Terms,
     frame_jacobian,
@@ -117,19 +119,27 @@ class SafetyFilter:
                 "obstacles per collision shape, or None for all."
             )
 
-    def look_around(self, robot: Robot, terms: Terms, obstacles: Obstacles) -> Obstacles:
+    def look_around(
+        self,
+        robot: Robot,
+        q: ArrayLike,
+        obstacles: Obstacles,
+        *,
+        kin: Kinematics | Poses | None = None,
+    ) -> Obstacles:
         """Those of the obstacles to pass in the next steps, for as long as nothing moves far.
 
         Environments look around once per policy step.
 
         Args:
             robot: the model.
-            terms: its terms at this state.
+            q: (nq,), rad and m.
             obstacles: what is in the world.
+            kin: kinematics at `q`, or the bodies' poses, if already computed.
         """
         if self.nearest is None:
             return obstacles
-        return nearest_obstacles(robot, terms.q, obstacles, self.nearest, kin=terms.kin)
+        return nearest_obstacles(robot, q, obstacles, self.nearest, kin=kin)
 
     def __call__(
         self,
@@ -217,9 +227,8 @@ class SafetyFilter:
 
     def row_names(self, robot: Robot, obstacles: Obstacles = NO_OBSTACLES) -> tuple[str, ...]:
         """Names of the rows that `min_barrier_row` counts, in a world that was looked around in."""
-        if self.nearest is not None:
-            obstacles = nearest_obstacles(robot, robot.q_default, obstacles, self.nearest)
-        return barrier_names(robot, self.barriers, obstacles)
+        around = self.look_around(robot, robot.q_default, obstacles)
+        return barrier_names(robot, self.barriers, around)
 
     def _nominal(
         self, robot: Robot, terms: Terms, tau: Array, bounds: tuple[Array, Array] | None

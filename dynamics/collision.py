@@ -456,7 +456,9 @@ def nearest_obstacles(
 ) -> Obstacles:
     """For each collision shape the obstacles of each kind that are nearest to it.
 
-    A broad phase: while nothing moves far, only they matter, and there are fewer of them.
+    A broad phase: while nothing moves far, only they matter, and there are fewer of them. Of s
+    shapes and k obstacles of a kind for each, the arrays have a leading axis s k, the shapes' order
+    first, and `owners` is s.
 
     Args:
         robot: the model.
@@ -519,10 +521,7 @@ def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
     kinds = _kinds(obstacles, dtype)
     velocity = _velocity(obstacles, sum(count for *_, count in kinds), dtype)
     rates: dict[str, Any] = {}
-    start = 0
-    for name, shapes, count in kinds:
-        v = velocity[start : start + count]
-        start += count
+    for (name, shapes, _), v in zip(kinds, _split(velocity, kinds), strict=True):
         rate = dict.fromkeys(("position", "start", "end"), v)
         if isinstance(shapes, HalfSpace):
             rate["offset"] = jnp.sum(shapes.normal * v, axis=-1)
@@ -733,8 +732,9 @@ def _pick(shape: Any, index: Array) -> Any:
 
 
 def _split(x: Array, kinds: list[tuple[str, Any, int]]) -> list[Array]:
-    """What `x` says of all obstacles, kind by kind."""
-    return jnp.split(x, np.cumsum([count for *_, count in kinds])[:-1])
+    """What `x` (m, ...) says of all obstacles, kind by kind."""
+    ends = np.cumsum([count for *_, count in kinds], dtype=int)
+    return [x[end - count : end] for end, (*_, count) in zip(ends, kinds, strict=True)]
 
 
 def _faced(robot: Robot, obstacles: Obstacles, kind: Any, rows: np.ndarray) -> Any:

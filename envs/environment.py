@@ -582,8 +582,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         if episode is not None:
             controller = episode.own_controller(controller)
         if params.safety is not None:
-            terms = compute_terms(robot, state.q, state.v)
-            obstacles = params.safety.look_around(robot, terms, obstacles)
+            obstacles = params.safety.look_around(robot, state.q, obstacles)
 
         def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], Any]:
             q, v, controller_state, torques, worst = carry

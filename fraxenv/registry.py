@@ -225,7 +225,7 @@ def make(id: str | None = None, **overrides: Any) -> tuple[Environment, EnvParam
         )
     keys = ("policy_hz", "control_hz", "physics_hz", "backend", "reset_pool")
     options = {k: overrides[k] for k in keys if k in overrides}
-    policy_hz = options.get("policy_hz", 1)
+    policy_hz = options.get("policy_hz", 1)  # the usual one divides all usual rates
     if task_name is not None and isinstance(policy_hz, int) and policy_hz > 0:
         usual = TASKS[task_name].control_hz
         if usual % policy_hz == 0:

@@ -462,7 +462,7 @@ def test_looking_around_finds_what_matters() -> None:
 
     def among_the_nearest(q: Array, v: Array, tau: Array, around: Obstacles) -> Any:
         terms = dynamics.compute_terms(robot, q, v)
-        return looking(robot, terms, tau, DT, looking.look_around(robot, terms, around))
+        return looking(robot, terms, tau, DT, looking.look_around(robot, q, around))
 
     expected, report = many(HAND, robot, *given)
     safe, its_report = jax.jit(jax.vmap(among_the_nearest), compiler_options=QUICK)(*given)
