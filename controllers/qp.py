@@ -162,7 +162,7 @@ def solve_qp(
     H, b, C, lower, upper = map(jnp.asarray, (H, b, C, lower, upper))
     n, m = H.shape[-1], b.shape[-1]
     if callable(A):
-        product, parameters = jax.closure_convert(A, jnp.zeros(n, H.dtype))
+        product, parameters = _closed(A, jnp.zeros(n, H.dtype))
         have = (*jax.eval_shape(A, jnp.zeros(n, H.dtype)).shape, n)
     else:
         product, parameters = _of_matrix, [jnp.asarray(A)]
@@ -206,6 +206,20 @@ class _Rows(NamedTuple):
 
         transpose = jax.linear_transpose(times, x)
         return _Rows(times, lambda y: transpose(y)[0])
+
+
+def _closed(A: Callable[[Array], Array], x: Array) -> tuple[Callable[..., Array], list[Array]]:
+    """`A` as a function of `x` and of all that it closes over, and that.
+
+    `jax.closure_convert` would leave out what is not a float, such as a barrier's conditions.
+    """
+    closed = jax.make_jaxpr(A)(x)
+
+    def product(x: Array, *parameters: Array) -> Array:
+        (result,) = jax.core.eval_jaxpr(closed.jaxpr, parameters, x)
+        return result
+
+    return product, list(closed.consts)
 
 
 def _of_matrix(x: Array, A: Array) -> Array:

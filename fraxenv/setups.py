@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ class RobotSetup:
         robot: name of a bundled robot.
         floating_base: as of `dynamics.load_robot`.
         locked: joints that stay where they are by default.
+        out_of_reach: locked links that nothing which moves can touch.
+        posture: joint -> rad or m, where it is by default, if not where the robot's own default is.
         height: m, of the root link.
         armature: kg m^2, of every joint; None for the robot's own.
         stop_stiffness: N m/rad, of the soft stops at the position limits.
@@ -54,6 +57,8 @@ class RobotSetup:
     robot: str = ""
     floating_base: bool | None = None
     locked: tuple[str, ...] = ()
+    out_of_reach: tuple[str, ...] = ()
+    posture: Mapping[str, float] = field(default_factory=dict)
     height: float = 0.0
     armature: float | None = None
     stop_stiffness: float = 2000.0
@@ -68,15 +73,28 @@ class RobotSetup:
 
         robot = load_robot(self.robot, floating_base=self.floating_base)
         robot = lock_joints(robot, self.locked)
-        ones = np.ones(robot.nv)
+        if self.height:
+            robot = mount(robot, (0.0, 0.0, self.height))
+        topology, ones = robot.topology, np.ones(robot.nv)
+        names = [shape.name for shape in topology.collision_shapes]
+        pairs = [
+            pair
+            for pair in topology.self_collision_pairs
+            if not any(names[i].startswith(self.out_of_reach) for i in pair)
+        ]
+        q_default = np.array(robot.q_default)
+        for joint, position in self.posture.items():
+            q_default[topology.q_index[robot.joint_names.index(joint)]] = position
         changes: dict[str, Any] = {
+            "q_default": q_default,
+            "topology": dataclasses.replace(
+                topology, self_collision_pairs=np.array(pairs, int).reshape(-1, 2)
+            ),
             "stop_stiffness": self.stop_stiffness * ones,
             "stop_damping": self.stop_damping * ones,
         }
         if self.armature is not None:
             changes["armature"] = self.armature * ones
-        if self.height:
-            robot = mount(robot, (0.0, 0.0, self.height))
         return robot.replace(**changes)
 
 
@@ -125,9 +143,22 @@ SETUPS: dict[str, RobotSetup] = {
             for side in ("left", "right")
             for joint in ("hip_pitch", "hip_roll", "hip_yaw", "knee", "ankle_pitch", "ankle_roll")
         ),
+        out_of_reach=(
+            "left_knee_link",
+            "left_ankle_roll_link",
+            "right_knee_link",
+            "right_ankle_roll_link",
+        ),
+        # Forearms forward, a little apart: hanging arms are all but at the hips.
+        posture={
+            "left_shoulder_roll_joint": 0.35,
+            "left_elbow_joint": 0.0,
+            "right_shoulder_roll_joint": -0.35,
+            "right_elbow_joint": 0.0,
+        },
         height=0.793,
         armature=0.01,
-        obstacle_low=(0.2, -0.5, 0.6),
+        obstacle_low=(0.25, -0.5, 0.6),
         obstacle_high=(0.7, 0.5, 1.4),
         controller_options={"singularity_threshold": 0.03},
     ),

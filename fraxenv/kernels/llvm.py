@@ -91,8 +91,9 @@ def listing(
         plan = tiles.plan(program, alive, rare, results, buffers, width)
         parts = _parts(write, program, plan, outputs, dtypes)
         counted = {w.function: w.counted for w in parts}
-        operations = counted["before"] + plan.rounds * counted["usual"] + counted["after"]
-        again = counted["taken"]
+        again = counted["round"]
+        usual = again - sum(w.rarely for w in parts)
+        operations = counted["before"] + plan.rounds * usual + counted["after"]
         vectors = tiles.driver(plan, width)
     declared = {name: text for w in parts for name, text in w.declared.items()}
     text = driver(
@@ -171,20 +172,19 @@ def _parts(
         before.keep(x, "%now", plan.state.offsets[k])
     before.emit("ret void")
 
-    rounds = []
     known = shared | fixed | now
     wanted = [*plan.following.values(), plan.rare.taken]
     loop = None if plan.rare.loop is None else program.loops[plan.rare.loop]
-    for name, body in (("usual", tiles.without(program, plan.rare.branch)), ("taken", program)):
-        one = write(tiles.given(body, known), wanted, slots=known)
-        one.define("i32", name, "ptr %shared, ptr %fixed, ptr %now, ptr %next, i32 %round")
-        one.round(plan.scope, loop)
-        for k, x in plan.following.items():
-            one.keep(x, "%next", plan.state.offsets[k])
-        bits = one.lanes(plan.rare.taken)
-        one.emit(f"%lanes = zext i{one.width} {bits} to i32")
-        one.emit("ret i32 %lanes")
-        rounds.append(one)
+    # One function for both, as its code is hot where it is needed for the branch.
+    one = write(tiles.given(program, known), wanted, slots=known, rare=plan.rare.branch)
+    layout = "ptr %shared, ptr %fixed, ptr %now, ptr %next, i32 %round"
+    one.define("i32", "round", f"{layout}, i1 %branching")
+    one.round(plan.scope, loop)
+    for k, x in plan.following.items():
+        one.keep(x, "%next", plan.state.offsets[k])
+    bits = one.lanes(plan.rare.taken)
+    one.emit(f"%lanes = zext i{one.width} {bits} to i32")
+    one.emit("ret i32 %lanes")
 
     results = [int(x) for o in outputs for x in o.ravel()]
     after = write(plan.after, results, slots=shared | fixed | finals)
@@ -193,7 +193,7 @@ def _parts(
     after.scope(0)
     after.store(outputs, dtypes)
     after.emit("ret void")
-    return [share, before, *rounds, after]
+    return [share, before, one, after]
 
 
 def _hex(number: Any) -> str:
@@ -210,6 +210,7 @@ class _Writer:
         vector_bytes: width of the machine's vectors.
         width: lanes of a vector.
         slots: values that are in memory: the pointer's name and the byte they begin at.
+        rare: index of the branch that is left out unless `%branching`.
     """
 
     def __init__(
@@ -221,6 +222,7 @@ class _Writer:
         vector_bytes: int,
         width: int,
         slots: Mapping[Id, tuple[str, int]] | None = None,
+        rare: int | None = None,
     ) -> None:
         self.p, self.wanted, self.buffers = program, wanted, buffers
         self.alive = live_values(program, wanted)
@@ -231,7 +233,8 @@ class _Writer:
         self.loaded: dict[Id, str] = {}
         self.declared: dict[str, str] = {}
         self.function = self.heading = ""
-        self.counted = 0
+        self.rare = None if rare is None else program.loops[rare]
+        self.counted = self.rarely = 0
         self.fresh = 0
         self.block = "entry"
         self.tables: dict[tuple[Id, ...], str] = {}
@@ -578,9 +581,12 @@ class _Writer:
         counter, following = self.new("i"), self.new("i")
         vector = self.spread(counter, np.dtype(np.int32))
         self.set(loop.counter, vector)
+        before_round = self.counted
         if loop.condition is not None:
             self.leave(loop, loop.condition, end)
         self.scope(loop.scope)
+        if loop is self.rare:
+            self.rarely = self.counted - before_round
         for j, memory in rounds.items():
             x = loop.stacked[j]
             at = self.value(f"getelementptr {self.type(p.dtypes[x])}, ptr {memory}, i32 {counter}")
@@ -620,6 +626,8 @@ class _Writer:
         self.by_scope[loop.scope] = [i for i in ids if i not in needed]
         bits = self.lanes(condition)
         some = self.value(f"icmp ne i{self.width} {bits}, 0")
+        if loop is self.rare:
+            some = self.value(f"and i1 {some}, %branching")
         body = self.label("body")
         self.emit(f"br i1 {some}, label %{body}, label %{end}")
         self.begin(body)

@@ -38,8 +38,8 @@ SHARE = 0.25
 LOOKUPS = 256
 """Values that may be laid out anew in every round to be looked up by its number."""
 
-TILE_BYTES = 1 << 18
-"""Memory of a tile's values: half of a small second-level cache."""
+TILE_BYTES = 1 << 19
+"""Memory of a tile's values, within the second-level cache of most processors."""
 
 MOST_VECTORS = 16
 
@@ -107,29 +107,13 @@ def rare_branch(program: Program, alive: np.ndarray) -> Rare | None:
     return best
 
 
-def without(program: Program, branch: int) -> Program:
-    """The program as it is where no lane takes a branch."""
-    changed = _copied(program)
-    for i, op in enumerate(program.ops):
-        if op == "final" and program.attributes[i][0] == branch:
-            changed.ops[i] = "within"
-            changed.args[i] = (program.loops[branch].initial[program.attributes[i][1]],)
-            changed.attributes[i] = program.scopes[i]
-    return changed
-
-
 def given(program: Program, values: Iterable[Id]) -> Program:
     """The program where values are known from elsewhere, and nothing is computed for them."""
-    changed = _copied(program)
-    for i in values:
-        changed.ops[i], changed.args[i], changed.attributes[i] = "given", (), None
-    return changed
-
-
-def _copied(program: Program) -> Program:
     changed = copy.copy(program)
     changed.ops, changed.args = list(program.ops), list(program.args)
     changed.attributes = list(program.attributes)
+    for i in values:
+        changed.ops[i], changed.args[i], changed.attributes[i] = "given", (), None
     return changed
 
 
@@ -313,9 +297,9 @@ def _copy(name: str, layout: Layout) -> str:
 def driver(plan: Plan, width: int) -> str:
     """LLVM IR of `@vectors`, which calls the parts of a plan for `count` vectors from `row` on.
 
-    They are `@share(in, shared)`, `@before(in, row, shared, fixed, now)`, `@usual` and `@taken`,
-    both `(shared, fixed, now, next, round)` -> which lanes take the branch, and
-    `@after(in, out, row, shared, fixed, now)`.
+    They are `@share(in, shared)`, `@before(in, row, shared, fixed, now)`, `@round(shared, fixed,
+    now, next, round, branching)` -> which lanes take the branch, which is left out unless
+    `branching`, and `@after(in, out, row, shared, fixed, now)`.
     """
     tile, fixed, state = plan.vectors, plan.fixed.bytes, plan.state.bytes
 
@@ -342,7 +326,7 @@ def driver(plan: Plan, width: int) -> str:
         "%n",
         f"""{place("vf", "%fixed", "%v", fixed)}\
 {place("va", "%now", "%v", state)}{place("vb", "%next", "%v", state)}
-  %mask = call i32 @usual(ptr %shared, ptr %vf, ptr %va, ptr %vb, i32 %round)
+  %mask = call i32 @round(ptr %shared, ptr %vf, ptr %va, ptr %vb, i32 %round, i1 false)
   %v.first = mul i64 %v, {width}
   %known = load i64, ptr %taken.p
   %noted = call i64 @note(i32 %mask, i64 %v.first, ptr %list, i64 %known)
@@ -377,7 +361,7 @@ def driver(plan: Plan, width: int) -> str:
   %pf = getelementptr i8, ptr %fixed, i64 {tile * fixed}
   %pa = getelementptr i8, ptr %now, i64 {tile * state}
   %pb = getelementptr i8, ptr %next, i64 {tile * state}{gather}
-  %again = call i32 @taken(ptr %shared, ptr %pf, ptr %pa, ptr %pb, i32 %round){scatter}""",
+  %again = call i32 @round(ptr %shared, ptr %pf, ptr %pa, ptr %pb, i32 %round, i1 true){scatter}""",
     )
     rounds = _for(
         "t",

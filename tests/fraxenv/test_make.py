@@ -27,6 +27,7 @@ from fraxenv.errors import (
     UnknownNameError,
     import_extra,
 )
+from fraxenv.setups import SETUPS
 
 
 def test_ids() -> None:
@@ -259,3 +260,30 @@ def test_float64_follows_jax(x64: None) -> None:
     obs, state, reward, *_ = env.step(key, state, jnp.zeros(6), params)
     assert obs.dtype == reward.dtype == state.q.dtype == jnp.float64
     assert env.observation_space(params).dtype == jnp.float64
+
+
+def test_what_is_said_to_be_out_of_reach_is() -> None:
+    """The pairs that a setup leaves out never come near each other."""
+    setup = SETUPS["g1"]
+    assert setup.out_of_reach
+    robot, all_pairs = setup.load(), dataclasses.replace(setup, out_of_reach=()).load()
+    names = dynamics.self_distance_names(all_pairs)
+    left_out = [name not in dynamics.self_distance_names(robot) for name in names]
+    assert 0 < sum(left_out) < len(names)
+    keys = jax.random.split(jax.random.key(0), 20_000)
+    distances = jax.jit(
+        jax.vmap(
+            lambda key: dynamics.self_distances(
+                all_pairs, dynamics.random_configuration(all_pairs, key)
+            )
+        )
+    )(keys)
+    assert np.asarray(distances)[:, left_out].min() > 0.15
+
+
+def test_a_posture_is_where_its_joints_are_by_default() -> None:
+    setup = SETUPS["g1"]
+    env, _ = fraxenv.make("G1Reach-v0")
+    for joint, position in setup.posture.items():
+        at = env.robot.topology.q_index[env.robot.joint_names.index(joint)]
+        assert env.robot.q_default[at] == position
