@@ -88,7 +88,10 @@ FLOATS: dict[str, Callable[[Any, Any, Any, int], Any]] = {
     "max": lambda f, g, n, k: jnp.maximum(f, _like(g, f)),
     "clip": lambda f, g, n, k: jnp.clip(f, -1, abs(_like(g, f))),
     "sort": lambda f, g, n, k: jnp.sort(f.ravel()[:6]),
-    "cumsum": lambda f, g, n, k: _bounded(lax.cumsum(f.ravel(), reverse=k % 2 == 1)),
+    # XLA for CPUs sums wrongly what it has just padded, if it is one number long and batched.
+    "cumsum": lambda f, g, n, k: _bounded(
+        lax.cumsum(lax.optimization_barrier(f.ravel()), reverse=k % 2 == 1)
+    ),
     "mean": lambda f, g, n, k: f.mean(axis=k % f.ndim) if f.ndim and f.size else f,
     "top": lambda f, g, n, k: f.max(axis=-1) if f.ndim and f.shape[-1] else f,
     "product": lambda f, g, n, k: _bounded(_matrix(f) @ _like(g, _matrix(f)).T),
