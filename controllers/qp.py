@@ -216,7 +216,7 @@ def _closed(A: Callable[[Array], Array], x: Array) -> tuple[Callable[..., Array]
     closed = jax.make_jaxpr(A)(x)
 
     def product(x: Array, *parameters: Array) -> Array:
-        (result,) = jax.core.eval_jaxpr(closed.jaxpr, parameters, x)
+        result: Array = jax.core.eval_jaxpr(closed.jaxpr, parameters, x)[0]
         return result
 
     return product, list(closed.consts)

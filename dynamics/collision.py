@@ -458,7 +458,8 @@ def nearest_obstacles(
 
     A broad phase: while nothing moves far, only they matter, and there are fewer of them. Of s
     shapes and k obstacles of a kind for each, the arrays have a leading axis s k, the shapes' order
-    first, and `owners` is s.
+    first, and `owners` is s. Those that are not active are no longer called so, but further than
+    any others, about `FAR`.
 
     Args:
         robot: the model.
@@ -475,6 +476,13 @@ def nearest_obstacles(
     kinds = _kinds(obstacles, q.dtype)
     if obstacles.owners is not None or all(n <= count for *_, n in kinds):
         return obstacles
+    active = _active(obstacles, sum(n for *_, n in kinds))
+    if active is not None:
+        parts = zip(kinds, _split(active, kinds), strict=True)
+        kinds = [(name, _away(shapes, ~there), n) for (name, shapes, n), there in parts]
+        obstacles = dataclasses.replace(
+            obstacles, **{name: shapes for name, shapes, _ in kinds}, active=None
+        )
     names = [s.name for s in robot.topology.collision_shapes]
     distances = obstacle_distances(robot, q, obstacles, shapes=names, kin=kin, geometry=geometry)
     chosen: dict[str, Any] = {}
@@ -485,10 +493,9 @@ def nearest_obstacles(
         columns.append(start + first)
         start += n
     column = jnp.concatenate(columns)
-    active, velocity = _active(obstacles, start), obstacles.velocity
+    velocity = obstacles.velocity
     return Obstacles(
         **chosen,
-        active=None if active is None else _pick(active, column),
         velocity=None if velocity is None else _pick(_velocity(obstacles, start, q.dtype), column),
         owners=len(names),
     )
@@ -667,6 +674,18 @@ def _kinds(obstacles: Obstacles, dtype: Any) -> list[tuple[str, Any, int]]:
             shapes = type(shape)(*(x.astype(dtype) for x in arrays))
             kinds.append((name, shapes, len(arrays[0])))
     return kinds
+
+
+def _away(shapes: _Shape, which: Array) -> _Shape:
+    """The same, some of them moved away by `FAR`."""
+    changes: dict[str, Array] = {}
+    for field_ in dataclasses.fields(shapes):
+        x = jnp.asarray(getattr(shapes, field_.name))
+        if field_.name in ("position", "start", "end"):
+            changes[field_.name] = x.at[:, 0].set(jnp.where(which, x[:, 0] + FAR, x[:, 0]))
+        elif field_.name == "offset":
+            changes[field_.name] = jnp.where(which, x - FAR, x)
+    return dataclasses.replace(shapes, **changes)
 
 
 def _active(obstacles: Obstacles, count: int) -> Array | None:

@@ -694,6 +694,18 @@ def test_nearest_obstacles(x64: None, arm: Robot) -> None:
     np.testing.assert_allclose(chosen, near[np.array(rows)], rtol=0, atol=1e-12)
 
 
+def test_nearest_obstacles_are_active_if_any_are(x64: None, arm: Robot) -> None:
+    """What fills the places of those that are missing is far from every shape, of every kind."""
+    active = np.arange(16) % 4 == 3
+    world, q = dataclasses.replace(obstacles(4), active=active), jnp.array([0.3, -0.4])
+    near = collision.nearest_obstacles(arm, q, world, 2)
+    assert near.active is None
+    found = np.asarray(collision.obstacle_distances(arm, q, near))
+    there = np.asarray(collision.obstacle_distances(arm, q, world))[:, active]
+    np.testing.assert_allclose(found[:, ::2], there, rtol=0, atol=1e-12)
+    assert found[:, 1::2].min() > 0.5 * collision.FAR
+
+
 def test_nearest_obstacles_have_names(arm: Robot) -> None:
     world = obstacles(3)
     near = collision.nearest_obstacles(arm, np.zeros(2), world, 2)
