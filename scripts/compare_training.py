@@ -1,7 +1,7 @@
 """What the safety filter and domain randomisation are worth: policies trained with and without.
 
-Trains four policies with PPO and evaluates each on episodes that it never saw. The results are in
-docs/environments.md.
+Trains four policies with PPO, with several seeds each, and evaluates each on episodes that it never
+saw. The results are in docs/environments.md.
 
     python scripts/compare_training.py --output runs/compare_training
 """
@@ -72,15 +72,15 @@ class Options:
     """Environment steps of each training; the preset's if omitted."""
     rows: tuple[str, ...] = ()
     """Names of rows; all if omitted."""
-    seed: int = 0
-    """Seed of the training."""
+    seeds: int = 3
+    """Trainings of each row, with the seeds 0, 1, 2 and so on."""
 
 
-def measure(row: Row, options: Options) -> dict[str, Any]:
+def measure(row: Row, seed: int, options: Options) -> dict[str, Any]:
     """Train a policy, unless its run is there, and evaluate it."""
-    run = options.output / row.name.replace(", ", "-").replace(" ", "-")
+    run = options.output / f"{row.name.replace(', ', '-').replace(' ', '-')}-{seed}"
     config = preset(row.env)
-    config = dataclasses.replace(config, seed=options.seed, overrides=row.training)
+    config = dataclasses.replace(config, seed=seed, overrides=row.training)
     if options.total_timesteps is not None:
         config = dataclasses.replace(config, total_timesteps=options.total_timesteps)
     _train(config, run)
@@ -119,6 +119,7 @@ def measure(row: Row, options: Options) -> dict[str, Any]:
     joined = {k: np.concatenate([f[k] for f in found]) for k in found[0]}
     return {
         "name": row.name,
+        "seed": seed,
         "episodes": len(joined["success"]),
         "success": float(joined["success"].mean()),
         "collisions": int(joined["collided"].sum()),
@@ -142,15 +143,17 @@ def main() -> int:
             print(f"unknown row {name!r}, expected some of {', '.join(names)}", file=sys.stderr)
             return 2
     rows = [r for r in ROWS if not options.rows or r.name in options.rows]
-    results = [measure(row, options) for row in rows]
-    table = Table("policy", "episodes", "success", "episodes with a collision", "median error")
-    for r in results:
+    results = [measure(row, seed, options) for row in rows for seed in range(options.seeds)]
+    table = Table(
+        "policy", "success", f"collisions in {options.episodes:,} episodes", "median error, mm"
+    )
+    for row in rows:
+        of_row = [r for r in results if r["name"] == row.name]
         table.add_row(
-            r["name"],
-            f"{r['episodes']:,}",
-            f"{100 * r['success']:.1f} %",
-            f"{r['collisions']:,}",
-            f"{r['median_error_mm']:.1f} mm",
+            row.name,
+            " / ".join(f"{100 * r['success']:.1f} %" for r in of_row),
+            " / ".join(f"{r['collisions']:,}" for r in of_row),
+            " / ".join(f"{r['median_error_mm']:.1f}" for r in of_row),
         )
     Console().print(table)
     path = options.output / "results.json"

@@ -85,7 +85,7 @@ FUNCTIONS = {
     "atanh": Function(jnp.arctanh, np.arctanh, 1.8, limit=1),
     "exp2": Function(lax.exp2, np.exp2, 0.6),
     "cbrt": Function(lax.cbrt, np.cbrt, 1.0),
-    "logistic": Function(jax.nn.sigmoid, scipy.special.expit, 2.4),
+    "logistic": Function(jax.nn.sigmoid, scipy.special.expit, 1.7),
     "erf": Function(lax.erf, scipy.special.erf, 1.0),
     "erf_inv": Function(lax.erf_inv, scipy.special.erfinv, 70, limit=1),
 }

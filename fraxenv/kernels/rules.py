@@ -117,8 +117,14 @@ def _rsqrt(ev: Evaluator, _: Any, x: IdArray) -> IdArray:
 
 @rule("logistic")
 def _logistic(ev: Evaluator, _: Any, x: IdArray) -> IdArray:
+    # Of e = exp(-|x|) <= 1, which cannot overflow: 1 - e / (1 + e) on the right, and that times e
+    # on the left, where the rounding of 1 + e hardly counts.
     one = _number(ev, x, 1)
-    return ev.map("div", one, ev.map("add", one, ev.map("exp", ev.map("neg", x))))
+    e = ev.map("exp", ev.map("neg", ev.map("abs", x)))
+    rest = ev.map("div", e, ev.map("add", one, e))
+    left = ev.map("sub", e, ev.map("mul", e, rest))
+    right = ev.map("sub", one, rest)
+    return ev.map("select", ev.map("lt", x, _number(ev, x, 0)), left, right)
 
 
 @rule("sign")
