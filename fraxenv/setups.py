@@ -75,27 +75,32 @@ class RobotSetup:
         robot = lock_joints(robot, self.locked)
         if self.height:
             robot = mount(robot, (0.0, 0.0, self.height))
-        topology, ones = robot.topology, np.ones(robot.nv)
-        names = [shape.name for shape in topology.collision_shapes]
-        pairs = [
-            pair
-            for pair in topology.self_collision_pairs
-            if not any(names[i].startswith(self.out_of_reach) for i in pair)
-        ]
-        q_default = np.array(robot.q_default)
-        for joint, position in self.posture.items():
-            q_default[topology.q_index[robot.joint_names.index(joint)]] = position
-        changes: dict[str, Any] = {
-            "q_default": q_default,
-            "topology": dataclasses.replace(
-                topology, self_collision_pairs=np.array(pairs, int).reshape(-1, 2)
-            ),
-            "stop_stiffness": self.stop_stiffness * ones,
-            "stop_damping": self.stop_damping * ones,
-        }
-        if self.armature is not None:
-            changes["armature"] = self.armature * ones
-        return robot.replace(**changes)
+        robot = _without_pairs(_in_posture(robot, self.posture), self.out_of_reach)
+        ones = np.ones(robot.nv)
+        armature = robot.armature if self.armature is None else self.armature * ones
+        return robot.replace(
+            stop_stiffness=self.stop_stiffness * ones,
+            stop_damping=self.stop_damping * ones,
+            armature=armature,
+        )
+
+
+def _in_posture(robot: Robot, posture: Mapping[str, float]) -> Robot:
+    """A robot whose joints are, by default, where `posture` says."""
+    q_default = np.array(robot.q_default)
+    for joint, position in posture.items():
+        q_default[robot.topology.q_index[robot.joint_names.index(joint)]] = position
+    return robot.replace(q_default=q_default)
+
+
+def _without_pairs(robot: Robot, links: tuple[str, ...]) -> Robot:
+    """A robot that does not look for collisions of its own with these links."""
+    topology = robot.topology
+    # Shapes are named after their links, with a number.
+    left_out = [shape.name.startswith(links) for shape in topology.collision_shapes]
+    pairs = [pair for pair in topology.self_collision_pairs if not any(left_out[i] for i in pair)]
+    pairs_array = np.array(pairs, int).reshape(-1, 2)
+    return robot.replace(topology=dataclasses.replace(topology, self_collision_pairs=pairs_array))
 
 
 SETUPS: dict[str, RobotSetup] = {

@@ -7,7 +7,6 @@ beforehand in the float32 tests.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import metadata
@@ -19,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import load_script
 
 from fraxenv import dynamics
 from fraxenv.cross_check.pinocchio import PinocchioOracle
@@ -36,23 +36,7 @@ DERIVATIVES_TOLERANCE = 1e-9
 COMPILER = {"float32": {}, "float64": {"xla_backend_optimization_level": 0}}
 GRAVITY = (2.0, -3.0, -9.0)
 
-# Of the package example-robot-data: where the file is, and whether the base floats.
-ELSEWHERE = {
-    "talos": ("talos_data/robots/talos_reduced.urdf", True),
-    "talos_with_mimics": ("talos_data/robots/talos_full_v2.urdf", False),
-    "hyq": ("hyq_description/robots/hyq_no_sensors.urdf", True),
-    "solo": ("solo_description/robots/solo12.urdf", True),
-    "ur5": ("ur_description/urdf/ur5_robot.urdf", False),
-    "baxter": ("baxter_description/urdf/baxter.urdf", False),
-    "tiago": ("tiago_description/robots/tiago.urdf", False),
-    "kinova": ("kinova_description/robots/kinova.urdf", False),
-    "anymal": ("anymal_b_simple_description/robots/anymal-kinova.urdf", True),
-    "go1": ("go1_description/urdf/go1.urdf", True),
-    "bolt": ("bolt_description/robots/bolt.urdf", True),
-    "humanoid": ("simple_humanoid_description/urdf/simple_humanoid.urdf", False),
-    "allegro": ("allegro_hand_description/urdf/allegro_right_hand.urdf", False),
-    "so101": ("so_arm_description/urdf/so101.urdf", True),
-}
+validate = load_script("validate_dynamics")
 BUNDLED = dynamics.list_robots()
 # Real robots are as published, without the rotors that would help light wrists. Of the made-up one
 # the mass matrix is so badly conditioned that rounding the right one to float32 costs 8e-5.
@@ -65,32 +49,23 @@ QUICK = {
 }
 EVERY = [
     (name, bits)
-    for name in (*BUNDLED, "g1_floating", "tree", "joints", *ELSEWHERE)
+    for name in (*BUNDLED, "g1_floating", "tree", "joints", *validate.ELSEWHERE)
     for bits in TOLERANCE
 ]
 CASES = [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in EVERY]
 
 
-def example(name: str) -> Path:
-    """A file of example-robot-data."""
-    try:
-        files = metadata.files("example-robot-data") or ()
-    except metadata.PackageNotFoundError:
-        pytest.skip("needs the package example-robot-data")
-    return Path(next(f for f in files if str(f).endswith(name)).locate())
-
-
 def load(name: str, bits: str, tree_path: Path, joints_path: Path) -> tuple[Robot, PinocchioOracle]:
     """A robot and Pinocchio's model of it, in a gravity that is not along z."""
-    paths = {"tree": tree_path, "joints": joints_path}
-    floating = name == "g1_floating" or ELSEWHERE.get(name, ("", False))[1]
-    if name in ELSEWHERE:
-        path = example(ELSEWHERE[name][0])
+    if name in validate.ELSEWHERE:
+        try:
+            robot, path = validate.load(name)
+        except metadata.PackageNotFoundError:
+            pytest.skip("needs the package example-robot-data")
     else:
+        paths = {"tree": tree_path, "joints": joints_path}
         path = paths.get(name) or bundled_urdf(name.removesuffix("_floating"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dynamics.RobotLoadWarning)  # some are published like that
-        robot = dynamics.load_urdf(path, floating_base=floating)
+        robot = dynamics.load_urdf(path, floating_base=name == "g1_floating")
     rotors = ROTORS_FLOAT32.get(name, 0.0) if bits == "float32" else 0.1 * (name != "panda")
     # Theirs have no rotors along axes that turn with the body.
     single = [j.nv == 1 for j in robot.topology.joints for _ in range(j.nv)]
