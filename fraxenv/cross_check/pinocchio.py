@@ -162,8 +162,13 @@ class PinocchioOracle:
         pin.updateFramePlacements(model, data)
         ids = [model.getFrameId(name, pin.BODY) for name in compared_frames(self.robot)]
         world = pin.LOCAL_WORLD_ALIGNED
-        J = [pin.getFrameJacobian(model, data, i, world) for i in ids]
-        J_dot = [pin.getFrameJacobianTimeVariation(model, data, i, world) for i in ids]
+
+        def columns(x: np.ndarray) -> np.ndarray:
+            """Theirs of one degree of freedom are vectors, not matrices with one column."""
+            return np.reshape(x, (-1, model.nv))
+
+        J = [columns(pin.getFrameJacobian(model, data, i, world)) for i in ids]
+        J_dot = [columns(pin.getFrameJacobianTimeVariation(model, data, i, world)) for i in ids]
         velocity = [pin.getFrameVelocity(model, data, i, world).vector for i in ids]
         acceleration = [
             pin.getFrameClassicalAcceleration(model, data, i, world).vector for i in ids
@@ -179,7 +184,7 @@ class PinocchioOracle:
             "body rotation": np.stack([data.oMi[j].rotation for j in self.joints]),
         }
         f = self._forces(data, forces)
-        upper = np.triu(pin.crba(model, data, q_))
+        upper = np.triu(columns(pin.crba(model, data, q_)))
         M = T.T @ (upper + np.triu(upper, 1).T) @ T
         bias = T.T @ pin.rnea(model, data, q_, v_, free)
         pushed = T.T @ pin.rnea(model, data, q_, v_, free, f)
@@ -189,7 +194,7 @@ class PinocchioOracle:
             forward = np.linalg.solve(T, pin.aba(model, data, q_, v_, forces_, f) - free)
         else:  # joints that follow others: the constraint is ours
             forward = np.linalg.solve(M, tau - pushed)
-        momentum_matrix = pin.computeCentroidalMap(model, data, q_) @ T
+        momentum_matrix = columns(pin.computeCentroidalMap(model, data, q_)) @ T
         # Body by body, because their own sum leaves out the rotors of some joints.
         kinetic = 0.5 * np.sum(self.robot.armature * np.square(v)) + sum(
             0.5 * inertia.vtiv(twist) for inertia, twist in zip(model.inertias, data.v, strict=True)
@@ -202,7 +207,7 @@ class PinocchioOracle:
             "gravity": T.T @ pin.rnea(model, data, q_, zero, zero),
             "forward dynamics": forward,
             "centre of mass": pin.centerOfMass(model, data, q_).copy(),
-            "centre of mass jacobian": pin.jacobianCenterOfMass(model, data, q_) @ T,
+            "centre of mass jacobian": columns(pin.jacobianCenterOfMass(model, data, q_)) @ T,
             "centroidal momentum": pin.computeCentroidalMomentum(model, data, q_, v_).vector,
             "centroidal momentum matrix": momentum_matrix,
             "kinetic energy": np.array(kinetic),

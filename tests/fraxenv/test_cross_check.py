@@ -336,6 +336,25 @@ VANISHING = {
 }
 
 
+PENDULUM = """
+<robot name="pendulum"><link name="base"/>
+  <link name="rod"><inertial><origin xyz="0.3 0.1 0.2"/><mass value="5"/>
+    <inertia ixx="0.1" iyy="0.2" izz="0.25" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <joint name="pivot" type="continuous"><parent link="base"/><child link="rod"/>
+    <origin xyz="0 0 0.5" rpy="0.3 0 0"/><axis xyz="0 1 0"/></joint>
+</robot>"""
+
+
+def test_one_joint_agrees(
+    write: Callable[[str], Path], picture: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pinocchio gives vectors where others get matrices."""
+    pytest.importorskip("pinocchio")
+    arguments = ["--states", "5", "--seconds", "0.1", "--output", str(picture)]
+    assert main([str(write(PENDULUM)), *arguments]) == WITHIN
+    assert "agrees with Pinocchio and MuJoCo" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize("options", [[], ["--float32"]], ids=["float64", "float32"])
 @pytest.mark.parametrize("robot", VANISHING)
 def test_rounding_of_what_vanishes_is_no_difference(

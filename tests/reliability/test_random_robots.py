@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +35,13 @@ FEW: dict[str, Any] = {
 }
 
 
-def load(machine: tuple[str, bool]) -> tuple[Robot, Path]:
+@contextmanager
+def loaded(machine: tuple[str, bool]) -> Iterator[tuple[Robot, Path]]:
     text, floating = machine
-    path = Path(tempfile.mkdtemp(prefix="fraxenv-")) / "random.urdf"
-    path.write_text(text)
-    return dynamics.load_urdf(path, floating_base=floating, gravity=GRAVITY), path
+    with tempfile.TemporaryDirectory(prefix="fraxenv-") as folder:
+        path = Path(folder) / "random.urdf"
+        path.write_text(text)
+        yield dynamics.load_urdf(path, floating_base=floating, gravity=GRAVITY), path
 
 
 def check(robot: Robot, oracles: list[Any], seed: int) -> None:
@@ -57,14 +61,14 @@ def check(robot: Robot, oracles: list[Any], seed: int) -> None:
 
 
 def with_pinocchio(machine: tuple[str, bool], seed: int) -> None:
-    robot, path = load(machine)
-    check(robot, [PinocchioOracle.from_urdf(robot, path)], seed)
+    with loaded(machine) as (robot, path):
+        check(robot, [PinocchioOracle.from_urdf(robot, path)], seed)
 
 
 def with_both(machine: tuple[str, bool], seed: int) -> None:
-    robot, path = load(machine)
-    oracles = [PinocchioOracle.from_urdf(robot, path), MujocoOracle.from_robot(robot, 1e-3)]
-    check(robot, oracles, seed)
+    with loaded(machine) as (robot, path):
+        oracles = [PinocchioOracle.from_urdf(robot, path), MujocoOracle.from_robot(robot, 1e-3)]
+        check(robot, oracles, seed)
 
 
 seeds = st.integers(0, 1000)
@@ -105,11 +109,11 @@ def test_many_random_robots_without_mimics(x64: None, machine: tuple[str, bool],
 def test_random_robots_load(machine: tuple[str, bool]) -> None:
     """Without compiling anything: a finite robot of that many bodies, twice the same."""
     text, floating = machine
-    robot, path = load(machine)
+    with loaded(machine) as (robot, path):
+        again = dynamics.load_urdf(path, floating_base=floating, gravity=GRAVITY)
     moving = text.count("<joint ") - text.count('type="fixed"') + floating
     assert robot.nb == moving
     assert robot.nv <= 6 * robot.nb
-    again = dynamics.load_urdf(path, floating_base=floating, gravity=GRAVITY)
     assert jax.tree.structure(robot) == jax.tree.structure(again)
     for a, b in zip(jax.tree.leaves(robot), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(a, b)
