@@ -1,7 +1,7 @@
 """What the safety filter and domain randomisation are worth: policies trained with and without.
 
-Trains four policies with PPO, with several seeds each, and evaluates each on episodes that it never
-saw. The results are in docs/environments.md.
+Trains policies by the presets, with several seeds each, and evaluates them on episodes that they
+never saw. The results are in docs/environments.md.
 
     python scripts/compare_training.py --output runs/compare_training
 """
@@ -29,15 +29,20 @@ from fraxenv.checkpoint import write_atomic
 from fraxenv.training import TrainConfig, load_policy, train
 from fraxenv.training.config import preset
 
+FILTER_OFF: dict[str, Any] = {"safety": "none"}
 RANDOMISED: dict[str, Any] = {
-    "link_mass": [0.7, 1.3],
-    "payload": [0.0, 1.0],
-    "action_delay": [0.0, 0.02],
+    "randomisation": {
+        "link_mass": [0.7, 1.3],
+        "payload": [0.0, 1.0],
+        "action_delay": [0.0, 0.02],
+    }
 }
 HARDEST: dict[str, Any] = {
-    "link_mass": [0.7, 1.3],
-    "payload": [1.0, 1.0],
-    "action_delay": [0.02, 0.02],
+    "randomisation": {
+        "link_mass": [0.7, 1.3],
+        "payload": [1.0, 1.0],
+        "action_delay": [0.02, 0.02],
+    }
 }
 """+-30 % link mass, a payload of 1 kg that the controller does not know of, 20 ms of delay."""
 
@@ -48,15 +53,19 @@ class Row:
 
     name: str
     env: str
+    algorithm: str = "ppo"
     training: dict[str, Any] = field(default_factory=dict)
     evaluation: dict[str, Any] = field(default_factory=dict)
 
 
 ROWS = (
     Row("obstacles, filter on", "PandaReachObstacles-v0"),
-    Row("obstacles, filter off", "PandaReachObstacles-v0", {"safety": "none"}, {"safety": "none"}),
-    Row("randomised", "PandaReach-v0", {"randomisation": RANDOMISED}, {"randomisation": HARDEST}),
-    Row("not randomised", "PandaReach-v0", {}, {"randomisation": HARDEST}),
+    Row("obstacles, filter off", "PandaReachObstacles-v0", "ppo", FILTER_OFF, FILTER_OFF),
+    *(
+        Row(f"{name}, {algorithm.upper()}", "PandaReach-v0", algorithm, training, HARDEST)
+        for algorithm in ("sac", "ppo")
+        for name, training in (("randomised", RANDOMISED), ("not randomised", {}))
+    ),
 )
 
 
@@ -79,7 +88,7 @@ class Options:
 def measure(row: Row, seed: int, options: Options) -> dict[str, Any]:
     """Train a policy, unless its run is there, and evaluate it."""
     run = options.output / f"{row.name.replace(', ', '-').replace(' ', '-')}-{seed}"
-    config = preset(row.env)
+    config = preset(row.env, row.algorithm)
     config = dataclasses.replace(config, seed=seed, overrides=row.training)
     if options.total_timesteps is not None:
         config = dataclasses.replace(config, total_timesteps=options.total_timesteps)
