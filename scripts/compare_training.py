@@ -45,17 +45,25 @@ HARDEST: dict[str, Any] = {
     }
 }
 """+-30 % link mass, a payload of 1 kg that the controller does not know of, 20 ms of delay."""
+MARGIN: dict[str, Any] = {
+    "randomisation": {
+        "link_mass": [0.6, 1.4],
+        "payload": [0.0, 1.5],
+        "action_delay": [0.0, 0.02],
+    }
+}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One policy: what it is trained on, and what it is evaluated on."""
+    """A kind of policy: what it is trained on, for how many `steps`, and evaluated on."""
 
     name: str
     env: str
     algorithm: str = "ppo"
     training: dict[str, Any] = field(default_factory=dict)
     evaluation: dict[str, Any] = field(default_factory=dict)
+    steps: int | None = None
 
 
 ROWS = (
@@ -66,6 +74,7 @@ ROWS = (
         for algorithm in ("sac", "ppo")
         for name, training in (("randomised", RANDOMISED), ("not randomised", {}))
     ),
+    Row("randomised with a margin, PPO", "PandaReach-v0", "ppo", MARGIN, HARDEST, 2_000_000),
 )
 
 
@@ -78,7 +87,7 @@ class Options:
     episodes: int = 10_000
     """Episodes of each evaluation."""
     total_timesteps: int | None = None
-    """Environment steps of each training; the preset's if omitted."""
+    """Environment steps of each training; the row's if omitted."""
     rows: tuple[str, ...] = ()
     """Names of rows; all if omitted."""
     seeds: int = 3
@@ -89,9 +98,8 @@ def measure(row: Row, seed: int, options: Options) -> dict[str, Any]:
     """Train a policy, unless its run is there, and evaluate it."""
     run = options.output / f"{row.name.replace(', ', '-').replace(' ', '-')}-{seed}"
     config = preset(row.env, row.algorithm)
-    config = dataclasses.replace(config, seed=seed, overrides=row.training)
-    if options.total_timesteps is not None:
-        config = dataclasses.replace(config, total_timesteps=options.total_timesteps)
+    steps = options.total_timesteps or row.steps or config.total_timesteps
+    config = dataclasses.replace(config, seed=seed, overrides=row.training, total_timesteps=steps)
     _train(config, run)
     policy, *_ = load_policy(run)
     env, params = fraxenv.make(row.env, **row.evaluation)
