@@ -22,8 +22,8 @@ import jax
 import numpy as np
 import pytest
 
-# The same examples in every run of the same files (hypothesis also draws the constants of whatever
-# is imported), so that a failure is never somebody else's bad luck. Properties may use fixtures: the
+# The same examples in every run of the same files (hypothesis also draws constants of whatever is
+# imported), so that a failure is never somebody else's bad luck. Properties may use fixtures: the
 # ones below give the same thing to every example.
 hypothesis.settings.register_profile(
     "fraxenv",
