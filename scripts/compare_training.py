@@ -21,13 +21,14 @@ import numpy as np
 import tyro
 from jax import Array
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress, track
 from rich.table import Table
 
 import fraxenv
 from fraxenv.checkpoint import write_atomic
 from fraxenv.training import TrainConfig, load_policy, train
 from fraxenv.training.config import preset
+from fraxenv.training.rounds import Metrics
 
 FILTER_OFF: dict[str, Any] = {"safety": "none"}
 RANDOMISED: dict[str, Any] = {
@@ -56,14 +57,15 @@ MARGIN: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Row:
-    """A kind of policy: what it is trained on, for how many `steps`, and evaluated on."""
+    """A kind of policy: what it is trained on, and what it is evaluated on."""
 
     name: str
     env: str
     algorithm: str = "ppo"
     training: dict[str, Any] = field(default_factory=dict)
     evaluation: dict[str, Any] = field(default_factory=dict)
-    steps: int | None = None
+    total_timesteps: int | None = None
+    """Environment steps of its training; the preset's if None."""
 
 
 ROWS = (
@@ -95,10 +97,10 @@ class Options:
 
 
 def measure(row: Row, seed: int, options: Options) -> dict[str, Any]:
-    """Train a policy, unless its run is there, and evaluate it."""
+    """Train a policy, or finish its run if there is one, and evaluate it."""
     run = options.output / f"{row.name.replace(', ', '-').replace(' ', '-')}-{seed}"
     config = preset(row.env, row.algorithm)
-    steps = options.total_timesteps or row.steps or config.total_timesteps
+    steps = options.total_timesteps or row.total_timesteps or config.total_timesteps
     config = dataclasses.replace(config, seed=seed, overrides=row.training, total_timesteps=steps)
     _train(config, run)
     policy, *_ = load_policy(run)
@@ -145,10 +147,14 @@ def measure(row: Row, seed: int, options: Options) -> dict[str, Any]:
 
 
 def _train(config: TrainConfig, run: Path) -> None:
-    if (run / "policy.npz").exists():
-        return
-    for _ in track(range(1), f"training into {run}", transient=True):
-        train(config, run)
+    with Progress(transient=True) as progress:
+        rounds = progress.add_task(f"training into {run}", total=config.rounds)
+
+        def show(metrics: Metrics) -> None:
+            progress.update(rounds, completed=metrics["round"])
+
+        if not train(config, run, resume=True, on_round=show):
+            raise KeyboardInterrupt
 
 
 def main() -> int:

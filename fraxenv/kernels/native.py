@@ -68,9 +68,12 @@ def _default_threads() -> int:
         if not given.isdecimal() or int(given) < 1:
             raise KernelError(f"FRAXENV_THREADS={given!r}, expected a whole number from 1.")
         return int(given)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return available_cores()
+
+
+def available_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @functools.cache

@@ -127,9 +127,10 @@ def test_hands_that_cannot_both_reach(g1: Robot, kind: Any) -> None:
         one, other = errors[first, "equal"]
         assert one > 0.03
         assert one == pytest.approx(other, rel=0.05)
+        shared = np.hypot(one, other)  # of all ways to fall short, the least by its squares
         one, other = errors[first, "ordered"]
         assert one < 1e-3
-        assert other > 0.1
+        assert other > max(0.1, shared)
 
 
 def nearest(robot: Robot, first: str, other: str) -> float:

@@ -6,7 +6,6 @@ import dataclasses
 import re
 import tomllib
 import warnings
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 import trimesh
-from support import load_script
+from support import load_script, packaged
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot, bundled
@@ -53,19 +52,6 @@ CLEARANCE = 0.01  # m
 def robot(request: pytest.FixtureRequest) -> Robot:
     """Each bundled robot."""
     return dynamics.load_robot(request.param)
-
-
-def source_path(name: str) -> Path:
-    """The source of a bundled robot, in the wheel that it comes from."""
-    distribution, wanted = SOURCES[name]
-    try:
-        files = metadata.files(distribution) or []
-    except metadata.PackageNotFoundError:
-        files = []
-    found = [f for f in files if f.as_posix().endswith(wanted)]
-    if not found:
-        pytest.skip(f"{distribution} is not installed")
-    return Path(found[0].locate())
 
 
 def closest_pair(robot: Robot) -> float:
@@ -222,7 +208,7 @@ def test_what_floats_may_be_welded(
 @pytest.mark.parametrize("name", SOURCES)
 def test_parameters_are_the_sources(name: str) -> None:
     ours = dynamics.load_urdf(ROBOTS / f"{name}.urdf")
-    theirs = dynamics.load_urdf(source_path(name))
+    theirs = dynamics.load_urdf(packaged(*SOURCES[name]))
     fields = ("mass", "com", "inertia", "damping", "friction")
     for field in (*fields, "position_limits", "velocity_limits", "effort_limits"):
         np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field), field)
@@ -238,7 +224,7 @@ def test_kinematics_and_inertia_are_the_sources_for_pinocchio(name: str) -> None
     # The free flyer makes the mass matrix see the root link's inertia as well.
     ours, theirs = (
         pin.buildModelFromUrdf(str(path), pin.JointModelFreeFlyer())
-        for path in (ROBOTS / f"{name}.urdf", source_path(name))
+        for path in (ROBOTS / f"{name}.urdf", packaged(*SOURCES[name]))
     )
     assert list(ours.names) == list(theirs.names)
     frames = [f.name for f in theirs.frames if f.type == pin.FrameType.BODY]

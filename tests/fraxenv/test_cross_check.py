@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 from PIL import Image
+from support import packaged
 
 from fraxenv import dynamics
 from fraxenv.cross_check import comparison
@@ -24,6 +24,7 @@ mujoco = pytest.importorskip("mujoco")
 from fraxenv.cross_check.mujoco import MujocoOracle, mujoco_model
 from fraxenv.cross_check.quantities import random_states
 
+EXAMPLES = "example-robot-data"
 SMALL = ["double_pendulum", "--states", "5", "--seconds", "0.5"]
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 
@@ -147,14 +148,6 @@ def picture(tmp_path: Path) -> Path:
     return tmp_path / "pictures" / "trajectory.png"
 
 
-def example(ending: str) -> str:
-    try:
-        files = metadata.files("example-robot-data") or []
-    except metadata.PackageNotFoundError:
-        pytest.skip("needs the robots of the package example-robot-data")
-    return str(next(f for f in files if str(f).endswith(ending)).locate())
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -172,7 +165,7 @@ def test_robots_agree(
 ) -> None:
     pytest.importorskip("pinocchio")
     robot, *options = arguments
-    robot = example(robot) if robot.endswith(".urdf") else robot
+    robot = str(packaged(EXAMPLES, robot)) if robot.endswith(".urdf") else robot
     before = jax.config.jax_enable_x64
     assert main([robot, *options, "--states", "20", "--output", str(picture)]) == WITHIN
     assert jax.config.jax_enable_x64 == before
@@ -258,8 +251,8 @@ def test_what_mujoco_cannot_model_is_compared_with_pinocchio(
     picture: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("pinocchio")
-    robot = example("panda_description/urdf/panda_collision.urdf")
-    assert main([robot, "--states", "5", "--output", str(picture)]) == WITHIN
+    robot = packaged(EXAMPLES, "panda_description/urdf/panda_collision.urdf")
+    assert main([str(robot), "--states", "5", "--output", str(picture)]) == WITHIN
     out = " ".join(capsys.readouterr().out.split())
     assert "MuJoCo is left out: robot 'panda': joint 'panda_finger_joint2' follows" in out
     assert out.endswith("panda agrees with Pinocchio")

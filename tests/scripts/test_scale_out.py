@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from fraxenv.checkpoint import load_arrays, save_pytree
+from fraxenv.kernels.native import available_cores
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "scale_out.py"
 QUICK = "--xla_backend_optimization_level=0"  # to compile
@@ -98,8 +98,7 @@ def test_the_policy_is_the_same_to_rounding(results: Any, where: str) -> None:
     assert moved > 1e-2
 
 
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-two_cores = pytest.mark.skipif(CORES < 2, reason="wants two cores")
+two_cores = pytest.mark.skipif(available_cores() < 2, reason="wants two cores")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +28,15 @@ def load_script(name: str) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def packaged(distribution: str, ending: str) -> Path:
+    """A file of an installed distribution, by the end of its path; skips the test without it."""
+    try:
+        files = metadata.files(distribution) or []
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"{distribution} is not installed")
+    return Path(next(f for f in files if f.as_posix().endswith(ending)).locate())
 
 
 def rollout(robot: Robot, controller: Any, target: Any, seconds: float, dt: float = 1e-3) -> Any:
