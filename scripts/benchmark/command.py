@@ -12,10 +12,10 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from . import report
+from . import ids, report
 from .contenders import CONTENDERS
 from .machine import Machine, cores
-from .records import LeftOut, Measurement
+from .records import HEADLINE, EnvironmentSpeed, LeftOut, Measurement
 from .runner import Run
 from .worker import serve
 from .workloads import WORKLOADS, Workload
@@ -65,10 +65,15 @@ def main() -> int:
     machine = Machine.here(threads, gpu)
     measurements: list[Measurement] = []
     left_out: list[LeftOut] = []
+    environments: list[EnvironmentSpeed] = []
     for workload in WORKLOADS.values():
-        if not options.workloads or workload.name in options.workloads:
+        if options.workloads and workload.name not in options.workloads:
+            continue
+        if workload.quantity != "ids":
             _run(workload, options, threads, gpu, measurements, left_out)
-    results = report.Results(machine, measurements, left_out, gpu)
+        elif not options.peers or ("pallas" if gpu else "native") in options.peers:
+            environments = _environments(workload, options, threads, gpu)
+    results = report.Results(machine, measurements, left_out, environments, gpu)
 
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "results.jsonl").write_text(results.json_lines())
@@ -125,6 +130,16 @@ def _run(
             workload, contenders, batches, threads, gpu, repeats, seconds,
             lambda: progress.advance(task), measurements, left_out,
         ).run()  # fmt: skip
+
+
+def _environments(
+    workload: Workload, options: CommandLine, threads: int, gpu: bool
+) -> list[EnvironmentSpeed]:
+    batch = min(HEADLINE, max(options.batches or (QUICK_BATCHES if options.quick else BATCHES)))
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.print(f"{workload.title}: batch {batch}", highlight=False)
+    return ids.measure(batch, threads, 2 if options.quick else options.repeats, options.quick, gpu)
 
 
 def _has_gpu() -> bool:

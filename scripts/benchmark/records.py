@@ -46,6 +46,29 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class EnvironmentSpeed:
+    """How fast a registered environment is.
+
+    Attributes:
+        name: its id, and what is special.
+        batch: environments at once.
+        per_second: environment steps per second: the median.
+        low: the lower quartile.
+        high: the upper quartile.
+        relative: physics steps times degrees of freedom per second, PandaReach's being one.
+        compile_seconds: folding, tracing and compiling.
+    """
+
+    name: str
+    batch: int
+    per_second: float
+    low: float
+    high: float
+    relative: float
+    compile_seconds: float
+
+
+@dataclass(frozen=True)
 class LeftOut:
     """Something that was not measured, and why.
 

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from rich.table import Table as RichTable
 
 from .contenders import CONTENDERS
+from .ids import RANDOMISED, RANDOMISED_REFERENCE, REFERENCE
 from .machine import Machine
-from .records import HEADLINE, LeftOut, Line, Measurement
+from .records import HEADLINE, EnvironmentSpeed, LeftOut, Line, Measurement
 from .workloads import WORKLOADS, Workload
 
 DOCS = Path(__file__).parents[2] / "docs" / "performance.md"
@@ -66,12 +67,14 @@ class Results:
         machine: where it took place.
         measurements: what came out.
         left_out: what did not.
+        environments: how fast each registered one is.
         gpu: whether there is a GPU.
     """
 
     machine: Machine
     measurements: Sequence[Measurement]
     left_out: Sequence[LeftOut]
+    environments: Sequence[EnvironmentSpeed]
     gpu: bool
 
     def find(self, workload: str, contender: str, batch: int | None = None) -> list[Measurement]:
@@ -87,6 +90,7 @@ class Results:
         rows: list[tuple[str, Any]] = [("machine", self.machine)]
         rows += [("measurement", m) for m in self.measurements]
         rows += [("left_out", x) for x in self.left_out]
+        rows += [("environment", x) for x in self.environments]
         text = [json.dumps({"type": kind, **asdict(row)}) for kind, row in rows]
         text += [
             json.dumps({"type": "line", **asdict(x), "verdict": x.verdict}) for x in self.lines()
@@ -121,6 +125,10 @@ class Results:
         memory_mib = memory[0] / 2**20 if memory and memory[0] else None
         step_us = 1e6 / step[0].per_second if step else None
         g1 = compiled("g1-forward-dynamics")
+        by_id = {x.name: x for x in self.environments if x.batch == HEADLINE}
+        randomised = by_id.pop(RANDOMISED_REFERENCE, None)
+        least = min((x.relative for x in by_id.values()), default=None)
+        cost = by_id[REFERENCE].per_second / randomised.per_second if randomised else None
         lines = [
             Line(f"{fd}, native / frax", ratio("frax"), 100, "x"),
             Line(f"{fd}, native / frax with its flags", ratio("frax-flags"), 60, "x"),
@@ -131,6 +139,8 @@ class Results:
             Line("Compile time, G1 forward dynamics", g1, 5, "s", True),
             Line("Gymnasium step() of one environment", step_us, 250, "us", True),
             Line("Memory of 100 steps, batch 65536", memory_mib, 1024, "MiB", True),
+            Line("Slowest id, physics rate per degree of freedom / PandaReach", least, 0.5, "x"),
+            Line("Randomisation, PandaReach without / with", cost, 1.5, "x", True),
         ]
         if self.gpu:
             lines += [
@@ -152,7 +162,26 @@ class Results:
         for workload in WORKLOADS.values():
             if any(m.workload == workload.name for m in self.measurements):
                 tables.append(self._table(workload))
+        if self.environments:
+            tables.append(self._by_id())
         return tables
+
+    def _by_id(self) -> Table:
+        workload = WORKLOADS["ids"]
+        rows = tuple(
+            (x.name, _speed(x, True), f"{x.relative:.2f}", f"{x.compile_seconds:.1f}")
+            for x in self.environments
+        )
+        batch = self.environments[0].batch
+        return Table(
+            f"{workload.title}: {workload.unit} per second",
+            ("", f"batch {batch}", "per degree of freedom", "compile, s"),
+            rows,
+            (
+                f"Per degree of freedom: physics steps times degrees of freedom; {REFERENCE} is 1.",
+                f"Randomised: {', '.join(RANDOMISED)}.",
+            ),
+        )
 
     def _table(self, workload: Workload) -> Table:
         of_it = [m for m in self.measurements if m.workload == workload.name]
@@ -213,7 +242,7 @@ class Results:
         return "\n".join(lines)
 
 
-def _speed(m: Measurement | None, spread: bool) -> str:
+def _speed(m: Measurement | EnvironmentSpeed | None, spread: bool) -> str:
     if m is None:
         return "-"
     half = 50 * (m.high - m.low) / m.per_second

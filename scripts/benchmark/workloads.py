@@ -63,6 +63,7 @@ WORKLOADS = {
             unit="environment steps",
             batches=(65_536,),
         ),
+        Workload("ids", "Environments by id", "ids", unit="environment steps", batches=(4096,)),
     )
 }
 

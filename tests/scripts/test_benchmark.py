@@ -74,6 +74,24 @@ def test_targets_are_judged(tmp_path: Path) -> None:
     assert line["verdict"] == ("reached" if line["value"] <= line["target"] else "missed")
 
 
+def test_environments_are_compared_by_id(tmp_path: Path) -> None:
+    rows = benchmark(tmp_path, "--workloads", "ids", "--batches", "4096")
+    reference, mobile, randomised = of(rows, "environment")
+    assert [reference["name"], mobile["name"]] == ["PandaReach-v0", "MobileReach-v0"]
+    assert randomised["name"].startswith("PandaReach-v0, ")
+    assert reference["relative"] == 1
+    for x in (reference, mobile, randomised):
+        assert 0 < x["low"] <= x["per_second"] <= x["high"]
+        assert x["compile_seconds"] > 0
+    freedoms = 5 / 7
+    assert mobile["relative"] == pytest.approx(
+        freedoms * mobile["per_second"] / reference["per_second"]
+    )
+    least, cost = (x["value"] for x in of(rows, "line") if x["value"] is not None)
+    assert least == min(1, mobile["relative"])
+    assert cost == pytest.approx(reference["per_second"] / randomised["per_second"])
+
+
 @pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc")
 def test_c_computes_what_the_kernel_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
