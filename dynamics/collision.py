@@ -660,7 +660,7 @@ def _rows(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
     known = [s.name for s in shapes]
     for name in names:
         if name not in known:
-            raise unknown_name(f"collision shape of robot {robot.name!r}", name, known)
+            raise unknown_name("collision shape", name, known, f"of robot {robot.name!r}")
     return np.array([known.index(name) for name in names], np.int32)
 
 

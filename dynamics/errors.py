@@ -59,14 +59,18 @@ class MissingExtraError(FraxenvError, ImportError):
     """A feature needs an optional dependency that is not installed."""
 
 
-def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """Build the error for an unknown name: the closest known ones first, then all of them."""
+def unknown_name(
+    kind: str, name: object, known: Iterable[str], where: str = ""
+) -> UnknownNameError:
+    """Build the error for an unknown name: the closest known ones first, then all of them.
+
+    `where` says whose such a name would be, "of robot 'panda'".
+    """
     known = list(known)
     close = get_close_matches(str(name), known, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
-    return UnknownNameError(
-        f"unknown {kind} {name!r}. {hint}Known: {', '.join(known) if known else 'none'}."
-    )
+    what = f"unknown {kind} {name!r} {where}".rstrip()
+    return UnknownNameError(f"{what}. {hint}Known: {', '.join(known) if known else 'none'}.")
 
 
 def check_choice(what: str, value: object, choices: Iterable[str]) -> None:

@@ -48,7 +48,7 @@ def lock_joints(robot: Robot, joints: Sequence[str], q: ArrayLike | None = None)
     names = [j.name for j in topology.joints]
     for name in joints:
         if name not in names:
-            raise unknown_name(f"joint of robot {robot.name!r}", name, names)
+            raise unknown_name("joint", name, names, f"of robot {robot.name!r}")
     locked = np.array([n in set(joints) for n in names], bool)
     _check(robot, locked)
     angles = np.asarray(robot.q_default if q is None else q, float)

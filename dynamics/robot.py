@@ -462,7 +462,7 @@ class Robot:
         if name in topology.frame_names:
             return topology.frames[topology.frame_names.index(name)]
         known = (*topology.end_effectors, *topology.frame_names)
-        raise unknown_name(f"frame of robot {self.name!r}", name, dict.fromkeys(known))
+        raise unknown_name("frame", name, dict.fromkeys(known), f"of robot {self.name!r}")
 
     def replace(self, **changes: Any) -> Robot:
         """A copy with some fields changed.
@@ -478,7 +478,7 @@ class Robot:
         names = [f.name for f in dataclasses.fields(self)]
         for name in changes:
             if name not in names:
-                raise unknown_name("field of Robot", name, names)
+                raise unknown_name("field", name, names, "of Robot")
         robot = dataclasses.replace(self, **changes)
         bodies = robot.topology.body_names
         if (mass := _numbers(changes.get("mass"), (robot.nb,))) is not None:

@@ -64,7 +64,7 @@ class _Replace:
         names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
         for name in changes:
             if name not in names:
-                raise unknown_name(f"field of {type(self).__name__}", name, names)
+                raise unknown_name("field", name, names, f"of {type(self).__name__}")
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
 

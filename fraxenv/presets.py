@@ -62,7 +62,7 @@ def env_config(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     known = {"id": "", **OVERRIDES}
     for key in values:
         if key not in known:
-            raise unknown_name(f"key in {where}", key, known)
+            raise unknown_name("key", key, known, f"in {where}")
     return {key: with_tuples(value) for key, value in values.items()}
 
 

@@ -263,7 +263,7 @@ def _subject(
         )
     for key in overrides:
         if key not in OVERRIDES:
-            raise unknown_name(f"override of {name}", key, OVERRIDES)
+            raise unknown_name("override", key, OVERRIDES, f"of {name}")
     for key in ("action_options", "controller_options", "task_options", "safety_options"):
         if not isinstance(overrides.get(key), Mapping | None):
             raise ConfigError(f"{key}={overrides[key]!r}, expected a dict of option -> value.")
@@ -279,7 +279,7 @@ def _subject(
         )
     if isinstance(given, str):
         if given not in SETUPS:
-            raise unknown_name(f"robot of {name}", given, SETUPS)
+            raise unknown_name("robot", given, SETUPS, f"of {name}")
         setup, robot = SETUPS[given], SETUPS[given].load()
         if hands is not None and hands != setup.end_effector:
             setup = dataclasses.replace(setup_for(robot, hands), title=setup.title)
@@ -297,7 +297,7 @@ def _subject(
             f"{name} has no task. Pass an id, or task='...', one of {', '.join(TASKS)}."
         )
     if isinstance(task, str) and task not in TASKS:
-        raise unknown_name(f"task of {name}", task, TASKS)
+        raise unknown_name("task", task, TASKS, f"of {name}")
     if spec is None:
         kind = TASKS[task].title if isinstance(task, str) else type(task).__name__
         name = f"{setup.title}{kind}"
@@ -394,13 +394,13 @@ def _with_options(what: str, configuration: Any, options: Mapping[str, Any] | No
     changes = {}
     for key, value in options.items():
         if key not in known:
-            raise unknown_name(f"{what} option of {type(configuration).__name__}", key, known)
+            raise unknown_name(f"{what} option", key, known, f"of {type(configuration).__name__}")
         if value is not None or fields[key].default is not None:
             _check_kind(f"{what} option {key} of {type(configuration).__name__}", value, known[key])
         if isinstance(known[key], dict):
             for name in value:
                 if name not in known[key]:
-                    raise unknown_name(f"entry of {key}", name, known[key])
+                    raise unknown_name("entry", name, known[key], f"of {key}")
             value = {**known[key], **value}
         changes[key] = value
     return dataclasses.replace(configuration, **changes)

@@ -36,7 +36,9 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
 
 def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -> Any:
     """The algorithm of a configuration; one call of its `train` is one round."""
-    rejax = import_extra("rejax", "train", "Training")
+    import_extra("rejax", "train", "Training")
+    from .ppo import PPO
+    from .sac import SAC
 
     def measure(algorithm: Any, state: Any, key: Array) -> dict[str, Array]:
         policy = policy_of(config, algorithm, state.actor_ts.params)
@@ -51,10 +53,8 @@ def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -
     network: dict[str, Any] = {"activation": config.activation}
     sizes: dict[str, Any] = {"hidden_layer_sizes": config.hidden_layer_sizes}
     # SAC takes the sizes from beside the rest of the network's options, PPO from among them.
-    kind, own = rejax.PPO, {"agent_kwargs": network | sizes}
+    kind, own = PPO, {"agent_kwargs": network | sizes}
     if config.algorithm == "sac":
-        from .sac import SAC
-
         kind, own = SAC, {"agent_kwargs": network, **sizes}
     algorithm = kind.create(
         env=FiveTuple(env),

@@ -196,12 +196,12 @@ def load_config(source: str | Path) -> TrainConfig:
     values, where = read_yaml(source, TRAINING)
     algorithm = values.get("algorithm", "ppo")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise unknown_name(f"algorithm in {where}", algorithm, ALGORITHMS)
+        raise unknown_name("algorithm", algorithm, ALGORITHMS, f"in {where}")
     kind = ALGORITHMS[algorithm]
     defaults = dataclasses.asdict(kind())
     for key in values:
         if key not in defaults:
-            raise unknown_name(f"key in {where}", key, defaults)
+            raise unknown_name("key", key, defaults, f"in {where}")
     values = {k: _coerced(where, k, v, defaults[k]) for k, v in values.items()}
     values["overrides"] = env_config(values.get("overrides", {}), f"overrides in {where}")
     return kind(**values)

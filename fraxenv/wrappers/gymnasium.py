@@ -915,7 +915,7 @@ def _check_not_longer(env_id: str, own: object, outer: int) -> None:
 def _check_options(name: str, options: Mapping[str, Any] | None, known: tuple[str, ...]) -> None:
     for option in options or ():
         if option not in known:
-            raise unknown_name(f"option of reset() of {name}", option, known)
+            raise unknown_name("option", option, known, f"of reset() of {name}")
 
 
 def _warn_no_render_mode(name: str) -> None:

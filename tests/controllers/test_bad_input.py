@@ -109,7 +109,7 @@ def test_what_jax_puts_in_the_place_of_numbers_is_not_checked() -> None:
 
 @pytest.mark.parametrize("kind", [OSC, DifferentialIK])
 def test_unknown_frames_are_refused(panda: Robot, kind: Any) -> None:
-    message = r"unknown frame of robot 'panda' 'hnad'.*'hand'"
+    message = r"unknown frame 'hnad' of robot 'panda'.*'hand'"
     with pytest.raises(UnknownNameError, match=message):
         call(panda, kind("hnad"), POSE)
     with pytest.raises(UnknownNameError, match=message):

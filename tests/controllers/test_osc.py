@@ -292,5 +292,5 @@ def test_wrong_options_are_refused(panda: Robot) -> None:
     with pytest.raises(ConfigError, match="task='orientation'"):
         OSC("hand", task="orientation")  # type: ignore[arg-type]
     terms = dynamics.compute_terms(panda, panda.q_default, np.zeros(7))
-    with pytest.raises(UnknownNameError, match=r"unknown frame of robot 'panda' 'hnad'.*'hand'"):
+    with pytest.raises(UnknownNameError, match=r"unknown frame 'hnad' of robot 'panda'.*'hand'"):
         OSC("hnad")(panda, terms, PoseTarget(jnp.zeros(3), jnp.eye(3)), ControllerState(), DT)

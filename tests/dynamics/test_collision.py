@@ -860,7 +860,7 @@ WRONG: dict[str, tuple[Callable[[Robot], Any], type[Exception], tuple[str, ...]]
     "a name": (
         lambda arm: collision.obstacle_distances(arm, np.zeros(2), obstacles(), shapes=["fingr"]),
         UnknownNameError,
-        ("unknown collision shape of robot 'arm' 'fingr'", "Did you mean 'finger'?"),
+        ("unknown collision shape 'fingr' of robot 'arm'", "Did you mean 'finger'?"),
     ),
 }
 

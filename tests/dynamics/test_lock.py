@@ -119,7 +119,7 @@ def test_joints_that_follow_others_still_do(tmp_path: Path, x64: None) -> None:
 
 
 def test_joints_that_cannot_be_locked(joints_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match=r"joint of robot 'panda' 'joint1'.*panda_joint1"):
+    with pytest.raises(UnknownNameError, match=r"joint 'joint1' of robot 'panda'.*panda_joint1"):
         dynamics.lock_joints(dynamics.load_robot("panda"), ["joint1"])
     mobile = dynamics.load_robot("planar_mobile_manipulator")
     planar = mobile.topology.joints[0].name

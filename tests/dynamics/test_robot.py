@@ -253,7 +253,7 @@ def test_wrong_shapes(panda: Robot, wrong: Callable[[Robot], Any], message: str)
 
 @pytest.mark.parametrize("wrong", [dynamics.frame_pose, dynamics.frame_jacobian])
 def test_unknown_frame_suggests_the_closest(panda: Robot, wrong: Callable[..., Any]) -> None:
-    message = r"unknown frame of robot 'panda' 'panda_hnd'.*mean 'panda_hand'.*Known: hand, panda_"
+    message = r"unknown frame 'panda_hnd' of robot 'panda'.*mean 'panda_hand'.*Known: hand, panda_"
     with pytest.raises(UnknownNameError, match=message):
         wrong(panda, panda.q_default, "panda_hnd")
 
@@ -285,7 +285,7 @@ def test_replace(panda: Robot) -> None:
     assert damped.damping.tolist() == [1] * 7
     assert panda.damping.tolist() == [0] * 7
     assert damped.topology is panda.topology
-    with pytest.raises(UnknownNameError, match=r"unknown field of Robot 'dampign'.*'damping'"):
+    with pytest.raises(UnknownNameError, match=r"unknown field 'dampign' of Robot.*'damping'"):
         panda.replace(dampign=np.ones(7))
 
 

@@ -268,7 +268,7 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "massless": ({"link_mass": (0.0, 1.0)}, ConfigError, "link_mass=.*greater than zero"),
     "not a number": ({"payload": (0.0, np.nan)}, ConfigError, "payload=.*finite"),
     "text": ({"gravity": "low"}, ConfigError, "gravity='low'"),
-    "unknown": ({"mass": (0.9, 1.1)}, UnknownNameError, "'mass'. Did you mean 'link_mass'"),
+    "unknown": ({"mass": (0.9, 1.1)}, UnknownNameError, "'mass' of .*mean 'link_mass'"),
     "no dict": (3, ConfigError, "randomisation=3.*Randomisation"),
 }
 

@@ -218,7 +218,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "unknown option": (
         {"safety_options": {"enable": False}},
         UnknownNameError,
-        "safety option of SafetyFilter 'enable'. Did you mean 'enabled'",
+        "safety option 'enable' of SafetyFilter. Did you mean 'enabled'",
     ),
     "no dict": ({"safety_options": 3}, ConfigError, "safety_options=3, expected a dict"),
     "too many that move": ({"task_options": {"moving_count": 9}}, ConfigError, "moving_count=9"),

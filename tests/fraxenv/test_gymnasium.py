@@ -360,7 +360,7 @@ def test_bad_arguments_are_refused(env: GymnasiumEnv) -> None:
         GymnasiumEnv("PandaReech-v0")
     with pytest.raises(UnknownNameError) as caught_option:
         env.reset(options={"goal": 1})
-    assert_says(caught_option, f"option of reset() of {NAME} 'goal'", "Known: none")
+    assert_says(caught_option, f"option 'goal' of reset() of {NAME}", "Known: none")
 
 
 def test_render(env: GymnasiumEnv) -> None:
@@ -754,7 +754,7 @@ def test_bad_batch_arguments_are_refused(argument: str, value: Any, parts: Seque
 def test_unknown_batch_options_are_refused(envs: GymnasiumVectorEnv) -> None:
     with pytest.raises(UnknownNameError) as caught:
         envs.reset(options={"reset_musk": np.ones(NUM_ENVS, bool)})
-    assert_says(caught, f"option of reset() of {NAME} 'reset_musk'", "Did you mean 'reset_mask'")
+    assert_says(caught, f"option 'reset_musk' of reset() of {NAME}", "Did you mean 'reset_mask'")
 
 
 def test_batch_render_draws_the_first_ones() -> None:

@@ -132,17 +132,17 @@ def test_objects_in_place_of_names() -> None:
         (
             ("PandaReach-v0", {"action_options": {"positon_scale": 1.0}}),
             UnknownNameError,
-            "unknown action option of EEDelta 'positon_scale'. Did you mean 'position_scale'",
+            "unknown action option 'positon_scale' of EEDelta. Did you mean 'position_scale'",
         ),
         (
             ("PandaReach-v0", {"controller_options": {"kd": 1.0}}),
             UnknownNameError,
-            "unknown controller option of OSC 'kd'.*damping_ratio",
+            "unknown controller option 'kd' of OSC.*damping_ratio",
         ),
         (
             ("PandaReach-v0", {"task_options": {"reward_weights": {"distance": 1.0}}}),
             UnknownNameError,
-            "unknown entry of reward_weights 'distance'.*position_error",
+            "unknown entry 'distance' of reward_weights.*position_error",
         ),
         (("PandaReach-v0", {"policy_hz": 33}), ConfigError, "not a multiple of policy_hz=33"),
         (("PandaReach-v0", {"policy_hz": 50.0}), ConfigError, "positive whole number of Hz"),

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
@@ -32,6 +33,8 @@ from fraxenv.training import (
     save_config,
     train,
 )
+from fraxenv.training.algorithms import create_algorithm, init_state
+from fraxenv.training.ppo import Continued
 
 SMALL = PPOConfig(
     overrides={
@@ -220,6 +223,40 @@ def test_to_sac_a_time_limit_is_no_end(finished_sac: Path) -> None:
     assert len(np.unique(goals, axis=0)) > 10  # of many episodes
     np.testing.assert_array_equal(goals, next_goals)
     assert not steps["done"].any()
+
+
+def test_to_ppo_a_time_limit_is_no_end() -> None:
+    """What it expects of the rest, where a step led, is paid with the reward of the last one."""
+    overrides = SMALL.overrides | {"max_steps_in_episode": 1}
+    config = dataclasses.replace(SMALL, num_steps=1, overrides=overrides)
+    env, params = fraxenv.make(config.env, **overrides)
+    algorithm = create_algorithm(config, env, params)
+    before = init_state(algorithm, 0)
+    _, happened = jax.jit(lambda state: algorithm.collect_trajectories(state))(before)
+
+    keys = jax.random.split(jax.random.key(0), config.num_envs)  # for the episodes that follow
+    step = jax.jit(jax.vmap(env.step, in_axes=(0, 0, 0, None)))
+    action = np.clip(happened.action[0], -1, 1)
+    _, _, reward, terminated, truncated, info = step(keys, before.env_state, action, params)
+    assert truncated.all()
+    assert not terminated.any()
+    rest = algorithm.critic.apply(before.critic_ts.params, info["final_observation"])
+    assert np.ptp(rest) > 0.1
+    np.testing.assert_allclose(happened.reward[0], reward + config.gamma * rest, atol=1e-5)
+    np.testing.assert_array_equal(happened.done[0], True)
+
+
+@pytest.mark.parametrize("terminated", [False, True])
+@pytest.mark.parametrize("truncated", [False, True])
+def test_only_where_time_ran_out_is_there_a_rest(terminated: bool, truncated: bool) -> None:
+    class Ends:
+        def step(self) -> tuple[Any, ...]:
+            info = {"terminated": np.array(terminated), "final_observation": 3.0}
+            return 5.0, None, 1.0, np.array(terminated or truncated), info
+
+    _, _, reward, done, _ = Continued(Ends(), lambda obs: 2 * obs).step()
+    assert reward == 1 + 6 * (truncated and not terminated)
+    assert done == (terminated or truncated)
 
 
 def test_resuming_equals_an_uninterrupted_run(finished: Path, tmp_path: Path) -> None:
