@@ -154,7 +154,7 @@ class Results:
     def tables(self) -> list[Table]:
         """The targets, and a table for each workload."""
         rows = tuple(
-            (x.what, _value(x.value), f"{'<=' if x.at_most else '>='} {_value(x.target)}", x.unit,
+            (x.what, _value(x.value, 4), f"{'<=' if x.at_most else '>='} {_value(x.target)}", x.unit,
              x.verdict)
             for x in self.lines()
         )  # fmt: skip
@@ -249,14 +249,14 @@ def _speed(m: Measurement | EnvironmentSpeed | None, spread: bool) -> str:
     return _value(m.per_second) + (f" ±{half:.0f}%" if spread else "")
 
 
-def _value(x: float | None) -> str:
+def _value(x: float | None, digits: int = 3) -> str:
     if x is None:
         return "-"
     for size, name in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
         if abs(x) >= size:
             scale = 1e3 if name == " k" else size
-            return f"{x / scale:.3g}{name}"
-    return f"{x:.3g}" if abs(x) < 1000 else f"{x:.0f}"
+            return f"{x / scale:.{digits}g}{name}"
+    return f"{x:.{digits}g}" if abs(x) < 1000 else f"{x:.0f}"
 
 
 def _or_dash(x: float | None, form: str, scale: float = 1.0) -> str:
