@@ -154,10 +154,15 @@ class Results:
     def tables(self) -> list[Table]:
         """The targets, and a table for each workload."""
         rows = tuple(
-            (x.what, _value(x.value, 4), f"{'<=' if x.at_most else '>='} {_value(x.target)}", x.unit,
-             x.verdict)
+            (
+                x.what,
+                _value(x.value, 4),
+                f"{'<=' if x.at_most else '>='} {_value(x.target)}",
+                x.unit,
+                x.verdict,
+            )
             for x in self.lines()
-        )  # fmt: skip
+        )
         tables = [Table("Targets", ("what", "measured", "target", "unit", ""), rows)]
         for workload in WORKLOADS.values():
             if any(m.workload == workload.name for m in self.measurements):
