@@ -17,10 +17,10 @@ from fraxenv import controllers, dynamics, kernels
 
 from .c_limit import CProgram
 from .contenders import Case, Prepare
+from .ids import REFERENCE
 from .jax_peers import dynamics_case
 from .workloads import Workload, inputs, robot
 
-ENVIRONMENT = "PandaReach-v0"
 TIMESTEP = 1e-3
 
 ROLLOUT = 10
@@ -80,7 +80,7 @@ def _operations(backend: str, workload: Workload) -> float | None:
 
 def _rollout(workload: Workload, backend: str, batch: int) -> Case:
     """Steps with random actions within one program, new keys at each step."""
-    env, params = fraxenv.make(ENVIRONMENT, backend=backend)
+    env, params = fraxenv.make(REFERENCE, backend=backend)
     steps = 100 if workload.quantity == "memory" else ROLLOUT
     step = jax.vmap(env.step, in_axes=(0, 0, 0, None))
 
@@ -116,7 +116,7 @@ def _rollout(workload: Workload, backend: str, batch: int) -> Case:
 @functools.cache
 def _step_operations() -> float:
     """Of one environment step."""
-    env, params = fraxenv.make(ENVIRONMENT, backend="native")
+    env, params = fraxenv.make(REFERENCE, backend="native")
     keys = jax.random.split(jax.random.key(0), 1)
     _, state = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
     explain = kernels.explain(env.step, "native", in_axes=(0, 0, 0, None))
@@ -126,7 +126,7 @@ def _step_operations() -> float:
 def _gymnasium() -> Case:
     import gymnasium
 
-    env = gymnasium.make(f"{fraxenv.registry.NAMESPACE}/{ENVIRONMENT}")
+    env = gymnasium.make(f"{fraxenv.registry.NAMESPACE}/{REFERENCE}")
     env.reset(seed=0)
     action = env.action_space.sample()
 
