@@ -6,7 +6,6 @@ from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -19,7 +18,7 @@ from .robot import Robot
 from .terms import Terms, compute_terms
 
 FRICTION_VELOCITY = 0.01
-"""Joint speed, rad/s or m/s, over which Coulomb friction is smoothed: `friction * tanh(v / it)`."""
+"""Joint speed `s`, rad/s or m/s, that smooths Coulomb friction: `friction v / sqrt(v^2 + s^2)`."""
 
 
 Integrator = Literal["euler", "rk4"]
@@ -126,10 +125,7 @@ def implicit_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Ar
     friction = jnp.asarray(robot.friction, v.dtype)
     # The slope of friction is its secant through zero. Its derivative vanishes at speed, and what
     # is then explicit turns a joint around instead of stopping it: it chatters, or worse.
-    slip = v / FRICTION_VELOCITY
-    small = slip * slip < 0.1 * float(np.finfo(v.dtype).eps) ** 0.5
-    secant = jnp.where(small, 1 - slip * slip / 3, jnp.tanh(slip) / jnp.where(small, 1.0, slip))
-    slope = damping + friction * secant / FRICTION_VELOCITY
+    slope = damping + friction * jax.lax.rsqrt(v * v + FRICTION_VELOCITY**2)
 
     lower, upper = jnp.asarray(robot.position_limits, v.dtype).T
     stiffness = jnp.asarray(robot.stop_stiffness, v.dtype)

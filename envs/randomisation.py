@@ -23,7 +23,7 @@ from fraxenv.dynamics.algebra import matmul
 from fraxenv.dynamics.errors import ConfigError
 from fraxenv.dynamics.robot import WORLD
 
-_SCALES = (
+_RANGES = (
     "link_mass",
     "link_inertia",
     "damping",
@@ -32,8 +32,11 @@ _SCALES = (
     "motor_gain",
     "kp",
     "damping_ratio",
+    "payload",
+    "motor_delay",
+    "action_delay",
+    "observation_delay",
 )
-_RANGES = (*_SCALES, "payload", "motor_delay", "action_delay", "observation_delay")
 _SIZES = ("link_com", "payload_offset", "gravity", "start_velocity", "observation_noise")
 
 
@@ -52,9 +55,9 @@ class Randomisation:
         link_inertia: range of factors of every link's inertia, besides.
         payload: kg, range of a point mass in each hand, which the controller does not know of.
         payload_offset: m, largest distance of it from the hand's origin along each axis.
-        damping: range of factors of the joints' damping.
-        friction: range of factors of their Coulomb friction.
-        armature: range of factors of their rotor inertia.
+        damping: N m s/rad or N s/m, range of every joint's viscous damping, besides the robot's.
+        friction: N m or N, range of its Coulomb friction, likewise.
+        armature: kg m^2 or kg, range of its rotor inertia, likewise.
         motor_gain: range of factors between the torques commanded and applied, of each joint.
         motor_delay: s, range of the time from a torque command to the torque, in whole steps of the
             controller.
@@ -323,12 +326,20 @@ def _drawn_robot(
         bounds = getattr(own, name)
         if bounds is not None:
             nominal = jnp.asarray(getattr(robot, name), dtype)
-            drawn[name] = _between(keys[name], bounds, (nv,), dtype) * nominal
+            more = _between(keys[name], bounds, (nv,), dtype)
+            drawn[name] = nominal + jnp.where(_in_joints(robot), more, 0.0)
     if own.gravity is not None:
         change = jax.random.uniform(keys["gravity"], (3,), dtype, -1.0, 1.0)
         change = jnp.asarray(own.gravity, dtype) * change
         drawn["gravity"] = jnp.asarray(robot.gravity, dtype) + change
     return drawn
+
+
+def _in_joints(robot: Robot) -> np.ndarray:
+    """Which degrees of freedom (nv,) are a joint's: a floating base has nothing that rubs."""
+    joints = robot.topology.joints
+    sizes = np.diff(robot.topology.v_index)
+    return np.repeat([joint.kind != "floating" for joint in joints], sizes)
 
 
 def _loaded(

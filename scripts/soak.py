@@ -29,26 +29,9 @@ from rich.table import Table
 
 import fraxenv
 from fraxenv.checkpoint import write_atomic
+from fraxenv.presets import load_env_config
 
-RANDOMISED: dict[str, Any] = {
-    "link_mass": (0.7, 1.3),
-    "link_com": 0.01,
-    "link_inertia": (0.8, 1.25),
-    "payload": (0.0, 1.0),
-    "payload_offset": 0.03,
-    "damping": (0.5, 2.0),
-    "friction": (0.5, 2.0),
-    "armature": (0.8, 1.25),
-    "motor_gain": (0.9, 1.1),
-    "motor_delay": (0.0, 0.005),
-    "gravity": 0.1,
-    "kp": (0.5, 2.0),
-    "damping_ratio": (0.5, 1.5),
-    "start_velocity": 0.2,
-    "observation_noise": 0.01,
-    "observation_delay": (0.0, 0.04),
-    "action_delay": (0.0, 0.04),
-}
+RANDOMISED = load_env_config("panda-reach-everything")["randomisation"]
 HOLD = 16
 """Policy steps for which a full deflection lasts."""
 

@@ -22,7 +22,7 @@ from . import cache, handler
 from .errors import BuildError, KernelError
 from .evaluator import Buffer
 from .llvm import listing
-from .program import IdArray, Program
+from .program import Id, IdArray, Program
 
 _lock = threading.Lock()
 _registered: dict[str, int] = {}
@@ -151,11 +151,58 @@ def build(
         "cached": cached,
     }
 
+    in_place = _in_place(program, buffers, outputs, results)
+
     def run(size: int, *arrays: Array) -> list[Array]:
         shapes = [jax.ShapeDtypeStruct((size, *r.shape), r.dtype) for r in results]
-        return list(jax.ffi.ffi_call(name, shapes)(*arrays))
+        return list(jax.ffi.ffi_call(name, shapes, input_output_aliases=in_place)(*arrays))
 
     return run, about
+
+
+def _in_place(
+    program: Program,
+    buffers: Sequence[Buffer],
+    outputs: Sequence[IdArray],
+    results: Sequence[Buffer],
+) -> dict[int, int]:
+    """Inputs that results may overwrite: those that become them where nothing happens to a lane.
+
+    That is what a state is that is handed from step to step, and XLA need not copy it between the
+    rounds of a scan, which it does in a single thread. A vector's rows are read before they are
+    written.
+    """
+    found: dict[int, int] = {}
+    for k, (ids, result) in enumerate(zip(outputs, results, strict=True)):
+        unchanged = [_unchanged(program, x) for x in ids.ravel().tolist()]
+        for number, buffer in enumerate(buffers):
+            alike = buffer.batched and (buffer.shape, buffer.dtype) == (result.shape, result.dtype)
+            if alike and number not in found and all(
+                (number, element) in inputs for element, inputs in enumerate(unchanged)
+            ):  # fmt: skip
+                found[number] = k
+                break
+    return found
+
+
+def _unchanged(program: Program, x: Id) -> set[tuple[int, int]]:
+    """The inputs that a value is in some lanes, as buffer and element."""
+    inputs, seen, pending = set(), set(), [x]
+    while pending:
+        x = pending.pop()
+        if x in seen:
+            continue
+        seen.add(x)
+        op, attribute = program.ops[x], program.attributes[x]
+        if op == "input":
+            inputs.add(attribute)
+        elif op == "select":
+            pending += program.args[x][1:]
+        elif op == "within":
+            pending += program.args[x]
+        elif op == "final" and program.loops[attribute[0]].condition is not None:
+            pending.append(program.loops[attribute[0]].initial[attribute[1]])
+    return inputs
 
 
 def _compile(text: str) -> tuple[str, bool]:

@@ -882,13 +882,13 @@ def _branch(
         initial = otherwise
     index, carried, _ = program.open_loop(None, [int(here), *_pack(initial)], outer)
     ev.scope = program.loops[index].scope
-    began, long = len(program.ops), True
     flag, now = np.array(carried[0]), _unpack(carried[1:], initial)
     following, ended = list(carried), program.constant(False, BOOL)
     inside = [
         np.array([program.within(ev.scope, i) for i in x.ravel().tolist()], int).reshape(x.shape)
         for x in xs
     ]
+    began, long = len(program.ops), True
     try:
         results = ev.closed(branch, inside)
         long = len(program.ops) - began > LONG_BRANCH

@@ -19,22 +19,11 @@ from .records import EnvironmentSpeed
 REFERENCE = "PandaReach-v0"
 QUICK = (REFERENCE, "MobileReach-v0")
 
-RANDOMISED_REFERENCE = f"{REFERENCE}, randomised"
+RANDOMISED = "panda-reach-everything"
+"""The preset of the reference with all kinds of randomisation."""
 
 STEPS = 10
 """Policy steps in one call."""
-
-RANDOMISED: dict[str, Any] = {
-    "link_mass": (0.7, 1.3),
-    "link_com": 0.01,
-    "payload": (0.0, 1.0),
-    "damping": (0.5, 2.0),
-    "motor_gain": (0.9, 1.1),
-    "motor_delay": (0.0, 0.005),
-    "gravity": 0.1,
-    "observation_noise": 0.01,
-    "action_delay": (0.0, 0.02),
-}
 
 
 def measure(
@@ -54,6 +43,7 @@ def measure(
         os.environ["JAX_PLATFORMS"] = "cpu"
     import fraxenv
     from fraxenv.kernels import set_threads
+    from fraxenv.presets import load_env_config
     from fraxenv.timing import stepping
 
     set_threads(threads)
@@ -61,11 +51,12 @@ def measure(
     progress = functools.partial(
         track, console=console, transient=True, disable=not console.is_terminal
     )
-    cases: dict[str, dict[str, Any]] = {id: {} for id in (QUICK if quick else fraxenv.list_envs())}
-    cases[RANDOMISED_REFERENCE] = {"randomisation": RANDOMISED}
+    ids = QUICK if quick else fraxenv.list_envs()
+    cases: dict[str, dict[str, Any]] = {id: {"id": id} for id in ids}
+    cases[RANDOMISED] = load_env_config(RANDOMISED)
     calls, freedoms, compiling = [], [], []
-    for name, overrides in progress(cases.items(), "Environments by id, compiling"):
-        env, params = fraxenv.make(REFERENCE if overrides else name, **overrides)
+    for options in progress(cases.values(), "Environments by id, compiling"):
+        env, params = fraxenv.make(**options)
         call, seconds = stepping(env, params, batch, STEPS)
         calls.append(call)
         freedoms.append(env.robot.nv * env.physics_hz // env.policy_hz)

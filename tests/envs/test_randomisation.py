@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import jax
@@ -13,30 +13,15 @@ from jax import Array
 
 import fraxenv
 from fraxenv import dynamics
-from fraxenv.envs import Environment, EnvParams, EnvState
+from fraxenv.envs import Environment, EnvParams, EnvState, Randomisation
+from fraxenv.envs.randomisation import _drawn_robot
 from fraxenv.errors import ConfigError, EnvStateError, UnknownNameError
+from fraxenv.presets import load_env_config
 
 Env = tuple[Environment, EnvParams]
 
-EVERYTHING: dict[str, Any] = {
-    "link_mass": (0.7, 1.3),
-    "link_com": 0.01,
-    "link_inertia": (0.8, 1.2),
-    "payload": (0.0, 1.0),
-    "payload_offset": 0.05,
-    "damping": (0.5, 2.0),
-    "friction": (0.5, 2.0),
-    "armature": (0.5, 2.0),
-    "motor_gain": (0.9, 1.1),
-    "motor_delay": (0.0, 0.005),
-    "gravity": 0.2,
-    "kp": (0.8, 1.2),
-    "damping_ratio": (0.8, 1.2),
-    "start_velocity": 0.1,
-    "observation_noise": 0.01,
-    "observation_delay": (0.0, 0.04),
-    "action_delay": (0.0, 0.04),
-}
+KEY = jax.random.key(0)
+EVERYTHING = load_env_config("panda-reach-everything")["randomisation"]
 
 
 def make(randomisation: Any = None, **options: Any) -> Env:
@@ -51,7 +36,7 @@ def resets(env: Env, size: int, seed: int = 0) -> tuple[Array, EnvState]:
 
 @pytest.fixture(scope="module")
 def everything() -> Env:
-    return make(EVERYTHING)
+    return make(EVERYTHING, control_hz=200)
 
 
 def test_off_by_default_and_free() -> None:
@@ -74,24 +59,64 @@ def test_everything_is_drawn_within_its_range(everything: Env) -> None:
     assert 1.29 < light.max() <= 1.3 + 1e-6
     added = np.asarray(episode.robot["mass"])[:, loaded] - 0.7 * np.asarray(robot.mass)[loaded]
     assert added.min() >= 0
-    for name in ("damping", "friction", "armature"):
-        nominal = np.asarray(getattr(robot, name))
-        drawn = np.asarray(episode.robot[name])
-        assert (drawn >= 0.5 * nominal - 1e-6).all()
-        assert (drawn <= 2.0 * nominal + 1e-6).all()
-    assert np.abs(np.asarray(episode.robot["gravity"]) - robot.gravity).max() <= 0.2 + 1e-6
+    for name, largest in (("damping", 2.0), ("friction", 1.0), ("armature", 0.2)):
+        more = np.asarray(episode.robot[name]) - getattr(robot, name)
+        assert 0 <= more.min() < 0.01 * largest
+        assert 0.99 * largest < more.max() <= largest * (1 + 1e-6)
+    assert np.abs(np.asarray(episode.robot["gravity"]) - robot.gravity).max() <= 0.1 + 1e-6
     assert 0.9 <= np.min(episode.motor_gain) < 0.91
-    assert set(np.unique(episode.motor_delay)) <= set(range(1 + 1))
+    assert set(np.unique(episode.motor_delay)) == {0, 1}
     assert set(np.unique(episode.action_delay)) == {0, 1, 2}
     assert set(np.unique(episode.observation_delay)) == {0, 1, 2}
     gains = np.asarray(episode.controller["kp"]) / 150
-    assert 0.8 <= gains.min() < 0.85
-    assert 1.15 < gains.max() <= 1.2 + 1e-6
-    assert 0 < np.abs(state.v).max() <= 0.1
+    assert 0.5 <= gains.min() < 0.51
+    assert 1.99 < gains.max() <= 2.0 + 1e-6
+    assert 0.199 < np.abs(state.v).max() <= 0.2
     # All different, and everything that is drawn is physical.
     assert len(np.unique(ratio[:, 0])) == 512
     eigenvalues = np.linalg.eigvalsh(np.asarray(episode.robot["inertia"]))
     assert eigenvalues.min() > 0
+
+
+FACTORS = ("link_mass", "link_inertia", "motor_gain", "kp", "damping_ratio")
+KINDS = [f.name for f in fields(Randomisation) if f.name not in ("end_effectors", "steps")]
+
+
+def test_everything_is_every_kind() -> None:
+    assert list(EVERYTHING) == KINDS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_makes_a_difference(everything: Env, kind: str) -> None:
+    """One at a time, at the end of its range, in the program of all."""
+    environment, params = everything
+    actions = jax.random.uniform(jax.random.key(5), (4, 6), minval=-1.0)
+
+    def run(**ends: float) -> tuple[np.ndarray, np.ndarray]:
+        ranges = {k: np.full_like(EVERYTHING[k], ends.get(k, k in FACTORS)) for k in KINDS}
+        ranged = params.replace(randomisation=replace(params.randomisation, **ranges))
+        _, state = environment.reset(KEY, ranged)
+        seen = []
+        for action in actions:
+            obs, state, *_ = environment.step(KEY, state, action, ranged)
+            seen.append(obs)
+        return np.array(seen), np.asarray(state.q)
+
+    largest = {kind: float(np.max(EVERYTHING[kind]))}
+    before = {"payload": 1.0} if kind == "payload_offset" else {}
+    without, with_it = run(**before), run(**before, **largest)
+    assert np.abs(with_it[0] - without[0]).max() > 1e-4
+    moves = not kind.startswith("observation")
+    assert (np.abs(with_it[1] - without[1]).max() > 1e-5) == moves
+
+
+@pytest.mark.parametrize("kind", ["damping", "friction", "armature"])
+def test_a_floating_base_has_no_joint_to_resist(kind: str) -> None:
+    robot = dynamics.load_robot("g1", floating_base=True)
+    ranges = Randomisation(**{kind: (0.1, 0.2)})
+    drawn = _drawn_robot({kind: KEY}, ranges, robot, np.dtype(np.float32))[kind]
+    assert (drawn[:6] == 0).all()
+    assert (drawn[6:] >= 0.1).all()
 
 
 def test_payload_is_a_point_mass_in_the_hand(x64: None) -> None:
@@ -146,7 +171,6 @@ def with_delays(env: Env, **delays: float) -> Env:
 
 
 DELAYS = ("action_delay", "observation_delay")
-KEY = jax.random.key(0)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
