@@ -26,9 +26,13 @@ from rich.table import Table
 import fraxenv
 from fraxenv.controllers import OSC, PoseTarget, SafetyFilter
 from fraxenv.dynamics import Obstacles, Sphere, compute_terms, frame_pose, load_robot
+from fraxenv.presets import load_env_config
 
 MARGIN = 0.002
 """m, of the default barriers."""
+
+RANDOMISED = load_env_config("panda-reach-everything")["randomisation"]
+LATE = {"motor_delay": RANDOMISED["motor_delay"]}
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,9 @@ ROWS: dict[str, dict[str, Any]] = {
         "task_options": {"moving_count": 4},
         "safety_options": {"enabled": False},
     },
+    "randomised: motors late": {"randomisation": LATE},
+    "randomised: all else": {"randomisation": {**RANDOMISED, "motor_delay": None}},
+    "randomised: all": {"randomisation": RANDOMISED},
 }
 
 

@@ -30,7 +30,7 @@ from .contenders import UnavailableError
 
 Floats = NDArray[np.float32]
 
-FLAGS = ("-march=native", "-ffast-math", "-fopenmp", "-shared", "-fPIC", "-w")
+FLAGS = ("-march=native", "-ffast-math", "-fopenmp", "-fPIC", "-w", "-c")
 VARIANTS = ("-O3 -fschedule-insns -fsched-pressure", "-O3")
 """The best of these counts; the first orders instructions so that fewer registers are spilled."""
 
@@ -236,11 +236,16 @@ class CProgram:
 
 def _compile(gcc: str, text: str, flags: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
-        path, library = Path(folder, "kernel.c"), Path(folder, "kernel.so")
+        path, compiled, library = (Path(folder, f"kernel.{x}") for x in ("c", "o", "so"))
         path.write_text(text)
-        command = [gcc, *flags.split(), *FLAGS, str(path), "-o", str(library), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            errors = [line for line in done.stderr.splitlines() if "error" in line]
-            raise UnavailableError(f"gcc: {(errors or [''])[0].split('error:')[-1].strip()}")
+        # Linked without -ffast-math: with it, loading the library makes subnormal numbers zero in
+        # the thread that loads it, for good.
+        for command in (
+            [gcc, *flags.split(), *FLAGS, str(path), "-o", str(compiled)],
+            [gcc, "-shared", "-fopenmp", str(compiled), "-o", str(library), "-lm"],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                errors = [line for line in done.stderr.splitlines() if "error" in line]
+                raise UnavailableError(f"gcc: {(errors or [''])[0].split('error:')[-1].strip()}")
         return ctypes.CDLL(str(library)).kernel  # stays mapped when the file is gone

@@ -78,7 +78,7 @@ def test_environments_are_compared_by_id(tmp_path: Path) -> None:
     rows = benchmark(tmp_path, "--workloads", "ids", "--batches", "4096")
     reference, mobile, randomised = of(rows, "environment")
     assert [reference["name"], mobile["name"]] == ["PandaReach-v0", "MobileReach-v0"]
-    assert randomised["name"].startswith("PandaReach-v0, ")
+    assert randomised["name"] == "panda-reach-everything"
     assert reference["relative"] == 1
     for x in (reference, mobile, randomised):
         assert 0 < x["low"] <= x["per_second"] <= x["high"]
@@ -94,6 +94,7 @@ def test_environments_are_compared_by_id(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc")
 def test_c_computes_what_the_kernel_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And loading it changes nothing else: subnormal numbers stay what they are."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
     from benchmark.c_limit import CProgram
 
@@ -107,6 +108,7 @@ def test_c_computes_what_the_kernel_computes(monkeypatch: pytest.MonkeyPatch) ->
     x, y, z = (rng.normal(size=(37, 5)).astype(np.float32) for _ in range(3))
     z[::3, 0], z[::4, 1], z[::5, 2] = np.inf, -np.inf, np.nan
     program = CProgram.best(fn, [x[0], y[0], z[0]])
+    assert np.nextafter(0.0, 1.0) > 0
     packed, out = program.pack([x, y, z]), program.output(len(x))
     program(packed, out, 2)
     expected = [np.asarray(a).reshape(len(x), -1) for a in fuse(fn, "vmap")(x, y, z)]
