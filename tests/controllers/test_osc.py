@@ -15,8 +15,10 @@ from fraxenv import dynamics
 from fraxenv.controllers import OSC, ControllerState, PoseTarget, osc_torque
 from fraxenv.dynamics import Robot
 from fraxenv.errors import ConfigError, UnknownNameError
+from fraxenv.kernels import fusible
 
 DT = 1e-3
+compute_terms, law = jax.jit(dynamics.compute_terms), jax.jit(osc_torque)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def rollout(
 
     q = jnp.asarray(robot.q_default, float)
     (q, _), (position, angle, tau) = jax.lax.scan(
-        step, (q, jnp.zeros_like(q)), None, round(seconds / DT)
+        fusible(step), (q, jnp.zeros_like(q)), None, round(seconds / DT)
     )
     return position, angle, tau, q
 
@@ -166,12 +168,12 @@ def test_options_reach_the_target(panda: Robot, decoupling: Any, task: Any) -> N
 def test_posture_does_not_move_the_hand(panda: Robot, x64: None) -> None:
     rng = np.random.default_rng(2)
     q, v = np.asarray(panda.q_default) + rng.uniform(-0.4, 0.4, 7), rng.normal(size=7)
-    terms = dynamics.compute_terms(panda, q, v)
+    terms = compute_terms(panda, q, v)
     target = PoseTarget(*dynamics.frame_pose(panda, q, "hand"))
     J = dynamics.frame_jacobian(panda, q, "hand")
     hand_acceleration, posture_torque = [], []
     for posture_kp in (0.0, 300.0):
-        tau, _ = osc_torque(OSC("hand", posture_kp=posture_kp), panda, terms, target)
+        tau, _ = law(OSC("hand", posture_kp=posture_kp), panda, terms, target)
         posture_torque.append(tau)
         hand_acceleration.append(J @ dynamics.forward_dynamics(panda, q, v, tau))
     assert float(jnp.abs(posture_torque[1] - posture_torque[0]).max()) > 0.1
@@ -194,11 +196,11 @@ def test_posture_settles_in_the_nullspace(panda: Robot) -> None:
 def test_compensation_is_what_it_says(panda: Robot, x64: None) -> None:
     rng = np.random.default_rng(3)
     q, v = np.asarray(panda.q_default) + rng.uniform(-0.4, 0.4, 7), rng.normal(size=7)
-    terms = dynamics.compute_terms(panda, q, v)
+    terms = compute_terms(panda, q, v)
     target = PoseTarget(*dynamics.frame_pose(panda, q, "hand"))
 
     def tau(**options: bool) -> Array:
-        return osc_torque(OSC("hand", **options), panda, terms, target)[0]  # type: ignore[arg-type]
+        return law(OSC("hand", **options), panda, terms, target)[0]  # type: ignore[arg-type]
 
     gravity = dynamics.gravity_forces(panda, q)
     np.testing.assert_allclose(tau() - tau(gravity_compensation=False), gravity, atol=1e-10)
@@ -239,9 +241,9 @@ def test_singularity_is_bounded_and_continuous(panda: Robot) -> None:
 
 def test_torque_is_limited(panda: Robot) -> None:
     weak = panda.replace(effort_limits=np.full(7, 5.0))
-    terms = dynamics.compute_terms(weak, weak.q_default, np.zeros(7))
+    terms = compute_terms(weak, weak.q_default, np.zeros(7))
     target = PoseTarget(jnp.array([0.7, 0.3, 0.2]), jnp.eye(3))
-    tau, _, telemetry = OSC("hand")(weak, terms, target, ControllerState(), DT)
+    tau, _, telemetry = jax.jit(OSC("hand"))(weak, terms, target, ControllerState(), DT)
     assert float(jnp.abs(tau).max()) == 5.0
     assert float(telemetry["saturation"]) > 0
 
@@ -258,12 +260,12 @@ def test_approach_speed_is_limited(panda: Robot) -> None:
 
 def test_gains_are_leaves(panda: Robot) -> None:
     """Gains can be batched: vmap over the controller equals a loop over controllers."""
-    terms = dynamics.compute_terms(panda, panda.q_default, 0.1 * np.ones(7))
+    terms = compute_terms(panda, panda.q_default, 0.1 * np.ones(7))
     target = PoseTarget(jnp.array([0.5, 0.1, 0.4]), jnp.eye(3))
     gains = jnp.array([50.0, 150.0, 300.0])
 
     def tau(kp: Array) -> Array:
-        return osc_torque(OSC("hand", kp=kp), panda, terms, target)[0]
+        return law(OSC("hand", kp=kp), panda, terms, target)[0]
 
     batched = jax.vmap(tau)(gains)
     for kp, row in zip(gains, batched, strict=True):
@@ -280,7 +282,7 @@ def test_gradient_is_finite_at_the_target(panda: Robot) -> None:
         tau, telemetry = osc_torque(OSC("hand"), panda, terms, PoseTarget(start, rotation))
         return jnp.sum(tau**2) + telemetry["position_error"] + telemetry["orientation_error"]
 
-    gradient = jax.grad(effort)(jnp.asarray(panda.q_default, float))
+    gradient = jax.jit(jax.grad(effort))(jnp.asarray(panda.q_default, float))
     assert bool(jnp.all(jnp.isfinite(gradient)))
 
 

@@ -20,7 +20,7 @@ from fraxenv.controllers.barriers import NO_OBSTACLES
 from fraxenv.controllers.safety_filter import no_safety_report, worse_report
 from fraxenv.dynamics import Box, Obstacles, Robot, Sphere
 from fraxenv.dynamics.errors import ConfigError
-from fraxenv.kernels import explain
+from fraxenv.kernels import explain, fuse, fusible
 
 QUICK = {"xla_backend_optimization_level": 0}  # to compile
 FAST = {"xla_backend_optimization_level": 3}  # to run, however the suite is compiled
@@ -272,7 +272,8 @@ def rollout(safety: SafetyFilter, robot: Robot, drive: Drive) -> dict[str, Array
         return state, {**report, "torque": safe, "q": q}
 
     start = (drive.start, jnp.zeros_like(drive.start))
-    _, found = jax.lax.scan(step, start, jnp.arange(STEPS, dtype=drive.start.dtype))
+    steps = jnp.arange(STEPS, dtype=drive.start.dtype)
+    _, found = jax.lax.scan(fusible(step), start, steps)
     return found
 
 
@@ -465,7 +466,7 @@ def test_looking_around_finds_what_matters() -> None:
         return looking(robot, terms, tau, DT, looking.look_around(robot, q, around))
 
     expected, report = many(HAND, robot, *given)
-    safe, its_report = jax.jit(jax.vmap(among_the_nearest), compiler_options=QUICK)(*given)
+    safe, its_report = fuse(among_the_nearest)(*given)
     met = np.asarray(report["feasible"])
     assert report["intervened"][met].any()
     np.testing.assert_allclose(safe[met], expected[met], rtol=1e-3, atol=1e-2)

@@ -31,6 +31,8 @@ PAIRS: dict[str, tuple[type, type]] = {
     "capsule_half_space": (Capsule, HalfSpace),
 }
 QUICK = {"xla_backend_optimization_level": 0}  # to compile
+nearest = jax.jit(collision.nearest_obstacles, static_argnums=3, compiler_options=QUICK)
+distances = jax.jit(collision.obstacle_distances, compiler_options=QUICK)
 ORACLE_TOLERANCE = 1e-12  # measured: better than 1e-15
 FLOAT32_TOLERANCE = 1e-6  # m, at distances up to 2 m; measured: 2e-7
 
@@ -698,17 +700,16 @@ def test_nearest_obstacles_are_active_if_any_are(x64: None, arm: Robot) -> None:
     """What fills the places of those that are missing is far from every shape, of every kind."""
     active = np.arange(16) % 4 == 3
     world, q = dataclasses.replace(obstacles(4), active=active), jnp.array([0.3, -0.4])
-    near = collision.nearest_obstacles(arm, q, world, 2)
+    near = nearest(arm, q, world, 2)
     assert near.active is None
-    found = np.asarray(collision.obstacle_distances(arm, q, near))
-    there = np.asarray(collision.obstacle_distances(arm, q, world))[:, active]
-    np.testing.assert_allclose(found[:, ::2], there, rtol=0, atol=1e-12)
+    found, there = (np.asarray(distances(arm, q, o)) for o in (near, world))
+    np.testing.assert_allclose(found[:, ::2], there[:, active], rtol=0, atol=1e-12)
     assert found[:, 1::2].min() > 0.5 * collision.FAR
 
 
 def test_nearest_obstacles_have_names(arm: Robot) -> None:
     world = obstacles(3)
-    near = collision.nearest_obstacles(arm, np.zeros(2), world, 2)
+    near = nearest(arm, np.zeros(2), world, 2)
     names = collision.obstacle_distance_names(arm, near)
     assert len(names) == 5 * 8
     assert names[-1] == "finger - nearest half_spaces[1]"

@@ -16,6 +16,7 @@ import pytest
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
+from fraxenv.kernels import fusible
 
 
 def load_script(name: str) -> ModuleType:
@@ -51,7 +52,7 @@ def rollout(robot: Robot, controller: Any, target: Any, seconds: float, dt: floa
 
     q, v = jnp.asarray(robot.q_default, float), jnp.zeros(robot.nv)
     state = controller.init(robot, dynamics.compute_terms(robot, q, v))
-    return jax.lax.scan(step, (q, v, state), None, round(seconds / dt))[1]
+    return jax.lax.scan(fusible(step), (q, v, state), None, round(seconds / dt))[1]
 
 
 def assert_alike(one: Any, other: Any, path: str = "") -> None:
