@@ -32,7 +32,6 @@ MARGIN = 0.002
 """m, of the default barriers."""
 
 RANDOMISED = load_env_config("panda-reach-everything")["randomisation"]
-LATE = {"motor_delay": RANDOMISED["motor_delay"]}
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ ROWS: dict[str, dict[str, Any]] = {
         "task_options": {"moving_count": 4},
         "safety_options": {"enabled": False},
     },
-    "randomised: motors late": {"randomisation": LATE},
+    "randomised: motors late": {"randomisation": {"motor_delay": RANDOMISED["motor_delay"]}},
     "randomised: all else": {"randomisation": {**RANDOMISED, "motor_delay": None}},
     "randomised: all": {"randomisation": RANDOMISED},
 }

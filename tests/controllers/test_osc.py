@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import rollout as motion
 
 from fraxenv import dynamics
 from fraxenv.controllers import OSC, ControllerState, PoseTarget, osc_torque
 from fraxenv.dynamics import Robot
 from fraxenv.errors import ConfigError, UnknownNameError
-from fraxenv.kernels import fusible
 
 DT = 1e-3
 compute_terms, law = jax.jit(dynamics.compute_terms), jax.jit(osc_torque)
@@ -30,20 +30,9 @@ def rollout(
     robot: Robot, osc: OSC, target: PoseTarget, seconds: float
 ) -> tuple[Array, Array, Array, Array]:
     """From rest at the ready pose: hand positions, orientation errors, torques, and final q."""
-
-    def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Any]:
-        q, v = carry
-        terms = dynamics.compute_terms(robot, q, v)
-        tau, _state, telemetry = osc(robot, terms, target, ControllerState(), DT)
-        q, v = dynamics.step(robot, q, v, tau, DT, terms=terms)
-        position, _ = dynamics.frame_pose(robot, q, osc.end_effector)
-        return (q, v), (position, telemetry["orientation_error"], tau)
-
-    q = jnp.asarray(robot.q_default, float)
-    (q, _), (position, angle, tau) = jax.lax.scan(
-        fusible(step), (q, jnp.zeros_like(q)), None, round(seconds / DT)
-    )
-    return position, angle, tau, q
+    q, _, tau, telemetry = motion(robot, osc, target, seconds, DT)
+    position, _ = jax.vmap(lambda q: dynamics.frame_pose(robot, q, osc.end_effector))(q)
+    return position, telemetry["orientation_error"], tau, q[-1]
 
 
 def test_reaches_200_random_poses(panda: Robot) -> None:
