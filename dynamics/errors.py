@@ -68,6 +68,7 @@ def unknown_name(
     """
     known = list(known)
     close = get_close_matches(str(name), known, n=3, cutoff=0.5)
+    close = close or [k for k in known if name and str(name).lower() in k.lower()]
     hint = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
     what = f"unknown {kind} {name!r} {where}".rstrip()
     return UnknownNameError(f"{what}. {hint}Known: {', '.join(known) if known else 'none'}.")

@@ -52,7 +52,23 @@ class ActionSpace(Protocol):
         """The target that keeps the robot where it was when an episode began."""
 
 
-def decimals(scale: ArrayLike, *shape: int) -> list[Any]:
+def check_axes(space: ActionSpace, robot: Robot) -> None:
+    """Check that an action space fits a robot, and that its numbers make sense.
+
+    Raises:
+        ConfigError: it does not fit, or an axis' range is not finite, or ends before it begins.
+        UnknownNameError: the robot lacks an end effector.
+    """
+    for axis in space.axes(robot):
+        if not (np.isfinite([axis.low, axis.high]).all() and axis.low <= axis.high):
+            raise ConfigError(
+                f"action {axis.name!r} of {type(space).__name__} would mean {axis.low:g} ... "
+                f"{axis.high:g} {axis.unit}, expected finite numbers, the smaller one first. "
+                "Correct action_options."
+            )
+
+
+def decimals(name: str, scale: ArrayLike, *shape: int) -> list[Any]:
     """Scales as people wrote them: 0.02 in float32 is 0.02, not 0.019999999552965164.
 
     Raises:
@@ -62,7 +78,8 @@ def decimals(scale: ArrayLike, *shape: int) -> list[Any]:
         array = np.broadcast_to(np.asarray(scale), shape)
     except ValueError as error:
         raise ConfigError(
-            f"{scale!r}, expected a scale, or bound, that is one number, or of the shape {shape}."
+            f"action option {name}={np.asarray(scale).tolist()}, expected one number, or numbers "
+            f"of the shape {shape}."
         ) from error
     rows = [float(str(x)) for x in array.ravel()]
     nested: list[Any] = np.asarray(rows, float).reshape(shape).tolist()

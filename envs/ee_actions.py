@@ -125,8 +125,8 @@ class EEDelta(HandAction):
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
         """Changes of position and, where commanded, of orientation."""
         names = names_of(self.end_effector)
-        position = decimals(self.position_scale, len(names), 3)
-        rotation = decimals(self.rotation_scale, len(names), 3)
+        position = decimals("position_scale", self.position_scale, len(names), 3)
+        rotation = decimals("rotation_scale", self.rotation_scale, len(names), 3)
         out = []
         for i, name in enumerate(names):
             robot.frame(name)
@@ -201,7 +201,8 @@ class EEPose(HandAction):
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
         """Position, and two columns of the rotation matrix."""
         names = names_of(self.end_effector)
-        low, high = decimals(self.low, len(names), 3), decimals(self.high, len(names), 3)
+        low = decimals("low", self.low, len(names), 3)
+        high = decimals("high", self.high, len(names), 3)
         out = []
         for i, name in enumerate(names):
             robot.frame(name)

@@ -34,7 +34,7 @@ from fraxenv.dynamics.errors import ActionError, ConfigError, EnvStateError, unk
 from fraxenv.dynamics.fingerprint import fingerprint
 from fraxenv.kernels import check_backend, fusible
 
-from .action_space import ActionSpace
+from .action_space import ActionSpace, check_axes
 from .randomisation import (
     Episode,
     Randomisation,
@@ -229,9 +229,10 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         Raises:
             ConfigError: one is not possible, such as a goal out of reach.
         """
-        leaves = jax.tree.leaves((params.task, params.randomisation))
+        leaves = jax.tree.leaves((params.action, params.task, params.randomisation))
         if any(isinstance(x, jax.core.Tracer) for x in leaves):
             return
+        check_axes(params.action, self.robot)
         if params.robot is None:
             params.task.check(self.robot)
         if params.randomisation is not None:

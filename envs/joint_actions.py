@@ -44,7 +44,7 @@ class JointDelta:
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
         """One change per degree of freedom."""
-        return _dof_axes(robot, "d", decimals(self.scale, robot.nv), "rad", "m")
+        return _dof_axes(robot, "d", decimals("scale", self.scale, robot.nv), "rad", "m")
 
     def controller(self) -> JointImpedance:
         """Joint impedance control, with its defaults."""
@@ -90,7 +90,12 @@ class JointPosition:
         Raises:
             ConfigError: a joint has no limits to scale by, or a quaternion for a position.
         """
-        low, high = self._range(robot)
+        lower, upper = np.asarray(robot.position_limits, float).T
+        half_turn = np.where(robot.topology.dof_rotates, np.pi, np.inf)
+        finite_lower = np.where(np.isfinite(lower), lower, -half_turn)
+        finite_upper = np.where(np.isfinite(upper), upper, half_turn)
+        low = decimals("low", finite_lower if self.low is None else self.low, robot.nv)
+        high = decimals("high", finite_upper if self.high is None else self.high, robot.nv)
         for name, a, b, coordinate in zip(
             robot.topology.dof_names, low, high, robot.topology.dof_coordinate, strict=True
         ):
@@ -106,8 +111,7 @@ class JointPosition:
                     "its URDF, or pass action_options={'low': ..., 'high': ...}."
                 )
         units = [unit_of(r, "rad", "m") for r in robot.topology.dof_rotates]
-        names = robot.topology.dof_names
-        rows = zip(names, decimals(low, len(names)), decimals(high, len(names)), units, strict=True)
+        rows = zip(robot.topology.dof_names, low, high, units, strict=True)
         return tuple(ActionAxis(*row) for row in rows)
 
     def controller(self) -> JointImpedance:
@@ -136,14 +140,6 @@ class JointPosition:
         goal = JointTarget(low + (high - low) * 0.5 * (1 + action))
         return goal, goal
 
-    def _range(self, robot: Robot) -> tuple[np.ndarray, np.ndarray]:
-        lower, upper = np.asarray(robot.position_limits, float).T
-        half_turn = np.where(robot.topology.dof_rotates, np.pi, np.inf)
-        low = np.where(np.isfinite(lower), lower, -half_turn) if self.low is None else self.low
-        high = np.where(np.isfinite(upper), upper, half_turn) if self.high is None else self.high
-        shape = (robot.nv,)
-        return np.broadcast_to(np.asarray(low), shape), np.broadcast_to(np.asarray(high), shape)
-
 
 @configuration
 @dataclass(frozen=True)
@@ -170,7 +166,7 @@ class PartOfLimits(ABC):
         Raises:
             ConfigError: a joint has no limit to scale by.
         """
-        limits = decimals(self._limits(robot), robot.nv)
+        limits = decimals(f"{self.quantity}_limits", self._limits(robot), robot.nv)
         for name, limit in zip(robot.topology.dof_names, limits, strict=True):
             if not np.isfinite(limit):
                 raise ConfigError(
@@ -179,7 +175,7 @@ class PartOfLimits(ABC):
                     f'<limit {self.quantity}="..."> to its URDF, or use '
                     f"robot.replace({self.quantity}_limits=...)."
                 )
-        scaled = np.multiply(limits, decimals(self.scale, robot.nv)).tolist()
+        scaled = np.multiply(limits, decimals("scale", self.scale, robot.nv)).tolist()
         return _dof_axes(robot, f"{self.symbol}_", scaled, *self.units)
 
     def init(self, robot: Robot, q: Array) -> tuple[()]:

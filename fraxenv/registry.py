@@ -212,7 +212,6 @@ def make(id: str | None = None, **overrides: Any) -> tuple[Environment, EnvParam
     task = _task(setup, hands, task_name, overrides.get("task"))
     task = _with_options("task", task, overrides.get("task_options"))
     action = _action(setup, hands, overrides)
-    action.axes(robot)  # an action space that does not fit the robot says so here
     controller = _controller(setup, action, overrides)
     safety = _safety(name, hands, task_name, overrides)
     randomisation = _randomisation(hands, overrides.get("randomisation"))

@@ -175,6 +175,34 @@ def test_objects_in_place_of_names() -> None:
             "joint_position.*no position limits",
         ),
         (("PandaReach-v0", {"action_options": 3}), ConfigError, "action_options=3.*a dict"),
+        (
+            ("PandaReach-v0", {"action_options": {"position_scale": (1, 2)}}),
+            ConfigError,
+            r"position_scale=\[1, 2\], expected one number, or .* shape \(1, 3\)",
+        ),
+        (
+            ("PandaReach-v0", {"action_options": {"position_scale": (0.1, np.nan, 0.1)}}),
+            ConfigError,
+            "action 'dy' of EEDelta would mean nan ... nan m, expected finite",
+        ),
+        (
+            ("PandaReach-v0", {"action": "joint_position", "action_options": {"low": (1, 2)}}),
+            ConfigError,
+            r"low=\[1, 2\], expected one number, or .* shape \(7,\)",
+        ),
+        (
+            (
+                "PandaReach-v0",
+                {"action": "ee_pose+impedance", "action_options": {"kp_range": (3, 1)}},
+            ),
+            ConfigError,
+            "action 'kp_x' of VariableImpedance would mean 3 ... 1 1/s.2, expected .* smaller",
+        ),
+        (
+            (None, {"robot": "mobile", "task": "reach"}),
+            UnknownNameError,
+            "Did you mean 'planar_mobile_manipulator'",
+        ),
     ],
 )
 def test_wrong_input_is_refused(
