@@ -198,7 +198,7 @@ def main(options: Options) -> int:
     )  # fmt: skip
     for heading in headings:
         table.add_column(heading, justify="right" if heading else "left")
-    lines, notes, holds = [], [], True
+    lines, notes, failed = [], [], []
     for name, changes in ROWS.items():
         found = count(name, changes, options)
         share = 100 / found["policy steps"]
@@ -216,8 +216,9 @@ def main(options: Options) -> int:
         ]
         table.add_row(*row)
         lines.append("| " + " | ".join(row) + " |")
-        if "on" in name.split(",")[0].split():
-            holds &= found["beyond the margin"] == found["torques"] == found["not finite"] == 0
+        kept = found["beyond the margin"] == found["torques"] == found["not finite"] == 0
+        if "on" in name.split(",")[0].split() and not kept:
+            failed.append(name)
         notes.append(f"{name}: least {found['worst']}, {found['seconds']:.0f} s")
     console.print(table)
     console.print("\n".join(notes))
@@ -229,10 +230,13 @@ def main(options: Options) -> int:
     ]
     for text in texts:
         console.print(text)
-    holds &= change <= 1e-5
+    if change > 1e-5:
+        failed.append("far from everything")
+    for name in failed:
+        console.print(f"does not hold: {name}")
     if options.write is not None:
         options.write.write_text("\n".join([*lines, *texts]) + "\n")
-    return 0 if holds else 1
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
