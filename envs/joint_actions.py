@@ -90,12 +90,8 @@ class JointPosition:
         Raises:
             ConfigError: a joint has no limits to scale by, or a quaternion for a position.
         """
-        lower, upper = np.asarray(robot.position_limits, float).T
-        half_turn = np.where(robot.topology.dof_rotates, np.pi, np.inf)
-        finite_lower = np.where(np.isfinite(lower), lower, -half_turn)
-        finite_upper = np.where(np.isfinite(upper), upper, half_turn)
-        low = decimals("low", finite_lower if self.low is None else self.low, robot.nv)
-        high = decimals("high", finite_upper if self.high is None else self.high, robot.nv)
+        low, high = self._range(robot, np)
+        low, high = decimals("low", low, robot.nv), decimals("high", high, robot.nv)
         for name, a, b, coordinate in zip(
             robot.topology.dof_names, low, high, robot.topology.dof_coordinate, strict=True
         ):
@@ -130,15 +126,17 @@ class JointPosition:
         self, robot: Robot, q: Array, action: Array, state: JointTarget
     ) -> tuple[JointTarget, JointTarget]:
         """The configuration to go to, which is also the next state."""
-        lower, upper = jnp.asarray(robot.position_limits, q.dtype).T
-        turns = jnp.asarray(robot.topology.dof_rotates)
-        half_turn = jnp.where(turns, jnp.asarray(jnp.pi, q.dtype), jnp.inf)
-        low = jnp.where(jnp.isfinite(lower), lower, -half_turn)
-        high = jnp.where(jnp.isfinite(upper), upper, half_turn)
-        low = low if self.low is None else jnp.asarray(self.low, q.dtype)
-        high = high if self.high is None else jnp.asarray(self.high, q.dtype)
+        low, high = (jnp.asarray(x, q.dtype) for x in self._range(robot, jnp))
         goal = JointTarget(low + (high - low) * 0.5 * (1 + action))
         return goal, goal
+
+    def _range(self, robot: Robot, xp: Any) -> tuple[Any, Any]:
+        """Lowest and highest positions (nv,), rad or m; limits that are traced need `jax.numpy`."""
+        lower, upper = xp.asarray(robot.position_limits, float).T
+        half_turn = np.where(robot.topology.dof_rotates, np.pi, np.inf)
+        low = xp.where(xp.isfinite(lower), lower, -half_turn) if self.low is None else self.low
+        high = xp.where(xp.isfinite(upper), upper, half_turn) if self.high is None else self.high
+        return low, high
 
 
 @configuration
