@@ -291,8 +291,7 @@ def _solve(
     feasible = beyond >= 0
     over = jnp.maximum(matmul(final.normals, x) - final.rhs, 0)
     work = 1 + jnp.sum(multipliers * jnp.abs(final.rhs))
-    short = jnp.maximum(gap[worst], 0) / size[worst]
-    residual = jnp.maximum(short, jnp.max(multipliers * over) / work)
+    residual = jnp.maximum(gap[worst] / size[worst], jnp.max(multipliers * over) / work)
     slack = jnp.max(jnp.where(is_soft, gap, 0), initial=0.0)
 
     def met() -> tuple[Array, ...]:

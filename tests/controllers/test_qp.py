@@ -16,7 +16,7 @@ from scipy.optimize import lsq_linear
 
 import fraxenv
 from fraxenv.controllers import QP, QPSolution, solve_qp
-from fraxenv.controllers.qp import VIOLATION_WEIGHT, _bit, _contains
+from fraxenv.controllers.qp import TOLERANCE, VIOLATION_WEIGHT, _bit, _contains
 from fraxenv.errors import ArrayError
 from fraxenv.kernels import explain
 
@@ -167,6 +167,24 @@ def test_units_do_not_matter() -> None:
     back = other._replace(x=other.x / 1e4, multipliers=other.multipliers / 1e4)
     assert residual(problem, back).max() <= CONDITION["float32"]
     np.testing.assert_allclose(other.x, 1e4 * one.x, rtol=1e-3, atol=1)
+
+
+def test_large_numbers_are_as_precise(x64: None) -> None:
+    problem, factor = problems("active"), 1e6
+    larger = problem._replace(
+        b=factor * problem.b, lower=factor * problem.lower, upper=factor * problem.upper
+    )
+    np.testing.assert_allclose(solved(larger).x / factor, solved(problem).x, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e3])
+def test_what_counts_as_met(dtype: np.dtype, size: float) -> None:
+    """A row wants more than a bound does, by less than the tolerance, and by more than that."""
+    more = TOLERANCE[dtype.itemsize] * (1 + size / 2) * np.array([0.7, 1.4])
+    one, far = np.ones((2, 1, 1)), np.full((2, 1), np.inf)
+    problem = QP(one, one / 2, size / 2 + more[:, None], one, np.full((2, 1), size), far)
+    active = np.asarray(solved(cast(problem, dtype)).active)
+    np.testing.assert_array_equal((active == 0).any(axis=1), [False, True])
 
 
 def test_units_of_rows_do_not_matter(x64: None) -> None:
@@ -396,6 +414,13 @@ def test_derivatives_are_finite_everywhere(dtype: np.dtype) -> None:
 
 
 # --- Arguments and transformations ----------------------------------------------------------------
+
+
+def test_room_for_active_rows() -> None:
+    for n, room in ((5, 8), (20, 16)):
+        problem = jax.tree.map(lambda x: jnp.asarray(x[0]), problems("plain", n=n))
+        assert jax.eval_shape(solve_qp, problem).active.shape == (room,)
+    assert jax.eval_shape(partial(solve_qp, max_active=3), problem).active.shape == (3,)
 
 
 @pytest.mark.parametrize("name", QP._fields)
