@@ -17,7 +17,7 @@ from fraxenv.dynamics import Robot, frame_pose, integrate, orientation_error
 from fraxenv.dynamics.algebra import norm
 from fraxenv.dynamics.manifold import scalar_coordinates
 
-from .task import GoalTask, Marker, Motion
+from .task import GoalTask, Marker, Motion, Task
 
 POSITION_WEIGHTS = {
     "position_error": -0.2,
@@ -204,6 +204,11 @@ def joint_terms(robot: Robot, motion: Motion) -> dict[str, Array]:
         "joint_position": jnp.concatenate(parts) if len(parts) > 1 else parts[0],
         "joint_velocity": motion.v / jnp.where(jnp.isfinite(speed), speed, 1.0),
     }
+
+
+def orientation_counts(task: Task) -> bool:
+    """Whether a task asks for the hand's orientation; one that is no `HandTask` need not say so."""
+    return bool(getattr(task, "orientation", False))
 
 
 def orientation_errors(target: Array, rotation: Array) -> Array:

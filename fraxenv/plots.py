@@ -185,18 +185,21 @@ def plot_rollout(
 
 
 def _error_panel(axes: Any, time: Any, infos: Any, env: Environment, params: EnvParams) -> None:
-    axes.plot(time, 1e3 * infos["position_error"], label="position, mm")
-    tolerance = getattr(params.task, "position_tolerance", None)
-    if tolerance is not None:
-        axes.axhline(1e3 * float(np.asarray(tolerance)), color=COLOURS[0], lw=0.9, ls="--")
-        label = {"color": COLOURS[0], "fontsize": 8.5, "va": "bottom"}
-        axes.annotate(
-            "reached below", (1.0, 1e3 * float(np.asarray(tolerance))), ha="right",
-            xycoords=axes.get_yaxis_transform(), **label,
-        )  # fmt: skip
-    if getattr(params.task, "orientation", False):
-        degrees = np.degrees(infos["orientation_error"])
-        axes.plot(time, degrees, color=COLOURS[1], label="orientation, degrees")
+    from .envs.hand_task import orientation_counts
+
+    units = {"position": ("mm", 1e3)}
+    if orientation_counts(params.task):
+        units["orientation"] = ("degrees", 180 / np.pi)
+    for colour, (name, (unit, scale)) in zip(COLOURS, units.items(), strict=False):
+        axes.plot(time, scale * infos[f"{name}_error"], color=colour, label=f"{name}, {unit}")
+        tolerance = getattr(params.task, f"{name}_tolerance", None)
+        if tolerance is not None:
+            height = scale * float(np.asarray(tolerance))
+            axes.axhline(height, color=colour, lw=0.9, ls="--")
+            axes.annotate(
+                "reached below", (1.0, height), color=colour, fontsize=8.5, ha="right",
+                va="bottom", xycoords=axes.get_yaxis_transform(),
+            )  # fmt: skip
     axes.set(ylabel="error of the hand", yscale="log")
     axes.set_ylim(bottom=max(_SMALLEST_SHOWN, axes.get_ylim()[0]))
     _plain_log(axes)

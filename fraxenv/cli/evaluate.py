@@ -49,6 +49,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Evaluate, print, draw; returns the exit status."""
+    from ..envs.hand_task import orientation_counts
     from ..plots import plot_evaluation, plot_learning_curves
     from ..registry import make
     from ..training import load_policy, read_metrics
@@ -78,7 +79,7 @@ def run(options: Options) -> int:
         result, whole = evaluation(env, params, policy, episodes, seed, name)
         results[name] = result
         tolerances.append(getattr(params.task, "position_tolerance", None))
-        turns = turns or getattr(params.task, "orientation", False)
+        turns = turns or orientation_counts(params.task)
         curves.setdefault(_group(config), []).append(read_metrics(folder))
         file = "evaluation.json" if len(options.runs) == 1 else f"{name}.json"
         save_summary(output / file, result, run=str(folder), seed=seed, environment=made)

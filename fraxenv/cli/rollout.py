@@ -45,6 +45,7 @@ def run(options: Options) -> int:
     """Roll out, film, draw; returns the exit status."""
     import jax
 
+    from ..envs.hand_task import orientation_counts
     from ..plots import plot_rollout
     from ..rollouts import film, roll_out
     from ..video import check_video
@@ -89,16 +90,19 @@ def run(options: Options) -> int:
             size=options.size, on_frame=on_frame,
         )  # fmt: skip
         whole = whole and not stop()
-    _tell(recording)
+    _tell(recording, orientation_counts(params.task))
     wrote(output, *files)
     return 0 if whole else INTERRUPTED
 
 
-def _tell(recording: Recording) -> None:
-    """Say how the episodes went."""
+def _tell(recording: Recording, turns: bool) -> None:
+    """Say how the episodes went; `turns` is whether orientations count."""
     for episode in recording.episodes():
         infos = episode.infos
         told = f"episode {episode.id}: {len(episode)} steps, return {episode.rewards.sum():.2f}"
         if "position_error" in infos:
-            told += f", ends {1e3 * float(infos['position_error'][-1]):.1f} mm from the goal"
+            told += f", ends {1e3 * float(infos['position_error'][-1]):.1f} mm"
+            if turns:
+                told += f" and {np.degrees(infos['orientation_error'][-1]):.1f}°"
+            told += " from the goal"
         print(told + ", diverged" * bool(np.any(infos["diverged"])))

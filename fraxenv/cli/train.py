@@ -180,6 +180,7 @@ def _told(config: TrainConfig, metrics: Metrics) -> str:
 def _report(config: TrainConfig, run: Path, started: float) -> None:
     import jax
 
+    from ..envs.hand_task import orientation_counts
     from ..plots import plot_learning_curves, plot_rollout
     from ..rollouts import film, roll_out
     from ..training import load_policy, read_metrics
@@ -200,6 +201,7 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
             run / "rollout.gif", env, params, recording, states,
             on_frame=lambda done, total: show(done / total) or False,
         )  # fmt: skip
-    console().print(table(result, metrics, time.perf_counter() - started, config.env))
+    turns = orientation_counts(params.task)
+    console().print(table(result, metrics, time.perf_counter() - started, config.env, turns))
     pictures = ("learning_curve.png", "rollout.png", "rollout.gif")
     wrote(run, CONFIG, POLICY, CHECKPOINT, METRICS, EVALUATION, *pictures)

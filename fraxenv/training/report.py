@@ -36,7 +36,13 @@ def save_summary(path: str | Path, result: Evaluation, **about: Any) -> None:
     write_atomic(path, json.dumps({**about, **summary(result)}, indent=2).encode() + b"\n")
 
 
-def table(result: Evaluation, metrics: Sequence[Metrics], wall_seconds: float, title: str) -> Any:
+def table(
+    result: Evaluation,
+    metrics: Sequence[Metrics],
+    wall_seconds: float,
+    title: str,
+    turns: bool = False,
+) -> Any:
     """The summary of a run, as a rich table.
 
     Args:
@@ -44,6 +50,7 @@ def table(result: Evaluation, metrics: Sequence[Metrics], wall_seconds: float, t
         metrics: of all rounds.
         wall_seconds: from the start of the command to now.
         title: heads the table.
+        turns: whether orientations count.
     """
     rich_table = import_extra("rich.table", "cli", "The report")
     train_seconds = metrics[-1]["train_seconds"] if metrics else 0.0
@@ -51,10 +58,13 @@ def table(result: Evaluation, metrics: Sequence[Metrics], wall_seconds: float, t
     # The first round of a process compiles; the median is of those that only ran.
     speed = float(np.median([m["steps_per_second"] for m in metrics])) if metrics else 0.0
     numbers = summary(result)
+    degrees = np.degrees(numbers["orientation_error_median"])
+    turned = [("final turn, median", f"{degrees:.1f}°")] if turns else []
     rows = [
         ("success rate", f"{100 * numbers['success_rate']:.1f} %"),
         ("final distance, median", f"{1e3 * numbers['position_error_median']:.1f} mm"),
         ("final distance, 95th percentile", f"{1e3 * numbers['position_error_p95']:.1f} mm"),
+        *turned,
         ("episodes evaluated", f"{numbers['episodes']}"),
         ("environment steps", f"{steps:,.0f}"),
         ("environment steps/s", f"{speed:,.0f}"),

@@ -21,8 +21,11 @@ from PIL import Image, ImageSequence
 
 import fraxenv
 from fraxenv.cli import COMMANDS, main
+from fraxenv.cli.common import console
 from fraxenv.rollouts import film, roll_out
 from fraxenv.scripted import scripted_policy
+from fraxenv.training import Evaluation
+from fraxenv.training.report import table
 
 SMALL = ("control_hz=500", "physics_hz=500", "max_steps_in_episode=10")
 SETTINGS = [x for s in SMALL for x in ("--set", s)]
@@ -146,6 +149,16 @@ def test_info_of_a_preset(capsys: Capture) -> None:
     out = capsys.readouterr().out
     assert "randomisation, of Randomisation" in out
     assert "0.7, 1.3" in out
+
+
+def test_orientations_are_told_where_they_count(tmp_path: Path, capsys: Capture) -> None:
+    command = ["rollout", "PandaReachPose-v0", *SETTINGS, "--policy", "scripted", "--size", "48"]
+    assert main([*command, "--episodes", "1", "--output", str(tmp_path)]) == 0
+    assert re.search(r"ends \d+\.\d mm and \d+\.\d° from the goal\n", capsys.readouterr().out)
+    result = Evaluation(*(np.full(3, x) for x in (1.0, 1.0, 0.002, np.radians(3), 0.0)))
+    for turns in (True, False):
+        console().print(table(result, [], 1.0, "title", turns))
+        assert ("3.0°" in capsys.readouterr().out) == turns
 
 
 def test_rollout_leaves_everything(tmp_path: Path, capsys: Capture) -> None:

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+import fraxenv
 from fraxenv import plots
 from fraxenv.errors import ConfigError
 from fraxenv.video import save_video
@@ -75,6 +76,18 @@ def test_a_rollout_has_gaps_between_episodes() -> None:
     np.testing.assert_array_equal(told["a"], [0, 1, np.nan, 2, 3])
     np.testing.assert_array_equal(told["b"], [True, True, False, True, True])
     np.testing.assert_array_equal(told["n"], [0, 1, np.nan, 2, 3])
+
+
+def test_errors_are_drawn_with_what_counts_as_reached() -> None:
+    env, params = fraxenv.make("PandaReachPose-v0")
+    axes = Figure().add_subplot()
+    errors = {"position_error": np.array([0.1, 0.01]), "orientation_error": np.array([1.0, 0.01])}
+    plots._error_panel(axes, np.arange(2.0), errors, env, params)
+    height = {line.get_label(): line.get_ydata()[-1] for line in axes.lines}
+    assert height["position, mm"] == pytest.approx(10)
+    assert height["orientation, degrees"] == pytest.approx(np.degrees(0.01))
+    dashed = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
+    assert dashed == pytest.approx([20, np.degrees(0.1)])
 
 
 def test_nothing_is_written_where_drawing_fails(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The same numbers give the same bits: in every process, batch, position and number of threads.
 
 As a script this is what the other processes run: `test_determinism.py BACKEND SIZE` prints a digest
-of what each environment of a batch did.
+of what each environment of a batch did, `test_determinism.py BACKEND FILE` saves how arms moved.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def threads() -> Iterator[None]:
     set_threads(before)
 
 
-def elsewhere(backend: str, size: int, **environment: str) -> list[str]:
-    """The digests of another process."""
+def elsewhere(backend: str, what: int | Path, **environment: str) -> list[str]:
+    """What another process prints: the digests of a batch of a size; for a file, nothing."""
     done = subprocess.run(
-        [sys.executable, __file__, backend, str(size)],
+        [sys.executable, __file__, backend, str(what)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "shared"), **environment},
@@ -137,33 +137,46 @@ def test_saved_at_any_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_between_executors(capsys: pytest.CaptureFixture[str]) -> None:
+def test_between_executors_and_processors(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """Not to the bit: prints by how much positions differ, as docs/reliability.md has it."""
-    n, steps = 256, 100
-    found: dict[str, np.ndarray] = {}
-    actions = jax.random.uniform(jax.random.key(1), (steps, n, 7), minval=-0.1, maxval=0.1)
-    for backend in CASES:
-        env, params = fraxenv.make("PandaReach-v0", backend=backend, action="torque", **RATES)
-        keys = jax.random.split(jax.random.key(0), n)
-        reset = fraxenv.make("PandaReach-v0", backend="vmap", action="torque", **RATES)[0].reset
-        _, state = jax.jit(jax.vmap(reset, (0, None)))(keys, params)
-        step, rows = _stepper(env), []
-        for action in actions:
-            _, state, *_ = step(keys, state, action, params)
-            rows.append(np.asarray(state.q, float))
-        found[backend] = np.stack(rows)
+    found = {backend: positions(backend) for backend in CASES}
+    for isa in ("AVX2", "SSE4_2"):
+        file = tmp_path / f"{isa}.npy"
+        elsewhere("vmap", file, XLA_FLAGS=f"--xla_cpu_max_isa={isa}")
+        found[f"vmap, {isa}"] = np.load(file)
     with capsys.disabled():
         print("\ndifference of joint positions from vmap, rad: largest, median of 256 arms")
-        for backend, q in found.items():
+        for name, q in found.items():
             error = np.abs(q - found["vmap"]).max(axis=2)
             shown = [f"{error[t].max():.1e} {np.median(error[t]):.1e}" for t in (0, 9, 99)]
-            print(f"{backend:8s} after 1, 10 and 100 steps: {', '.join(shown)}")
+            print(f"{name:12s} after 1, 10 and 100 steps: {', '.join(shown)}")
             assert error[0].max() < 1e-5
             assert np.median(error[99]) < 1e-3
+
+
+def positions(backend: str, n: int = 256, steps: int = 100) -> np.ndarray:
+    """(steps, n, 7), float64: of arms under random torques, from the same states everywhere."""
+    actions = jax.random.uniform(jax.random.key(1), (steps, n, 7), minval=-0.1, maxval=0.1)
+    env, params = fraxenv.make("PandaReach-v0", backend=backend, action="torque", **RATES)
+    keys = jax.random.split(jax.random.key(0), n)
+    reset = fraxenv.make("PandaReach-v0", backend="vmap", action="torque", **RATES)[0].reset
+    _, state = jax.jit(jax.vmap(reset, (0, None)))(keys, params)
+    step, rows = _stepper(env), []
+    for action in actions:
+        _, state, *_ = step(keys, state, action, params)
+        rows.append(np.asarray(state.q, float))
+    return np.stack(rows)
 
 
 RATES: dict[str, Any] = {"control_hz": 100, "physics_hz": 100, "max_steps_in_episode": 1000}
 
 
 if __name__ == "__main__":
-    print(json.dumps(digests(rollout(sys.argv[1], range(int(sys.argv[2]))))))
+    backend, what = sys.argv[1:]
+    if what.isdigit():
+        print(json.dumps(digests(rollout(backend, range(int(what))))))
+    else:
+        np.save(what, positions(backend))
+        print("[]")
