@@ -1,7 +1,7 @@
 """Measure fraxenv and its peers side by side: dynamics, environments, compile time, memory.
 
     python scripts/benchmark.py                       everything that is installed
-    python scripts/benchmark.py --quick               a minute, small batches
+    python scripts/benchmark.py --quick               some minutes, small batches
     python scripts/benchmark.py --workloads ids       every registered environment
     python scripts/benchmark.py --peers native frax --workloads panda-forward-dynamics
     python scripts/benchmark.py --help
