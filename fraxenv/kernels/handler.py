@@ -137,7 +137,6 @@ done:
 
 define internal void @work(ptr %job) {
 entry:
-  <<FLUSH>>
   %next = getelementptr %Job, ptr %job, i32 0, i32 0
   %finished = getelementptr %Job, ptr %job, i32 0, i32 1
   %total.p = getelementptr %Job, ptr %job, i32 0, i32 3
@@ -164,7 +163,6 @@ run:
   %before = atomicrmw add ptr %finished, i64 1 seq_cst
   br label %take
 done:
-  <<RESTORE>>
   ret void
 }
 
@@ -323,28 +321,8 @@ end:
 }
 """
 
-X86_FLUSH = """%csr.old = alloca i32
-  %csr.new = alloca i32
-  call void @llvm.x86.sse.stmxcsr(ptr %csr.old)
-  %csr = load i32, ptr %csr.old
-  %csr.set = or i32 %csr, 32832
-  store i32 %csr.set, ptr %csr.new
-  call void @llvm.x86.sse.ldmxcsr(ptr %csr.new)"""
-"""Subnormal numbers are zero in every thread, as XLA has it in its own."""
 
-X86_RESTORE = "call void @llvm.x86.sse.ldmxcsr(ptr %csr.old)"
-
-X86_DECLARE = """
-declare void @llvm.x86.sse.stmxcsr(ptr)
-declare void @llvm.x86.sse.ldmxcsr(ptr)
-"""
-
-
-def for_machine(text: str, x86: bool, version: tuple[int, int]) -> str:
-    """The text with what depends on the machine and on XLA's FFI version filled in."""
-    for name, value in {
-        "FLUSH": X86_FLUSH if x86 else "", "RESTORE": X86_RESTORE if x86 else "",
-        "MAJOR": version[0], "MINOR": version[1],
-    }.items():  # fmt: skip
-        text = text.replace(f"<<{name}>>", str(value))
-    return text + (X86_DECLARE if x86 else "")
+def for_version(text: str, version: tuple[int, int]) -> str:
+    """The text with the version of XLA's FFI filled in."""
+    major, minor = version
+    return text.replace("<<MAJOR>>", str(major)).replace("<<MINOR>>", str(minor))

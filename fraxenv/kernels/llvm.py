@@ -81,7 +81,7 @@ def listing(
     read = [i for i in np.flatnonzero(alive).tolist() if program.ops[i] == "input"]
     floats = [program.dtypes[i].itemsize for i in read if program.dtypes[i].kind == "f"]
     width = vector_bytes // max([4, *floats])
-    write = partial(_Writer, buffers=buffers, vector_bytes=vector_bytes, width=width)
+    write = partial(_Writer, buffers=buffers, width=width)
     rare = tiles.rare_branch(program, alive)
     if rare is None:
         parts = [_block(write(program, results), outputs, dtypes)]
@@ -207,7 +207,6 @@ class _Writer:
         program: what it is a part of.
         wanted: the values that are needed in the end.
         buffers: what the program reads.
-        vector_bytes: width of the machine's vectors.
         width: lanes of a vector.
         slots: values that are in memory: the pointer's name and the byte they begin at.
         rare: index of the branch that is left out unless `%branching`.
@@ -219,14 +218,13 @@ class _Writer:
         wanted: Sequence[Id],
         *,
         buffers: Sequence[Buffer],
-        vector_bytes: int,
         width: int,
         slots: Mapping[Id, tuple[str, int]] | None = None,
         rare: int | None = None,
     ) -> None:
         self.p, self.wanted, self.buffers = program, wanted, buffers
         self.alive = live_values(program, wanted)
-        self.vector_bytes, self.width = vector_bytes, width
+        self.width = width
         self.slots = dict(slots or {})
         self.lines: list[str] = []
         self.names: dict[Id, str] = {}
@@ -761,26 +759,9 @@ class _Writer:
     def op_rsqrt(self, i: Id) -> None:
         (x,) = self.p.args[i]
         dtype, t = self.p.dtypes[i], self.type(self.p.dtypes[i])
-        name, one = self.name(x), self.splat(self.p.dtypes[i], _hex(1))
-        if self.vector_bytes < 64 or self.width not in (8, 16):
-            root = self.value(self.intrinsic("sqrt", dtype, name))
-            self.set(i, f"fdiv {t} {one}, {root}")
-            return
-        # AVX-512 has an estimate to 14 bits; a step of Newton's method doubles them, at a third of
-        # the cost of a root and a division. At zero and infinity the estimate is exact.
-        full = f"@llvm.x86.avx512.rsqrt14.ps.{32 * self.width}"
-        mask = "i16" if self.width == 16 else "i8"
-        self.declared[full] = f"declare {t} {full}({t}, {t}, {mask})"
-        y = self.value(f"call {t} {full}({t} {name}, {t} zeroinitializer, {mask} -1)")
-        # Not half of x, which may be subnormal, and flushed to zero.
-        half = self.value(f"fmul contract {t} {y}, {self.splat(dtype, _hex(-0.5))}")
-        root = self.value(f"fmul contract {t} {name}, {y}")
-        excess = self.value(f"fmul contract {t} {root}, {half}")
-        excess = self.value(f"fadd contract {t} {excess}, {self.splat(dtype, _hex(0.5))}")
-        change = self.value(f"fmul contract {t} {excess}, {y}")
-        refined = self.value(f"fadd contract {t} {y}, {change}")
-        usual = self.value(f"fcmp ord {t} {change}, {change}")
-        self.set(i, f"select {self.type(BOOL)} {usual}, {t} {refined}, {t} {y}")
+        # No processor's estimate, which no other has: the bits are to be the same on all.
+        root = self.value(self.intrinsic("sqrt", dtype, self.name(x)))
+        self.set(i, f"fdiv {t} {self.splat(dtype, _hex(1))}, {root}")
 
     def op_is_finite(self, i: Id) -> None:
         (x,) = self.p.args[i]

@@ -6,7 +6,6 @@ import ctypes
 import functools
 import hashlib
 import os
-import platform
 import re
 import threading
 import time
@@ -76,6 +75,18 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _processor() -> dict[str, str]:
+    """LLVM's name for this host's processor, and its features."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    if llvm.Target.from_default_triple().name in ("aarch64", "arm64"):
+        # Some of them would contract products that are used more than once, and so round otherwise
+        # than all the others.
+        features["aggressive-fma"] = False
+    return {"cpu": llvm.get_host_cpu_name(), "features": features.flatten()}
+
+
 @functools.cache
 def _machine() -> Any:
     """LLVM's target machine for this host."""
@@ -89,12 +100,7 @@ def _machine() -> Any:
     give_way = library.sched_yield if os.name == "posix" else library.SwitchToThread
     llvm.add_symbol(handler.YIELD, ctypes.cast(give_way, ctypes.c_void_p).value)
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=2,
-        reloc="pic",
-        codemodel="jitdefault",
-        jit=True,
+        **_processor(), opt=2, reloc="pic", codemodel="jitdefault", jit=True
     )
 
 
@@ -211,10 +217,9 @@ def _compile(text: str) -> tuple[str, bool]:
     import llvmlite.binding as llvm
 
     machine = _machine()
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
-    text = handler.for_machine(text, x86, _ffi_version())
-    host = (machine.triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(),
-            llvmlite.__version__, str(llvm.llvm_version_info))  # fmt: skip
+    text = handler.for_version(text, _ffi_version())
+    host = (machine.triple, *_processor().values(), llvmlite.__version__,
+            str(llvm.llvm_version_info))  # fmt: skip
     digest = hashlib.sha256("\n".join((*host, text)).encode()).hexdigest()
     name = f"fraxenv_{digest[:32]}"
     with _lock:
@@ -245,9 +250,7 @@ _engines: list[Any] = []
 def _fresh_machine() -> Any:
     import llvmlite.binding as llvm
 
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), jit=True
-    )
+    return llvm.Target.from_default_triple().create_target_machine(**_processor(), jit=True)
 
 
 def dtypes_supported(dtypes: Sequence[np.dtype[Any]]) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 from fraxenv import dynamics
-from fraxenv.kernels import fuse
+from fraxenv.kernels import fuse, native
 
 Equal = Callable[..., None]
 
@@ -105,6 +105,23 @@ def test_functions_of_two_numbers(backend: str, dtype: np.dtype) -> None:
         assert_same_kind(actual[name], expected[name], 64, name in BINARY, name)
 
 
+def test_vectors_of_any_width(dtype: np.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits, as other processors have narrower ones."""
+    spread = np.random.default_rng(0).normal(0, 10, (2, 300)).astype(dtype)
+    a, b = np.concatenate([spread, spread[::-1]], axis=1)
+
+    def every(x: Any, y: Any) -> Any:
+        return [fn(x) for fn in UNARY.values()] + [fn(x, y) for fn in BINARY.values()]
+
+    results = []
+    for size in (64, 32, 16):
+        monkeypatch.setattr(native, "vector_bytes", partial(int, size))
+        results.append(fuse(every, "native")(a, b))
+    for other in results[1:]:
+        for name, x, y in zip([*UNARY, *BINARY], results[0], other, strict=True):
+            np.testing.assert_array_equal(x, y, err_msg=name)
+
+
 def test_division_by_the_largest_power_of_two() -> None:
     """Its reciprocal is subnormal: to multiply by it would give zero."""
     x = np.array([3e38, 1e38, 1.0], np.float32)
@@ -187,11 +204,12 @@ def test_structural_zeros_absorb(backend: str) -> None:
     np.testing.assert_array_equal(np.isnan(both), np.isnan(jax.vmap(lambda v: turn @ v)(x)))
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="flushed on x86 only")
-def test_subnormal_numbers_are_zero() -> None:
-    """As in XLA: in what is computed, and in what is computed from them."""
+def test_subnormal_numbers_are_zero(threads: Callable[[int], None]) -> None:
+    """As in XLA: in what is computed, and in what is computed from them, in every thread."""
+    threads(3)
     info = np.finfo(np.float32)
-    x = np.array([info.tiny / 2, -info.tiny / 4, info.smallest_subnormal], np.float32)
+    few = np.array([info.tiny / 2, -info.tiny / 4, info.smallest_subnormal], np.float32)
+    x = np.tile(few, 30_000)
     flushed = {
         "sum": lambda v: v + v, "product": lambda v: v * 2, "half": lambda v: v * 0.5,
         "sqrt": jnp.sqrt, "equal": lambda v: v == 0, "exp": lambda v: jnp.exp(v) - 1,

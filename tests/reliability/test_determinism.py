@@ -1,7 +1,7 @@
 """The same numbers give the same bits: in every process, batch, position and number of threads.
 
-As a script this is what the other processes run: `test_determinism.py BACKEND SIZE` prints a digest
-of what each environment of a batch did, `test_determinism.py BACKEND FILE` saves how arms moved.
+As a script this is what the other processes run: `digests CASE SIZE [PROCESSOR]` prints a digest of
+what each environment of a batch did, `positions BACKEND FILE [PROCESSOR]` saves how arms moved.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from support import bits
 
 import fraxenv
 from fraxenv.kernels import get_threads, set_threads
+from fraxenv.presets import load_env_config
 
 OVERRIDES: dict[str, Any] = {
     "control_hz": 100,
@@ -36,13 +38,31 @@ OVERRIDES: dict[str, Any] = {
     },
 }
 CHEAP = {**OVERRIDES, "action": "torque"}
-CASES = {"native": OVERRIDES, "vmap": CHEAP, "xla": CHEAP, "pallas": CHEAP}
+BACKENDS = ("native", "xla", "pallas", "vmap")
+EVERYTHING = load_env_config("panda-reach-everything")["randomisation"]
+CASES: dict[str, dict[str, Any]] = {
+    "native": {"id": "PandaReach-v0", "backend": "native", **OVERRIDES},
+    "everything": {
+        "id": "PandaReachObstacles-v0",
+        "backend": "native",
+        "max_steps_in_episode": 4,
+        "randomisation": EVERYTHING,
+    },
+    **{b: {"id": "PandaReach-v0", "backend": b, **CHEAP} for b in BACKENDS[1:]},
+}
 MOST, STEPS = 300, 6
+x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86 processors")
+
+# Of which LLVM is to compile for, what is asked after.
+PROCESSORS: dict[str, set[str]] = {
+    "haswell": {"avx", "avx2", "fma"},
+    "nehalem": set(),
+}
 
 
-def rollout(backend: str, rows: Any, steps: int = STEPS) -> dict[str, np.ndarray]:
+def rollout(case: str, rows: Any, steps: int = STEPS) -> dict[str, np.ndarray]:
     """What environments of these numbers do, whose keys and actions depend on them alone."""
-    env, params = fraxenv.make("PandaReach-v0", backend=backend, **CASES[backend])
+    env, params = fraxenv.make(**CASES[case])
     keys = jax.random.split(jax.random.key(0), MOST)[np.asarray(rows)]
     _, state = jax.jit(jax.vmap(env.reset, (0, None)))(keys, params)
     step = _stepper(env)
@@ -76,16 +96,20 @@ def threads() -> Iterator[None]:
     set_threads(before)
 
 
-def elsewhere(backend: str, what: int | Path, **environment: str) -> list[str]:
-    """What another process prints: the digests of a batch of a size; for a file, nothing."""
+def elsewhere(*arguments: object, **environment: str) -> str:
+    """The last line that another process, given these arguments, prints."""
     done = subprocess.run(
-        [sys.executable, __file__, backend, str(what)],
+        [sys.executable, __file__, *map(str, arguments)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "shared"), **environment},
     )
     assert done.returncode == 0, done.stderr
-    result: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return done.stdout.splitlines()[-1]
+
+
+def digests_elsewhere(*arguments: object, **environment: str) -> list[str]:
+    result: list[str] = json.loads(elsewhere("digests", *arguments, **environment))
     return result
 
 
@@ -100,14 +124,24 @@ def test_batches_threads_and_processes(threads: None) -> None:
     expected = digests(rollout("native", range(40)))
     assert len(set(expected)) == 40
     # A kernel of its own making instead of the cache's, and another batch and number of threads.
-    assert elsewhere("native", 17, FRAXENV_THREADS="3", FRAXENV_CACHE="0") == expected[:17]
+    found = digests_elsewhere("native", 17, FRAXENV_THREADS="3", FRAXENV_CACHE="0")
+    assert found == expected[:17]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["xla", "pallas", "vmap"])
+@pytest.mark.parametrize("backend", BACKENDS[1:])
 def test_others_are_the_same_in_a_batch_of_the_same_size(backend: str) -> None:
     """In another size they need not be: XLA compiles another program, which rounds elsewhere."""
-    assert elsewhere(backend, 40) == digests(rollout(backend, range(40)))
+    assert digests_elsewhere(backend, 40) == digests(rollout(backend, range(40)))
+
+
+@pytest.mark.slow
+@x86
+def test_processors() -> None:
+    """With everything randomised and the filter on, where multiplications and additions fuse."""
+    assert digests_elsewhere("everything", 40, "haswell") == digests(
+        rollout("everything", range(40))
+    )
 
 
 def test_saved_at_any_step(tmp_path: Path) -> None:
@@ -137,21 +171,24 @@ def test_saved_at_any_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@x86
 def test_between_executors_and_processors(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Not to the bit: prints by how much positions differ, as docs/reliability.md has it."""
-    found = {backend: positions(backend) for backend in CASES}
-    for isa in ("AVX2", "SSE4_2"):
-        file = tmp_path / f"{isa}.npy"
-        elsewhere("vmap", file, XLA_FLAGS=f"--xla_cpu_max_isa={isa}")
-        found[f"vmap, {isa}"] = np.load(file)
+    found = {backend: positions(backend) for backend in BACKENDS}
+    file = tmp_path / "q.npy"
+    for processor, isa in {"haswell": "AVX2", "nehalem": "SSE4_2"}.items():
+        for backend in ("native", "vmap"):
+            flags = f"--xla_cpu_max_isa={isa}"
+            elsewhere("positions", backend, file, processor, XLA_FLAGS=flags)
+            found[f"{backend}, {processor}"] = np.load(file)
     with capsys.disabled():
         print("\ndifference of joint positions from vmap, rad: largest, median of 256 arms")
         for name, q in found.items():
             error = np.abs(q - found["vmap"]).max(axis=2)
             shown = [f"{error[t].max():.1e} {np.median(error[t]):.1e}" for t in (0, 9, 99)]
-            print(f"{name:12s} after 1, 10 and 100 steps: {', '.join(shown)}")
+            print(f"{name:15s} after 1, 10 and 100 steps: {', '.join(shown)}")
             assert error[0].max() < 1e-5
             assert np.median(error[99]) < 1e-3
 
@@ -173,10 +210,21 @@ def positions(backend: str, n: int = 256, steps: int = 100) -> np.ndarray:
 RATES: dict[str, Any] = {"control_hz": 100, "physics_hz": 100, "max_steps_in_episode": 1000}
 
 
+def pretend(processor: str) -> None:
+    """LLVM shall compile for another processor than this."""
+    import llvmlite.binding as llvm
+
+    features = llvm.FeatureMap(dict.fromkeys(PROCESSORS[processor], True))
+    llvm.get_host_cpu_name = lambda: processor
+    llvm.get_host_cpu_features = lambda: features
+
+
 if __name__ == "__main__":
-    backend, what = sys.argv[1:]
-    if what.isdigit():
-        print(json.dumps(digests(rollout(backend, range(int(what))))))
+    what, subject, of, *processor = sys.argv[1:]
+    if processor:
+        pretend(*processor)
+    if what == "digests":
+        print(json.dumps(digests(rollout(subject, range(int(of))))))
     else:
-        np.save(what, positions(backend))
-        print("[]")
+        np.save(of, positions(subject))
+        print()
