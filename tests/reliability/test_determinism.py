@@ -51,13 +51,14 @@ CASES: dict[str, dict[str, Any]] = {
     **{b: {"id": "PandaReach-v0", "backend": b, **CHEAP} for b in BACKENDS[1:]},
 }
 MOST, STEPS = 300, 6
-x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86 processors")
 
-# Of which LLVM is to compile for, what is asked after.
-PROCESSORS: dict[str, set[str]] = {
-    "haswell": {"avx", "avx2", "fma"},
-    "nehalem": set(),
-}
+# x86 processors older than this: what XLA calls them, and what LLVM says that they have.
+PROCESSORS: dict[str, tuple[str, dict[str, bool]]] = {}
+if platform.machine() in ("x86_64", "AMD64"):
+    PROCESSORS = {
+        "haswell": ("AVX2", {"avx": True, "avx2": True, "fma": True}),
+        "nehalem": ("SSE4_2", {}),
+    }
 
 
 def rollout(case: str, rows: Any, steps: int = STEPS) -> dict[str, np.ndarray]:
@@ -136,7 +137,7 @@ def test_others_are_the_same_in_a_batch_of_the_same_size(backend: str) -> None:
 
 
 @pytest.mark.slow
-@x86
+@pytest.mark.skipif("haswell" not in PROCESSORS, reason="of x86")
 def test_processors() -> None:
     """With everything randomised and the filter on, where multiplications and additions fuse."""
     assert digests_elsewhere("everything", 40, "haswell") == digests(
@@ -171,17 +172,20 @@ def test_saved_at_any_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@x86
-def test_between_executors_and_processors(
+def test_between_executors_processors_and_devices(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Not to the bit: prints by how much positions differ, as docs/reliability.md has it."""
-    found = {backend: positions(backend) for backend in BACKENDS}
+    with jax.default_device(jax.devices("cpu")[0]):
+        found = {backend: positions(backend) for backend in BACKENDS}
+    if (other := jax.devices()[0].platform) != "cpu":
+        found |= {f"{backend}, {other}": positions(backend) for backend in BACKENDS[1:]}
     file = tmp_path / "q.npy"
-    for processor, isa in {"haswell": "AVX2", "nehalem": "SSE4_2"}.items():
+    for processor, (isa, _) in PROCESSORS.items():
         for backend in ("native", "vmap"):
             flags = f"--xla_cpu_max_isa={isa}"
-            elsewhere("positions", backend, file, processor, XLA_FLAGS=flags)
+            cpu = {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+            elsewhere("positions", backend, file, processor, **cpu)
             found[f"{backend}, {processor}"] = np.load(file)
     with capsys.disabled():
         print("\ndifference of joint positions from vmap, rad: largest, median of 256 arms")
@@ -214,7 +218,7 @@ def pretend(processor: str) -> None:
     """LLVM shall compile for another processor than this."""
     import llvmlite.binding as llvm
 
-    features = llvm.FeatureMap(dict.fromkeys(PROCESSORS[processor], True))
+    features = llvm.FeatureMap(PROCESSORS[processor][1])
     llvm.get_host_cpu_name = lambda: processor
     llvm.get_host_cpu_features = lambda: features
 

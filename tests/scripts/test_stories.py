@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from PIL import Image
+from support import colours
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -19,7 +20,7 @@ def run(script: str, picture: Path, *options: str) -> str:
     assert done.returncode == 0, done.stderr
     with Image.open(picture) as image:
         assert image.size[0] >= 1000
-        assert len(image.convert("RGB").getcolors(1 << 24)) > 1000
+    assert colours(picture) > 1000
     return done.stdout
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
@@ -38,6 +39,13 @@ def packaged(distribution: str, ending: str) -> Path:
     except metadata.PackageNotFoundError:
         pytest.skip(f"{distribution} is not installed")
     return Path(next(f for f in files if f.as_posix().endswith(ending)).locate())
+
+
+def colours(picture: Path) -> int:
+    """How many a picture has: an empty one has few."""
+    with Image.open(picture) as image:
+        counts: list[Any] = image.convert("RGB").getcolors(image.width * image.height)
+    return len(counts)
 
 
 def rollout(robot: Robot, controller: Any, target: Any, seconds: float, dt: float = 1e-3) -> Any:
