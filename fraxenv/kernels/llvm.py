@@ -759,7 +759,7 @@ class _Writer:
     def op_rsqrt(self, i: Id) -> None:
         (x,) = self.p.args[i]
         dtype, t = self.p.dtypes[i], self.type(self.p.dtypes[i])
-        # No processor's estimate, which no other has: the bits are to be the same on all.
+        # Not by the estimate that some processors have: the bits are to be the same on all.
         root = self.value(self.intrinsic("sqrt", dtype, self.name(x)))
         self.set(i, f"fdiv {t} {self.splat(dtype, _hex(1))}, {root}")
 

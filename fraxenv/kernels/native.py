@@ -81,8 +81,7 @@ def _processor() -> dict[str, str]:
 
     features = llvm.get_host_cpu_features()
     if llvm.Target.from_default_triple().name in ("aarch64", "arm64"):
-        # Some of them would contract products that are used more than once, and so round otherwise
-        # than all the others.
+        # Some would contract products that are used more than once, and round unlike all others.
         features["aggressive-fma"] = False
     return {"cpu": llvm.get_host_cpu_name(), "features": features.flatten()}
 

@@ -110,6 +110,7 @@ def elsewhere(*arguments: object, **environment: str) -> str:
 
 
 def digests_elsewhere(*arguments: object, **environment: str) -> list[str]:
+    """See `digests`: of a case and a size, in another process."""
     result: list[str] = json.loads(elsewhere("digests", *arguments, **environment))
     return result
 
@@ -137,7 +138,7 @@ def test_others_are_the_same_in_a_batch_of_the_same_size(backend: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("haswell" not in PROCESSORS, reason="of x86")
+@pytest.mark.skipif("haswell" not in PROCESSORS, reason="older x86 processors are meant")
 def test_processors() -> None:
     """With everything randomised and the filter on, where multiplications and additions fuse."""
     assert digests_elsewhere("everything", 40, "haswell") == digests(
@@ -224,11 +225,11 @@ def pretend(processor: str) -> None:
 
 
 if __name__ == "__main__":
-    what, subject, of, *processor = sys.argv[1:]
+    what, subject, argument, *processor = sys.argv[1:]
     if processor:
         pretend(*processor)
     if what == "digests":
-        print(json.dumps(digests(rollout(subject, range(int(of))))))
+        print(json.dumps(digests(rollout(subject, range(int(argument))))))
     else:
-        np.save(of, positions(subject))
+        np.save(argument, positions(subject))
         print()
