@@ -1,5 +1,7 @@
 """Controllers: from where the hands or joints should go to joint torques."""
 
+from fraxenv.dynamics.solvers.qp import QP, QPSolution, solve_qp
+
 from . import barriers
 from .barriers import Barrier, Situation
 from .base import Controller, ControllerState, Telemetry
@@ -8,7 +10,6 @@ from .joint_impedance import JointImpedance, JointTarget
 from .joint_velocity import JointVelocity
 from .osc import OSC, osc_torque
 from .pose import PoseTarget
-from .qp import QP, QPSolution, solve_qp
 from .safety_filter import SafetyFilter, SafetyReport, default_barriers
 from .torque import Torque
 

@@ -14,7 +14,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import orientation_error, rotation_exp
-from fraxenv.dynamics.algebra import einsum
+from fraxenv.dynamics.math.algebra import einsum
 
 
 @jax.tree_util.register_dataclass

@@ -15,8 +15,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms, difference
-from fraxenv.dynamics.algebra import matmul
 from fraxenv.dynamics.errors import check_choice
+from fraxenv.dynamics.math.algebra import matmul
 
 from .base import (
     ControllerState,

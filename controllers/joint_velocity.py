@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms
-from fraxenv.dynamics.algebra import matmul
+from fraxenv.dynamics.math.algebra import matmul
 
 from .base import (
     ControllerState,

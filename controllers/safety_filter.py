@@ -32,10 +32,11 @@ from fraxenv.dynamics import (
     frame_jacobian,
     nearest_obstacles,
 )
-from fraxenv.dynamics.algebra import matmul, norm, smallest
-from fraxenv.dynamics.cholesky import cholesky, cholesky_solve, solve_upper
 from fraxenv.dynamics.errors import ConfigError
 from fraxenv.dynamics.integration import implicit_resistance
+from fraxenv.dynamics.math.algebra import matmul, norm, smallest
+from fraxenv.dynamics.solvers.cholesky import cholesky, cholesky_solve, solve_upper
+from fraxenv.dynamics.solvers.qp import QP, solve_qp
 
 from .barriers import (
     NO_OBSTACLES,
@@ -50,7 +51,6 @@ from .barriers import (
     situation,
     velocity_conditions,
 )
-from .qp import QP, solve_qp
 
 SafetyReport = dict[str, Array]
 """What a filter reports; see `SafetyFilter`."""

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics.cholesky import cholesky
+from fraxenv.dynamics.solvers.cholesky import cholesky
 
 Priority = Literal["equal", "ordered"]
 

@@ -6,8 +6,29 @@ SI units, radians; quaternions wxyz; spatial vectors `[linear; angular]`.
 """
 
 from .actuation import ActuatorState, actuate, actuator_state, effort_bounds
-from .bundled import list_robots, load_robot
-from .collision import (
+from .crba import crba
+from .derivatives import (
+    ForwardDynamicsDerivatives,
+    InverseDynamicsDerivatives,
+    SecondDerivatives,
+    TransitionDerivatives,
+    coriolis_matrix,
+    forward_dynamics_derivatives,
+    inverse_dynamics_derivatives,
+    inverse_dynamics_second_derivatives,
+    residual_derivatives,
+    transition_derivatives,
+)
+from .energy import kinetic_energy, potential_energy
+from .errors import (
+    ArrayError,
+    FraxenvError,
+    RobotLoadError,
+    RobotLoadWarning,
+    UnknownNameError,
+)
+from .forward_dynamics import forward_dynamics, spd_solve
+from .geometry.collision import (
     Box,
     Capsule,
     HalfSpace,
@@ -32,28 +53,6 @@ from .collision import (
     sphere_half_space,
     sphere_sphere,
 )
-from .crba import crba
-from .derivatives import (
-    ForwardDynamicsDerivatives,
-    InverseDynamicsDerivatives,
-    SecondDerivatives,
-    TransitionDerivatives,
-    coriolis_matrix,
-    forward_dynamics_derivatives,
-    inverse_dynamics_derivatives,
-    inverse_dynamics_second_derivatives,
-    residual_derivatives,
-    transition_derivatives,
-)
-from .energy import kinetic_energy, potential_energy
-from .errors import (
-    ArrayError,
-    FraxenvError,
-    RobotLoadError,
-    RobotLoadWarning,
-    UnknownNameError,
-)
-from .forward_dynamics import forward_dynamics, spd_solve
 from .integration import step
 from .jacobian import (
     frame_acceleration,
@@ -70,7 +69,6 @@ from .kinematics import (
     forward_kinematics,
     frame_pose,
 )
-from .lock import lock_joints
 from .manifold import (
     coordinate_rates,
     difference,
@@ -80,16 +78,7 @@ from .manifold import (
     neutral,
     random_configuration,
 )
-from .momentum import (
-    center_of_mass,
-    center_of_mass_jacobian,
-    centroidal_momentum,
-    centroidal_momentum_matrix,
-)
-from .mount import mount
-from .rnea import bias_forces, generalized_forces, gravity_forces, rnea
-from .robot import WORLD, Axes, Frame, Joint, Mimic, Robot, Shape, Topology
-from .rotation import (
+from .math.rotation import (
     matrix_to_quaternion,
     orientation_error,
     quaternion_conjugate,
@@ -101,8 +90,19 @@ from .rotation import (
     rotation_exp,
     rotation_log,
 )
+from .model.bundled import list_robots, load_robot
+from .model.lock import lock_joints
+from .model.mount import mount
+from .model.robot import WORLD, Axes, Frame, Joint, Mimic, Robot, Shape, Topology
+from .model.urdf import load_urdf
+from .momentum import (
+    center_of_mass,
+    center_of_mass_jacobian,
+    centroidal_momentum,
+    centroidal_momentum_matrix,
+)
+from .rnea import bias_forces, generalized_forces, gravity_forces, rnea
 from .terms import Terms, compute_terms
-from .urdf import load_urdf
 
 __all__ = [
     "WORLD",

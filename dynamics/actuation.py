@@ -13,7 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from .kinematics import tangent
-from .robot import Robot
+from .model.robot import Robot
 
 SPEED_MARGIN = 0.02
 """Fraction of the velocity limit beyond it over which a motor loses its torque."""

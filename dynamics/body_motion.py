@@ -10,11 +10,11 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from .algebra import cross, matmul, times
 from .kinematics import Kinematics, spatial_axes
-from .robot import Robot, Topology
-from .rotation import skew
-from .tree import axis_rates, of_carriers, of_parents, path_sums, to_bodies, tree_mask
+from .math.algebra import cross, matmul, times
+from .math.rotation import skew
+from .model.robot import Robot, Topology
+from .model.tree import axis_rates, of_carriers, of_parents, path_sums, to_bodies, tree_mask
 
 
 class BodyMotion(NamedTuple):

@@ -11,11 +11,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import cross, matmul, times
 from .kinematics import Kinematics, compute_kinematics, spatial_axes
-from .robot import Robot
-from .spatial import parallel_axes
-from .tree import dof_forces, of_bodies, subtree_sums, to_parents
+from .math.algebra import cross, matmul, times
+from .math.spatial import parallel_axes
+from .model.robot import Robot
+from .model.tree import dof_forces, of_bodies, subtree_sums, to_parents
 
 
 def crba(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:

@@ -21,7 +21,6 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import cross, einsum, matmul
 from .crba import crba
 from .forward_dynamics import spd_solve
 from .integration import implicit_resistance
@@ -33,9 +32,8 @@ from .kinematics import (
     tangent,
 )
 from .manifold import integrate, integrate_derivatives
-from .rnea import bias_forces, body_forces, rnea
-from .robot import Robot, Topology
-from .spatial import (
+from .math.algebra import cross, einsum, matmul
+from .math.spatial import (
     apply_inertia,
     coriolis_inertia,
     force_cross,
@@ -43,8 +41,10 @@ from .spatial import (
     parallel_axes,
     spatial_inertia,
 )
+from .model.robot import Robot, Topology
+from .model.tree import axis_rates, dof_forces, of_bodies, of_carriers, subtree_sums, tree_mask
+from .rnea import bias_forces, body_forces, rnea
 from .terms import Terms, compute_terms
-from .tree import axis_rates, dof_forces, of_bodies, of_carriers, subtree_sums, tree_mask
 
 
 class ForwardDynamicsDerivatives(NamedTuple):

@@ -6,11 +6,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import matmul
 from .crba import crba
 from .kinematics import Kinematics, tangent
+from .math.algebra import matmul
+from .model.robot import Robot
 from .momentum import body_com
-from .robot import Robot
 
 
 def kinetic_energy(

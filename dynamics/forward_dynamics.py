@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import matmul
-from .cholesky import cholesky, cholesky_solve
 from .crba import crba
 from .kinematics import Kinematics, compute_kinematics, tangent
+from .math.algebra import matmul
+from .model.robot import Robot
 from .rnea import bias_forces, rnea
-from .robot import Robot
+from .solvers.cholesky import cholesky, cholesky_solve
 
 
 def forward_dynamics(

@@ -13,8 +13,8 @@ from .errors import check_choice
 from .forward_dynamics import acceleration
 from .kinematics import tangent
 from .manifold import displacement_rate, integrate, scalar_coordinates
+from .model.robot import Robot
 from .rnea import generalized_forces
-from .robot import Robot
 from .terms import Terms, compute_terms
 
 FRICTION_VELOCITY = 0.01

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import cross, determinant, matmul
 from .body_motion import angular_velocity, body_motion
 from .errors import check_choice
 from .kinematics import Kinematics, compute_kinematics, tangent
-from .robot import WORLD, Frame, Robot
-from .tree import (
+from .math.algebra import cross, determinant, matmul
+from .model.robot import WORLD, Frame, Robot
+from .model.tree import (
     axis_rates,
     dof_forces,
     of_bodies,

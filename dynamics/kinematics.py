@@ -15,12 +15,12 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import cross, einsum, matmul, times
 from .errors import ArrayError
-from .robot import WORLD, Robot, Topology
-from .rotation import quaternion_normalize, quaternion_to_matrix
-from .spatial import parallel_axes
-from .tree import of_bodies, of_parents, path_sums
+from .math.algebra import cross, einsum, matmul, times
+from .math.rotation import quaternion_normalize, quaternion_to_matrix
+from .math.spatial import parallel_axes
+from .model.robot import WORLD, Robot, Topology
+from .model.tree import of_bodies, of_parents, path_sums
 
 
 class Poses(NamedTuple):

@@ -13,10 +13,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import matmul
 from .kinematics import configuration, tangent
-from .robot import Robot
-from .rotation import (
+from .math.algebra import matmul
+from .math.rotation import (
     quaternion_conjugate,
     quaternion_exp,
     quaternion_log,
@@ -26,6 +25,7 @@ from .rotation import (
     right_jacobian_inverse,
     rotation_exp,
 )
+from .model.robot import Robot
 
 _UNLIMITED_ANGLE = np.pi
 _UNLIMITED_DISPLACEMENT = 1.0

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import cross, matmul, times
 from .crba import composite_forces
 from .kinematics import (
     Kinematics,
@@ -15,8 +14,9 @@ from .kinematics import (
     forward_kinematics,
     tangent,
 )
-from .robot import Robot
-from .tree import dof_forces, of_bodies
+from .math.algebra import cross, matmul, times
+from .model.robot import Robot
+from .model.tree import dof_forces, of_bodies
 
 
 def center_of_mass(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from .algebra import cross, times
 from .body_motion import body_motion
 from .errors import ArrayError
 from .kinematics import Kinematics, compute_kinematics, tangent
-from .robot import Robot
-from .tree import (
+from .math.algebra import cross, times
+from .model.robot import Robot
+from .model.tree import (
     dof_forces,
     of_bodies,
     subtree_sums,

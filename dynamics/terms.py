@@ -10,8 +10,8 @@ from jax.typing import ArrayLike
 
 from .crba import crba
 from .kinematics import Kinematics, compute_kinematics, configuration, tangent
+from .model.robot import Robot
 from .rnea import bias_forces
-from .robot import Robot
 
 
 @jax.tree_util.register_dataclass

@@ -31,7 +31,7 @@ from fraxenv.controllers.safety_filter import (
 from fraxenv.dynamics import Robot, Terms, compute_terms, forward_kinematics, move_obstacles
 from fraxenv.dynamics import step as dynamics_step
 from fraxenv.dynamics.errors import ActionError, ConfigError, EnvStateError, unknown_name
-from fraxenv.dynamics.fingerprint import fingerprint
+from fraxenv.dynamics.model.fingerprint import fingerprint
 from fraxenv.kernels import check_backend, fusible
 
 from .action_space import ActionSpace, check_axes

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from fraxenv.controllers.base import configuration
 from fraxenv.controllers.pose import EndEffectors, check_end_effector, names_of
 from fraxenv.dynamics import Robot, frame_pose, integrate, orientation_error
-from fraxenv.dynamics.algebra import norm
 from fraxenv.dynamics.manifold import scalar_coordinates
+from fraxenv.dynamics.math.algebra import norm
 
 from .task import GoalTask, Marker, Motion, Task
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from fraxenv.controllers.base import configuration
 from fraxenv.controllers.pose import names_of
 from fraxenv.dynamics import Robot, frame_pose, rotation_exp
-from fraxenv.dynamics.algebra import matmul
+from fraxenv.dynamics.math.algebra import matmul
 
 from .hand_task import HandTask
 from .reachability import check_within_reach

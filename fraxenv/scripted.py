@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from .dynamics import Robot, frame_jacobian, frame_pose, rotation_exp
-from .dynamics.algebra import matmul
+from .dynamics.math.algebra import matmul
 from .errors import ConfigError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from .checkpoint import load_arrays, named_leaves, save_arrays
-from .dynamics.fingerprint import fingerprint
+from .dynamics.model.fingerprint import fingerprint
 from .errors import CheckpointError, ConfigError, FraxenvError
 from .provenance import provenance, x64_enabled
 

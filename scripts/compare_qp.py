@@ -38,8 +38,8 @@ from fraxenv.dynamics import (
     frame_pose,
     load_robot,
 )
-from fraxenv.dynamics.algebra import matmul
-from fraxenv.dynamics.cholesky import cholesky, cholesky_solve
+from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.dynamics.solvers.cholesky import cholesky, cholesky_solve
 
 KINDS = ("free", "crowded", "at joint limits", "singular", "degenerate", "contradictory")
 SINGULAR = ((3, -0.07), (5, 0.0), (1, 0.0))

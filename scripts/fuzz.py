@@ -51,8 +51,8 @@ Read = Callable[[bytes], object]
 def urdf(folder: Path) -> tuple[Read, list[bytes]]:
     """Robots: loaded with finite numbers, or refused."""
     from fraxenv import dynamics
-    from fraxenv.dynamics.bundled import bundled_urdf
     from fraxenv.dynamics.errors import RobotLoadError, RobotLoadWarning
+    from fraxenv.dynamics.model.bundled import bundled_urdf
 
     path = folder / "robot.urdf"
     warnings.simplefilter("ignore", RobotLoadWarning)
@@ -349,7 +349,7 @@ def work(target: str, options: Options) -> None:
         import yaml  # noqa: F401
         import yourdfpy  # noqa: F401
 
-        import fraxenv.dynamics.urdf
+        import fraxenv.dynamics.model.urdf
         import fraxenv.recording
         import fraxenv.state_io
         import fraxenv.training.config  # noqa: F401

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from fraxenv import controllers, dynamics
 from fraxenv.controllers import OSC, DifferentialIK, PoseTarget
-from fraxenv.dynamics.bundled import bundled_urdf
+from fraxenv.dynamics.model.bundled import bundled_urdf
 from fraxenv.errors import import_extra
 from fraxenv.kernels import fusible
 

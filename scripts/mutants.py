@@ -73,41 +73,41 @@ MECHANICS = (
 OPTIMA = "tests/controllers/test_qp.py::test_against_quadprog"
 TESTS = {
     "dynamics/actuation.py": ("tests/dynamics/test_actuation.py",),
-    "dynamics/algebra.py": (
+    "dynamics/math/algebra.py": (
         "tests/dynamics/test_algebra.py", "tests/dynamics/test_rotation.py", MECHANICS[0], OPTIMA,
     ),
     "dynamics/body_motion.py": MECHANICS,
-    "dynamics/bundled.py": ("tests/dynamics/test_urdf.py", "tests/dynamics/test_bundled.py"),
-    "dynamics/cholesky.py": (MECHANICS[0], OPTIMA),
-    "dynamics/collision.py": ("tests/dynamics/test_collision.py",),
+    "dynamics/model/bundled.py": ("tests/dynamics/test_urdf.py", "tests/dynamics/test_bundled.py"),
+    "dynamics/solvers/cholesky.py": (MECHANICS[0], OPTIMA),
+    "dynamics/geometry/collision.py": ("tests/dynamics/test_collision.py",),
     "dynamics/crba.py": MECHANICS,
     "dynamics/derivatives.py": (f"{DERIVATIVES}[tree]", "tests/dynamics/test_derivatives.py"),
     "dynamics/energy.py": MECHANICS,
     "dynamics/errors.py": ("tests/dynamics/test_robot.py", "tests/dynamics/test_urdf.py"),
-    "dynamics/fingerprint.py": ("tests/dynamics/test_fingerprint.py",),
+    "dynamics/model/fingerprint.py": ("tests/dynamics/test_fingerprint.py",),
     "dynamics/forward_dynamics.py": (
         *MECHANICS, "tests/dynamics/test_integration.py::test_viscous_damping_is_implicit_euler",
     ),
-    "dynamics/inertia.py": ("tests/dynamics/test_urdf.py", "tests/dynamics/test_robot.py"),
+    "dynamics/model/inertia.py": ("tests/dynamics/test_urdf.py", "tests/dynamics/test_robot.py"),
     "dynamics/integration.py": ("tests/dynamics/test_integration.py",),
     "dynamics/jacobian.py": (*MECHANICS, "tests/dynamics/test_robot.py"),
     "dynamics/kinematics.py": (*MECHANICS, "tests/dynamics/test_robot.py"),
-    "dynamics/lock.py": ("tests/dynamics/test_lock.py",),
+    "dynamics/model/lock.py": ("tests/dynamics/test_lock.py",),
     "dynamics/manifold.py": ("tests/dynamics/test_manifold.py", *MECHANICS),
     "dynamics/momentum.py": MECHANICS,
-    "dynamics/mount.py": ("tests/dynamics/test_mount.py",),
+    "dynamics/model/mount.py": ("tests/dynamics/test_mount.py",),
     "dynamics/rnea.py": MECHANICS,
-    "dynamics/robot.py": (
+    "dynamics/model/robot.py": (
         "tests/dynamics/test_robot.py", "tests/dynamics/test_urdf.py",
         "tests/dynamics/test_manifold.py::test_planar_axes_are_a_right_handed_frame",
         "tests/dynamics/test_collision.py::test_rates_of_a_robots_shapes", *MECHANICS,
     ),
-    "dynamics/rotation.py": ("tests/dynamics/test_rotation.py",),
-    "dynamics/spatial.py": (*MECHANICS, f"{DERIVATIVES}[tree]"),
+    "dynamics/math/rotation.py": ("tests/dynamics/test_rotation.py",),
+    "dynamics/math/spatial.py": (*MECHANICS, f"{DERIVATIVES}[tree]"),
     "dynamics/terms.py": ("tests/dynamics/test_robot.py",),
-    "dynamics/tree.py": (*MECHANICS, f"{DERIVATIVES}[tree]"),
-    "dynamics/urdf.py": ("tests/dynamics/test_urdf.py", "tests/dynamics/test_robot.py"),
-    "controllers/qp.py": (
+    "dynamics/model/tree.py": (*MECHANICS, f"{DERIVATIVES}[tree]"),
+    "dynamics/model/urdf.py": ("tests/dynamics/test_urdf.py", "tests/dynamics/test_robot.py"),
+    "dynamics/solvers/qp.py": (
         OPTIMA, *(f"tests/controllers/test_qp.py::test_{name}" for name in (
             "units_do_not_matter", "units_of_rows_do_not_matter", "what_counts_as_met",
             "room_for_active_rows", "one_of_several_copies_is_enough", "sets_of_rows",

@@ -43,7 +43,7 @@ from fraxenv.dynamics.errors import (
     RobotLoadError,
     unknown_name,
 )
-from fraxenv.dynamics.robot import WORLD
+from fraxenv.dynamics.model.robot import WORLD
 
 Array = NDArray[np.float64]
 Element = Any  # lxml's elements are not typed

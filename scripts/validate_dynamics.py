@@ -30,7 +30,7 @@ from fraxenv.cross_check.mujoco import MujocoOracle
 from fraxenv.cross_check.pinocchio import PinocchioOracle
 from fraxenv.cross_check.quantities import random_states
 from fraxenv.dynamics import Robot
-from fraxenv.dynamics.bundled import bundled_urdf
+from fraxenv.dynamics.model.bundled import bundled_urdf
 from fraxenv.errors import ConfigError, unknown_name
 
 TIMESTEP = 1e-3  # s

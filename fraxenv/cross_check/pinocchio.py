@@ -15,7 +15,7 @@ import numpy as np
 
 from fraxenv.dynamics import Robot
 from fraxenv.dynamics.errors import RobotLoadError, import_extra
-from fraxenv.dynamics.urdf import ROOT_JOINT
+from fraxenv.dynamics.model.urdf import ROOT_JOINT
 
 from .quantities import compared_frames
 

@@ -56,7 +56,7 @@ def frax() -> Prepare:
         import frax as package
 
     from fraxenv.dynamics import frame_pose, orientation_error
-    from fraxenv.dynamics.bundled import bundled_urdf
+    from fraxenv.dynamics.model.bundled import bundled_urdf
 
     def load(name: str) -> Any:
         ours, path = robot(name), str(bundled_urdf(name))

@@ -18,7 +18,7 @@ def pinocchio(parallel: bool) -> Prepare:
     import pinocchio as pin
 
     from fraxenv.cross_check.pinocchio import PinocchioOracle
-    from fraxenv.dynamics.bundled import bundled_urdf
+    from fraxenv.dynamics.model.bundled import bundled_urdf
 
     def prepare(workload: Workload, batch: int, threads: int) -> Case:
         ours = robot(workload.robot)

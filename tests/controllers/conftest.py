@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fraxenv.dynamics.bundled import bundled_urdf
+from fraxenv.dynamics.model.bundled import bundled_urdf
 
 pin = pytest.importorskip("pinocchio")
 

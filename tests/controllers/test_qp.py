@@ -16,7 +16,7 @@ from scipy.optimize import lsq_linear
 
 import fraxenv
 from fraxenv.controllers import QP, QPSolution, solve_qp
-from fraxenv.controllers.qp import TOLERANCE, VIOLATION_WEIGHT, _bit, _contains
+from fraxenv.dynamics.solvers.qp import TOLERANCE, VIOLATION_WEIGHT, _bit, _contains
 from fraxenv.errors import ArrayError
 from fraxenv.kernels import explain
 

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from fraxenv import dynamics
 from fraxenv.controllers import OSC, DifferentialIK, PoseTarget
 from fraxenv.dynamics import Robot
-from fraxenv.dynamics.rotation import orientation_error
+from fraxenv.dynamics.math.rotation import orientation_error
 
 DT = 1e-3
 SECONDS = 4.0

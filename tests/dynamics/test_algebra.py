@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from fraxenv.dynamics import algebra
+from fraxenv.dynamics.math import algebra
 
 
 @pytest.mark.parametrize("n", [3, 6])

@@ -16,7 +16,8 @@ import trimesh
 from support import load_script, packaged
 
 from fraxenv import dynamics
-from fraxenv.dynamics import Robot, bundled
+from fraxenv.dynamics import Robot
+from fraxenv.dynamics.model import bundled
 
 ROBOTS = Path(dynamics.__file__).parent / "robots"
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fraxenv.dynamics.fingerprint import fingerprint
+from fraxenv.dynamics.model.fingerprint import fingerprint
 
 
 def scaled(x: float, by: float = 2.0) -> float:
@@ -49,7 +49,7 @@ def test_of_an_environment_with_functions_in_it_in_another_process() -> None:
     code = (
         "import fraxenv;"
         "env, _ = fraxenv.make('PandaReachObstacles-v0');"
-        "from fraxenv.dynamics.fingerprint import fingerprint;"
+        "from fraxenv.dynamics.model.fingerprint import fingerprint;"
         "print(fingerprint(env.default_params.safety).hex())"
     )
     found = {

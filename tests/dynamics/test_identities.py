@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from jax import Array
 
 from fraxenv import dynamics
-from fraxenv.dynamics import Robot, rotation
+from fraxenv.dynamics import Robot
+from fraxenv.dynamics.math import rotation
 
 STATES = 50
 TOLERANCE = 1e-10

@@ -23,7 +23,7 @@ from jax import Array
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
-from fraxenv.dynamics.bundled import bundled_urdf
+from fraxenv.dynamics.model.bundled import bundled_urdf
 
 STATES = 100
 TOLERANCE = 1e-12

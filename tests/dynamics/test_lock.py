@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fraxenv import dynamics
-from fraxenv.dynamics.bundled import bundled_urdf
+from fraxenv.dynamics.model.bundled import bundled_urdf
 from fraxenv.errors import ConfigError, UnknownNameError
 
 pin = pytest.importorskip("pinocchio")

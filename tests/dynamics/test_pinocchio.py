@@ -24,7 +24,7 @@ from fraxenv import dynamics
 from fraxenv.cross_check.pinocchio import PinocchioOracle
 from fraxenv.cross_check.quantities import States, quantities, random_states
 from fraxenv.dynamics import Robot
-from fraxenv.dynamics.bundled import bundled_urdf
+from fraxenv.dynamics.model.bundled import bundled_urdf
 
 pin = pytest.importorskip("pinocchio")
 

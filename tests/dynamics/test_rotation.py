@@ -18,7 +18,7 @@ from jax import Array
 from scipy.spatial.transform import Rotation
 
 from fraxenv import dynamics
-from fraxenv.dynamics import algebra, rotation
+from fraxenv.dynamics.math import algebra, rotation
 
 TOLERANCE = {"float32": 2e-6, "float64": 1e-14}
 # Zero, below and above what rounding can see, both sides of where series take over (about 6e-3 in

@@ -29,9 +29,9 @@ from fraxenv.dynamics import (
     RobotLoadError,
     RobotLoadWarning,
     UnknownNameError,
-    bundled,
     load_urdf,
 )
+from fraxenv.dynamics.model import bundled
 
 # One element a line, so that an error's line number can be told.
 ARM = """\

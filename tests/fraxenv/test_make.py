@@ -18,7 +18,7 @@ from fraxenv import dynamics
 from fraxenv.controllers import OSC, PoseTarget
 from fraxenv.controllers.osc import osc_torque
 from fraxenv.controllers.pose import names_of
-from fraxenv.dynamics.bundled import bundled_urdf
+from fraxenv.dynamics.model.bundled import bundled_urdf
 from fraxenv.envs import EEDelta
 from fraxenv.errors import (
     ConfigError,

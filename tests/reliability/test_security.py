@@ -46,8 +46,8 @@ ALLOWED = {
     # A custom Loader that derives from SafeLoader.
     ("fraxenv/presets.py", "yaml.load"),
     # Hardened: no entities, no document types, no network.
-    ("dynamics/urdf.py", "etree.XMLParser"),
-    ("dynamics/urdf.py", "etree.fromstring"),
+    ("dynamics/model/urdf.py", "etree.XMLParser"),
+    ("dynamics/model/urdf.py", "etree.fromstring"),
 }
 WATCHED = {
     *("yaml.load", "etree.parse", "etree.XML", "etree.fromstring", "etree.XMLParser"),

@@ -45,11 +45,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from .algebra import cross, einsum, matmul, smallest
-from .errors import ArrayError, unknown_name
-from .kinematics import Kinematics, Poses, configuration, forward_kinematics
-from .robot import WORLD, Robot, Topology
-from .robot import Shape as RobotShape
+from ..errors import ArrayError, unknown_name
+from ..kinematics import Kinematics, Poses, configuration, forward_kinematics
+from ..math.algebra import cross, einsum, matmul, smallest
+from ..model.robot import WORLD, Robot, Topology
+from ..model.robot import Shape as RobotShape
 
 FAR = 1e3
 """Distance, m, of an obstacle that is not active; it has no derivative."""

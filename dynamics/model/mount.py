@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .errors import ArrayError
+from ..errors import ArrayError
 from .robot import WORLD, Frame, Robot, Shape
 
 PartT = TypeVar("PartT", Frame, Shape)

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
 
-from .algebra import einsum, matmul
+from ..math.algebra import einsum, matmul
 from .robot import Robot, Topology
 
 

@@ -30,14 +30,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fraxenv.dynamics.algebra import matmul, smallest
-from fraxenv.dynamics.cholesky import (
+from fraxenv.dynamics.errors import ArrayError
+from fraxenv.dynamics.math.algebra import matmul, smallest
+from fraxenv.dynamics.solvers.cholesky import (
     cholesky,
     cholesky_solve,
     solve_upper,
     solve_upper_transposed,
 )
-from fraxenv.dynamics.errors import ArrayError
 
 TOLERANCE = {4: 1e-5, 8: 1e-10}
 """Violation of a row, relative to `1 + |b|`, that counts as none; by the size of a float."""

@@ -12,14 +12,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .errors import unknown_name
+from ..errors import unknown_name
 from .robot import Robot
 from .urdf import load_urdf
 
 
 def list_robots() -> list[str]:
     """Names of the bundled robots."""
-    files = resources.files(__package__).joinpath("robots").iterdir()
+    files = resources.files("fraxenv.dynamics").joinpath("robots").iterdir()
     return sorted(f.name.removesuffix(".urdf") for f in files if f.name.endswith(".urdf"))
 
 
@@ -49,7 +49,7 @@ def bundled_urdf(name: str) -> Path:
     if name not in list_robots():
         raise unknown_name("robot", name, list_robots())
     # A path, not a resource of a zipped package: such are not installed from wheels.
-    return Path(str(resources.files(__package__).joinpath("robots", f"{name}.urdf")))
+    return Path(str(resources.files("fraxenv.dynamics").joinpath("robots", f"{name}.urdf")))
 
 
 @cache

@@ -1,0 +1,1 @@
+"""Shapes, and the distances between them."""

@@ -1,0 +1,1 @@
+"""Linear algebra, rotations and spatial vectors: what has no robot in it."""

@@ -1,0 +1,1 @@
+"""Factorisations and quadratic programs of small matrices."""
