@@ -2,15 +2,15 @@
 
 from fraxenv.dynamics.solvers.qp import QP, QPSolution, solve_qp
 
-from . import barriers
-from .barriers import Barrier, Situation
 from .base import Controller, ControllerState, Telemetry
 from .differential_ik import DifferentialIK, differential_ik
 from .joint_impedance import JointImpedance, JointTarget
 from .joint_velocity import JointVelocity
 from .osc import OSC, osc_torque
 from .pose import PoseTarget
-from .safety_filter import SafetyFilter, SafetyReport, default_barriers
+from .safety import barriers
+from .safety.barriers import Barrier, Situation
+from .safety.filter import SafetyFilter, SafetyReport, default_barriers
 from .torque import Torque
 
 __all__ = [

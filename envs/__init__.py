@@ -2,20 +2,20 @@
 
 from fraxenv.controllers.base import configuration
 
-from .action_space import ActionAxis, ActionSpace
-from .actions import ACTION_SPACES, action_names, make_action
-from .ee_actions import EEDelta, EEPose
+from .actions.base import ActionAxis, ActionSpace
+from .actions.hand import EEDelta, EEPose
+from .actions.impedance import VariableImpedance
+from .actions.joint import JointDelta, JointPosition, JointRate, JointTorque
+from .actions.names import ACTION_SPACES, action_names, make_action
 from .environment import Environment, EnvParams, EnvState
 from .goal_environment import GoalEnvironment
-from .hand_task import POSE_WEIGHTS, POSITION_WEIGHTS, HandTask, joint_terms
-from .impedance_actions import VariableImpedance
-from .joint_actions import JointDelta, JointPosition, JointRate, JointTorque
 from .randomisation import Episode, Randomisation
-from .reach import Reach, ReachState
-from .reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles, ReachObstaclesState
-from .references import FigureEight, MinimumJerk, Reference, Sampled
-from .task import GoalTask, Marker, Motion, Task
-from .track import Track, TrackState
+from .tasks.base import GoalTask, Marker, Motion, Task
+from .tasks.hand_task import POSE_WEIGHTS, POSITION_WEIGHTS, HandTask, joint_terms
+from .tasks.reach import Reach, ReachState
+from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles, ReachObstaclesState
+from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled
+from .tasks.track import Track, TrackState
 
 __all__ = [
     "ACTION_SPACES",

@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 
 from fraxenv.controllers import Controller
 from fraxenv.controllers.limits import TorqueLimits, torque_range, with_torque
-from fraxenv.controllers.safety_filter import (
+from fraxenv.controllers.safety.filter import (
     SafetyFilter,
     SafetyReport,
     no_safety_report,
@@ -34,7 +34,7 @@ from fraxenv.dynamics.errors import ActionError, ConfigError, EnvStateError, unk
 from fraxenv.dynamics.model.fingerprint import fingerprint
 from fraxenv.kernels import check_backend, fusible
 
-from .action_space import ActionSpace, check_axes
+from .actions.base import ActionSpace, check_axes
 from .randomisation import (
     Episode,
     Randomisation,
@@ -43,7 +43,7 @@ from .randomisation import (
     pushed,
     with_noise,
 )
-from .task import Marker, Motion, Task
+from .tasks.base import Marker, Motion, Task
 
 OBSERVATION_BOUND = 10.0
 """Observations are clipped to plus and minus this; terms are scaled to be about one."""

@@ -19,7 +19,7 @@ from fraxenv.dynamics import Robot
 from fraxenv.dynamics.errors import ArrayError, ConfigError, check_choice
 
 from .environment import OBSERVATION_BOUND, Environment, EnvParams, EnvState, default_dtype
-from .task import GoalTask, Motion
+from .tasks.base import GoalTask, Motion
 
 
 class GoalEnvironment(Environment):

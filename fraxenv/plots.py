@@ -185,7 +185,7 @@ def plot_rollout(
 
 
 def _error_panel(axes: Any, time: Any, infos: Any, env: Environment, params: EnvParams) -> None:
-    from .envs.hand_task import orientation_counts
+    from .envs.tasks.hand_task import orientation_counts
 
     units = {"position": ("mm", 1e3)}
     if orientation_counts(params.task):

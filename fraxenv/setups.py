@@ -220,7 +220,7 @@ def _around_hand(robot: Robot, name: str) -> tuple[Any, Any]:
     import jax
 
     from .dynamics import frame_pose, random_configuration
-    from .envs.reachability import reach
+    from .envs.tasks.reachability import reach
 
     hand = np.asarray(frame_pose(robot, np.asarray(robot.q_default), name)[0], float)
     keys = jax.random.split(jax.random.key(0), SAMPLES)

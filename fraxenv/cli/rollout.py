@@ -45,7 +45,7 @@ def run(options: Options) -> int:
     """Roll out, film, draw; returns the exit status."""
     import jax
 
-    from ..envs.hand_task import orientation_counts
+    from ..envs.tasks.hand_task import orientation_counts
     from ..plots import plot_rollout
     from ..rollouts import film, roll_out
     from ..video import check_video

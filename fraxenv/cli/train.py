@@ -180,7 +180,7 @@ def _told(config: TrainConfig, metrics: Metrics) -> str:
 def _report(config: TrainConfig, run: Path, started: float) -> None:
     import jax
 
-    from ..envs.hand_task import orientation_counts
+    from ..envs.tasks.hand_task import orientation_counts
     from ..plots import plot_learning_curves, plot_rollout
     from ..rollouts import film, roll_out
     from ..training import load_policy, read_metrics

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from fraxenv.controllers import SafetyFilter
-from fraxenv.controllers.barriers import situation
 from fraxenv.controllers.pose import EndEffectors, names_of
+from fraxenv.controllers.safety.barriers import situation
 from fraxenv.dynamics import compute_terms
 from fraxenv.envs import Environment, EnvParams, EnvState, HandTask
 

@@ -17,7 +17,7 @@ from fraxenv.controllers.base import configuration
 from fraxenv.dynamics import Obstacles, Robot, compute_terms
 from fraxenv.dynamics.errors import check_choice
 from fraxenv.envs import ActionAxis, Environment, EnvParams, EnvState, Reach
-from fraxenv.envs.ee_actions import HandAction, stacked
+from fraxenv.envs.actions.hand import HandAction, stacked
 
 from ..recording import Policy
 from ..rendering.scene import rotation_to

@@ -15,7 +15,7 @@ from jax import Array
 
 from fraxenv import dynamics
 from fraxenv.controllers import Barrier, Situation, barriers
-from fraxenv.controllers.barriers import (
+from fraxenv.controllers.safety.barriers import (
     NO_LIMIT,
     NO_OBSTACLES,
     Conditions,

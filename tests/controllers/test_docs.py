@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import fraxenv.controllers
-from fraxenv.controllers import barriers
-from fraxenv.controllers.safety_filter import no_safety_report
+from fraxenv.controllers.safety import barriers
+from fraxenv.controllers.safety.filter import no_safety_report
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "controllers.md").read_text("utf-8")

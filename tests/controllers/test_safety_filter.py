@@ -16,8 +16,8 @@ from jax import Array
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.controllers import Barrier, SafetyFilter, SafetyReport, Situation, barriers
-from fraxenv.controllers.barriers import NO_OBSTACLES
-from fraxenv.controllers.safety_filter import no_safety_report, worse_report
+from fraxenv.controllers.safety.barriers import NO_OBSTACLES
+from fraxenv.controllers.safety.filter import no_safety_report, worse_report
 from fraxenv.dynamics import Box, Obstacles, Robot, Sphere
 from fraxenv.dynamics.errors import ConfigError
 from fraxenv.kernels import explain, fuse, fusible

@@ -18,8 +18,8 @@ from scipy.spatial.transform import Rotation
 
 from fraxenv import dynamics
 from fraxenv.dynamics import ArrayError, Robot, UnknownNameError
-from fraxenv.dynamics.geometry import collision
 from fraxenv.dynamics.body_motion import body_twists
+from fraxenv.dynamics.geometry import collision
 from fraxenv.dynamics.geometry.collision import FAR, Box, Capsule, HalfSpace, Obstacles, Sphere
 
 PAIRS: dict[str, tuple[type, type]] = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fraxenv import dynamics
-from fraxenv.envs.reachability import check_within_reach, reach
+from fraxenv.envs.tasks.reachability import check_within_reach, reach
 from fraxenv.errors import ConfigError
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import fraxenv
 from fraxenv.controllers import SafetyFilter
-from fraxenv.controllers.barriers import joint_velocity
+from fraxenv.controllers.safety.barriers import joint_velocity
 from fraxenv.envs import Environment, EnvParams, EnvState
 from fraxenv.errors import ConfigError, MissingExtraError, RenderError
 from fraxenv.rendering import Camera, Shape, opengl, render, render_env, render_envs, scene, tile

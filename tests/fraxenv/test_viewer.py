@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import fraxenv
 from fraxenv.controllers import SafetyFilter
-from fraxenv.controllers.barriers import joint_velocity
+from fraxenv.controllers.safety.barriers import joint_velocity
 from fraxenv.dynamics import frame_pose, rotation_exp
 from fraxenv.envs import Environment, EnvParams, EnvState
 from fraxenv.errors import ConfigError, MissingExtraError

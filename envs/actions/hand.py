@@ -24,7 +24,7 @@ from fraxenv.dynamics import (
 from fraxenv.dynamics.errors import ConfigError, check_choice
 from fraxenv.dynamics.math.algebra import cross, matmul, norm
 
-from .action_space import ActionAxis, decimals
+from .base import ActionAxis, decimals
 
 LINEAR, ANGULAR = ("x", "y", "z"), ("rx", "ry", "rz")
 AXES = LINEAR + ANGULAR

@@ -17,7 +17,7 @@ from fraxenv.dynamics import Robot, frame_pose, integrate, orientation_error
 from fraxenv.dynamics.manifold import scalar_coordinates
 from fraxenv.dynamics.math.algebra import norm
 
-from .task import GoalTask, Marker, Motion, Task
+from .base import GoalTask, Marker, Motion, Task
 
 POSITION_WEIGHTS = {
     "position_error": -0.2,

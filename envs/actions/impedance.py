@@ -20,9 +20,9 @@ from fraxenv.controllers.pose import names_of
 from fraxenv.dynamics import Robot
 from fraxenv.dynamics.errors import ConfigError, check_choice
 
-from .action_space import ActionAxis, ActionSpace
-from .ee_actions import AXES, EEDelta, EEPose, HandAction, prefix
-from .joint_actions import JointDelta, JointPosition
+from .base import ActionAxis, ActionSpace
+from .hand import AXES, EEDelta, EEPose, HandAction, prefix
+from .joint import JointDelta, JointPosition
 
 _FITTING = (EEDelta, EEPose, JointDelta, JointPosition)
 

@@ -15,9 +15,9 @@ from fraxenv.controllers.base import configuration
 from fraxenv.controllers.pose import names_of
 from fraxenv.dynamics import Robot, frame_pose
 
+from .base import Marker, Motion
 from .hand_task import GOAL_COLOR, HandTask
 from .references import FigureEight, Reference
-from .task import Marker, Motion
 
 _SHOWN = 0.1 * np.arange(1, 41)  # s ahead, where beads mark the path
 _BEAD = 0.006  # m
@@ -53,7 +53,7 @@ class Track(HandTask):
     configuration.
 
     Attributes:
-        reference: the family of paths; see `fraxenv.envs.references`.
+        reference: the family of paths; see `fraxenv.envs.tasks.references`.
         lookahead: s, how far ahead the policy sees.
     """
 

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 from fraxenv.controllers.pose import EndEffectors
 from fraxenv.dynamics.errors import unknown_name
 
-from .action_space import ActionSpace
-from .ee_actions import AXES, LINEAR, EEDelta, EEPose
-from .impedance_actions import VariableImpedance
-from .joint_actions import JointDelta, JointPosition, JointRate, JointTorque
+from .base import ActionSpace
+from .hand import AXES, LINEAR, EEDelta, EEPose
+from .impedance import VariableImpedance
+from .joint import JointDelta, JointPosition, JointRate, JointTorque
 
 IMPEDANCE = "+impedance"
 """Appended to the name of an action space: its gains are actions as well."""

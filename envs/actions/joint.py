@@ -16,7 +16,7 @@ from fraxenv.controllers.base import configuration
 from fraxenv.dynamics import Robot, difference, gravity_forces, integrate
 from fraxenv.dynamics.errors import ConfigError, check_choice
 
-from .action_space import ActionAxis, decimals, unit_of
+from .base import ActionAxis, decimals, unit_of
 
 
 @configuration

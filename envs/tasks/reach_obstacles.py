@@ -28,9 +28,9 @@ from fraxenv.dynamics import (
 )
 from fraxenv.dynamics.errors import ConfigError
 
+from .base import Marker, Motion
 from .hand_task import POSITION_WEIGHTS
 from .reach import Reach
-from .task import Marker, Motion
 
 OBSTACLE_WEIGHTS = POSITION_WEIGHTS | {"collision": -1.0}
 

@@ -1,0 +1,1 @@
+"""Safety: barriers, their conditions on torques, and the filter that holds them."""

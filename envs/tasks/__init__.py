@@ -1,0 +1,1 @@
+"""Tasks: where episodes begin, what is observed, what is good."""
