@@ -4,7 +4,7 @@ from .kernels import fuse
 from .recording import Recording, load_recording, record, replay, to_minari
 from .registration import register_envs
 from .registry import list_envs, make
-from .state_io import load_state, save_state
+from .storage.state import load_state, save_state
 
 __version__ = "0.1.0"
 

@@ -31,7 +31,7 @@ from fraxenv.dynamics import (
     step,
 )
 from fraxenv.envs import Marker
-from fraxenv.plots import COLOURS, picture
+from fraxenv.media.plots import COLOURS, picture
 from fraxenv.rendering import Camera, render, scene
 
 DT = 0.001

@@ -25,7 +25,7 @@ from rich.progress import Progress, track
 from rich.table import Table
 
 import fraxenv
-from fraxenv.checkpoint import write_atomic
+from fraxenv.storage.files import write_atomic
 from fraxenv.training import TrainConfig, load_policy, train
 from fraxenv.training.config import preset
 from fraxenv.training.rounds import Metrics

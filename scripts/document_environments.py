@@ -24,11 +24,11 @@ from PIL import Image
 from rich.progress import track
 
 import fraxenv
-from fraxenv.checkpoint import write_atomic
 from fraxenv.cli.info import OBSERVATION_UNITS
 from fraxenv.envs import action_names
 from fraxenv.registry import env_spec
 from fraxenv.rendering import render_env
+from fraxenv.storage.files import write_atomic
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "environments.md"

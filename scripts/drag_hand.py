@@ -25,7 +25,6 @@ from jax import Array
 from matplotlib.figure import Figure
 
 import fraxenv
-from fraxenv.checkpoint import write_atomic
 from fraxenv.controllers import SafetyFilter, default_barriers
 from fraxenv.dynamics import (
     HalfSpace,
@@ -37,6 +36,7 @@ from fraxenv.dynamics import (
 )
 from fraxenv.envs import Marker, Motion, Task, configuration
 from fraxenv.rendering import Camera, render, scene
+from fraxenv.storage.files import write_atomic
 
 WAYPOINTS = jnp.array(
     [

@@ -24,10 +24,10 @@ from matplotlib.figure import Figure
 from rich.progress import track
 
 import fraxenv
-from fraxenv.checkpoint import write_atomic
 from fraxenv.dynamics import Robot, frame_pose
 from fraxenv.envs import Environment, EnvParams
 from fraxenv.rendering import Camera, Shape, render, scene
+from fraxenv.storage.files import write_atomic
 
 ID = "PandaReach-v0"
 CAMERA = Camera(eye=(1.75, -1.25, 0.95), target=(0.26, 0.0, 0.36), fov=32.0)

@@ -97,7 +97,7 @@ def environment(folder: Path) -> tuple[Read, list[bytes]]:
     import fraxenv
     from fraxenv.errors import FraxenvError
     from fraxenv.kernels import KernelError
-    from fraxenv.presets import load_env_config
+    from fraxenv.storage.config import load_env_config
 
     path = folder / "environment.yaml"
 
@@ -115,8 +115,8 @@ def environment(folder: Path) -> tuple[Read, list[bytes]]:
 
 def checkpoint(folder: Path) -> tuple[Read, list[bytes]]:
     """Checkpoints of training."""
-    from fraxenv.checkpoint import load_pytree, save_pytree
     from fraxenv.errors import CheckpointError
+    from fraxenv.storage.files import load_pytree, save_pytree
 
     path = folder / "checkpoint.npz"
     template = {"weights": np.eye(3, dtype=np.float32), "step": np.int32(7), "done": np.array(True)}
@@ -351,7 +351,7 @@ def work(target: str, options: Options) -> None:
 
         import fraxenv.dynamics.model.urdf
         import fraxenv.recording
-        import fraxenv.state_io
+        import fraxenv.storage.state
         import fraxenv.training.config  # noqa: F401
 
     folder = Path(tempfile.mkdtemp(prefix="fraxenv-fuzz-"))

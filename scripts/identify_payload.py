@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.progress import track
 
 from fraxenv import dynamics
-from fraxenv.checkpoint import write_atomic
 from fraxenv.dynamics import Robot
+from fraxenv.storage.files import write_atomic
 
 DT = 1e-3  # s
 SEGMENT = 10  # steps simulated from each measured state

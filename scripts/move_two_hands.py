@@ -26,8 +26,8 @@ from jax import Array
 from fraxenv import dynamics
 from fraxenv.controllers import OSC, PoseTarget
 from fraxenv.dynamics import Robot
-from fraxenv.plots import COLOURS as PALETTE
-from fraxenv.plots import picture
+from fraxenv.media.plots import COLOURS as PALETTE
+from fraxenv.media.plots import picture
 from fraxenv.rendering import Camera, Shape, render, scene
 
 DT = 1e-3  # s

@@ -35,7 +35,6 @@ from rich.progress import track
 from tyro.conf import Positional
 
 from fraxenv import dynamics
-from fraxenv.checkpoint import write_atomic
 from fraxenv.dynamics import Robot
 from fraxenv.dynamics.errors import (
     ConfigError,
@@ -44,6 +43,7 @@ from fraxenv.dynamics.errors import (
     unknown_name,
 )
 from fraxenv.dynamics.model.robot import WORLD
+from fraxenv.storage.files import write_atomic
 
 Array = NDArray[np.float64]
 Element = Any  # lxml's elements are not typed

@@ -28,8 +28,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 import fraxenv
-from fraxenv.checkpoint import write_atomic
-from fraxenv.presets import load_env_config
+from fraxenv.storage.config import load_env_config
+from fraxenv.storage.files import write_atomic
 
 RANDOMISED = load_env_config("panda-reach-everything")["randomisation"]
 HOLD = 16

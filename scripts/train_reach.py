@@ -26,9 +26,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 import fraxenv
-from fraxenv.checkpoint import write_atomic
 from fraxenv.envs import Environment, EnvParams
 from fraxenv.rendering import Camera, render_env
+from fraxenv.storage.files import write_atomic
 from fraxenv.wrappers import FiveTuple
 
 BEFORE, AFTER = "#b0b7bf", "#1f6f8b"

@@ -23,7 +23,6 @@ from rich.console import Console
 from rich.progress import track
 
 from fraxenv import dynamics
-from fraxenv.checkpoint import write_atomic
 from fraxenv.cross_check import comparison
 from fraxenv.cross_check.comparison import Errors
 from fraxenv.cross_check.mujoco import MujocoOracle
@@ -32,6 +31,7 @@ from fraxenv.cross_check.quantities import random_states
 from fraxenv.dynamics import Robot
 from fraxenv.dynamics.model.bundled import bundled_urdf
 from fraxenv.errors import ConfigError, unknown_name
+from fraxenv.storage.files import write_atomic
 
 TIMESTEP = 1e-3  # s
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import tyro
 
-from ..checkpoint import write_atomic
 from ..errors import ConfigError
 from ..interrupt import interruptible
 from ..registry import make
+from ..storage.files import write_atomic
 from .common import INTERRUPTED, console, new_folder, progress, wrote
 from .subject import EnvArguments, recipe
 
@@ -65,8 +65,8 @@ class Measured:
 
 def run(options: Options) -> int:
     """Measure, print, draw; returns the exit status."""
-    from ..plots import plot_throughput
-    from ..provenance import provenance
+    from ..media.plots import plot_throughput
+    from ..storage.provenance import provenance
 
     for name in ("steps", "rounds"):
         if getattr(options, name) < 1:

@@ -8,8 +8,8 @@ from typing import Annotated
 import tyro
 
 from ..errors import unknown_name
-from ..presets import ENVIRONMENTS, TRAINING, describe_preset, list_presets
 from ..registry import env_spec, list_envs
+from ..storage.config import ENVIRONMENTS, TRAINING, describe_preset, list_presets
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import tyro
 
 from ..errors import ConfigError
 from ..interrupt import interruptible
-from ..presets import write_yaml
 from ..recording import Recording
+from ..storage.config import write_yaml
 from .common import INTERRUPTED, new_folder, on_terminal, progress, wrote
 from .subject import RANDOM, EnvArguments, open_subject
 
@@ -46,9 +46,9 @@ def run(options: Options) -> int:
     import jax
 
     from ..envs.tasks.hand_task import orientation_counts
-    from ..plots import plot_rollout
-    from ..rollouts import film, roll_out
-    from ..video import check_video
+    from ..media.plots import plot_rollout
+    from ..media.rollouts import film, roll_out
+    from ..media.video import check_video
 
     if options.size < 16:
         raise ConfigError(f"--size {options.size}, expected 16 pixels at least.")

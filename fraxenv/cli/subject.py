@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ..errors import ConfigError, unknown_name
-from ..presets import assigned, env_config, load_env_config, merged
 from ..registry import make
+from ..storage.config import assigned, env_config, load_env_config, merged
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams
@@ -104,7 +104,7 @@ def open_subject(arguments: EnvArguments, policy: str) -> Subject:
         env, params = make(**made)
         act: Any = None
         if policy == SCRIPTED:
-            from ..scripted import scripted_policy
+            from ..recording.scripted import scripted_policy
 
             act = scripted_policy(env, params)
         return Subject(env, params, act, made, f"{env.name}, {policy} policy")

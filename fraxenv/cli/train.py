@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ..errors import ConfigError
-from ..presets import assigned, env_config, load_env_config, merged
+from ..storage.config import assigned, env_config, load_env_config, merged
 from ..training.config import (
     AlgorithmName,
     PPOConfig,
@@ -181,8 +181,8 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
     import jax
 
     from ..envs.tasks.hand_task import orientation_counts
-    from ..plots import plot_learning_curves, plot_rollout
-    from ..rollouts import film, roll_out
+    from ..media.plots import plot_learning_curves, plot_rollout
+    from ..media.rollouts import film, roll_out
     from ..training import load_policy, read_metrics
     from ..training.report import EVALUATION, save_summary, table
     from ..training.rounds import CHECKPOINT, CONFIG, METRICS, POLICY

@@ -14,7 +14,7 @@ from fraxenv import dynamics
 from fraxenv.dynamics import Robot
 
 from ..errors import import_extra
-from ..plots import COLOURS, picture
+from ..media.plots import COLOURS, picture
 from .comparison import Errors, Trajectories
 
 _COLOURED = 8

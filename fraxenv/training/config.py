@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ..dynamics.errors import check_choice
 from ..errors import ConfigError, unknown_name
-from ..presets import TRAINING, env_config, list_presets, read_yaml, write_yaml
+from ..storage.config import TRAINING, env_config, list_presets, read_yaml, write_yaml
 
 AlgorithmName = Literal["ppo", "sac"]
 

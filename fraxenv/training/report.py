@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoint import write_atomic
 from ..errors import import_extra
+from ..storage.files import write_atomic
 from .evaluation import Evaluation
 from .rounds import Metrics
 

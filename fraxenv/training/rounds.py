@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from ..checkpoint import load_pytree, save_pytree, write_atomic
 from ..errors import CheckpointError
 from ..interrupt import interruptible
 from ..registry import make
+from ..storage.files import load_pytree, save_pytree, write_atomic
 from .algorithms import create_algorithm, init_state
 from .config import TrainConfig, load_config, save_config
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..checkpoint import load_pytree
 from ..errors import CheckpointError
+from ..storage.files import load_pytree
 from .algorithms import create_algorithm, init_weights, policy_of
 from .config import TrainConfig, load_config
 from .policy import Policy

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fraxenv.checkpoint import load_pytree, read_metadata, save_pytree, write_atomic
 from fraxenv.errors import CheckpointError
+from fraxenv.storage.files import load_pytree, read_metadata, save_pytree, write_atomic
 
 
 def tree() -> dict[str, Any]:

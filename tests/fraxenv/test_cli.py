@@ -22,8 +22,8 @@ from PIL import Image, ImageSequence
 import fraxenv
 from fraxenv.cli import COMMANDS, main
 from fraxenv.cli.common import console
-from fraxenv.rollouts import film, roll_out
-from fraxenv.scripted import scripted_policy
+from fraxenv.media.rollouts import film, roll_out
+from fraxenv.recording.scripted import scripted_policy
 from fraxenv.training import Evaluation
 from fraxenv.training.report import table
 
@@ -234,7 +234,7 @@ def test_rollout_keeps_what_there_is_at_ctrl_c(
     def cut(*args: Any, watch: Any, **kwargs: Any) -> Any:
         return record(*args, watch=raising_at(watch, 4), **kwargs)
 
-    monkeypatch.setattr("fraxenv.rollouts.record", cut)
+    monkeypatch.setattr("fraxenv.media.rollouts.record", cut)
     command = ["rollout", "PandaReach-v0", *SETTINGS, "--record", "--size", "32"]
     assert main([*command, "--output", str(tmp_path)]) == 130
     assert fraxenv.load_recording(tmp_path / "recording.npz").num_steps == 4

@@ -11,7 +11,7 @@ import pytest
 import fraxenv
 from fraxenv.cli.train import parse
 from fraxenv.errors import ConfigError, FraxenvError, UnknownNameError
-from fraxenv.presets import (
+from fraxenv.storage.config import (
     ENVIRONMENTS,
     TRAINING,
     assigned,

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import fraxenv
-from fraxenv import plots
 from fraxenv.errors import ConfigError
-from fraxenv.video import save_video
+from fraxenv.media import plots
+from fraxenv.media.video import save_video
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from jax import Array
 
 import fraxenv
 from fraxenv import Recording, load_recording, record, replay, to_minari
-from fraxenv.checkpoint import load_arrays, save_arrays
 from fraxenv.envs import Environment, EnvParams
 from fraxenv.errors import ActionError, CheckpointError, ConfigError, MissingExtraError
+from fraxenv.storage.files import load_arrays, save_arrays
 
 KEY = jax.random.key(4)
 NOISY = {

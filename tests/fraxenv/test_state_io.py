@@ -16,9 +16,9 @@ from jax import Array
 
 import fraxenv
 from fraxenv import load_state, save_state
-from fraxenv.checkpoint import load_arrays, save_arrays
 from fraxenv.envs import Environment, EnvParams, EnvState
 from fraxenv.errors import CheckpointError, ConfigError
+from fraxenv.storage.files import load_arrays, save_arrays
 
 RANDOMISED: dict[str, Any] = {
     "link_mass": (0.8, 1.2),

@@ -25,9 +25,9 @@ import numpy as np
 import pytest
 
 import fraxenv
-from fraxenv.checkpoint import read_metadata
 from fraxenv.cli import main
 from fraxenv.errors import CheckpointError
+from fraxenv.storage.files import read_metadata
 from fraxenv.training import PPOConfig, load_policy, read_metrics, save_config, train
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
@@ -318,7 +318,7 @@ assert np.isfinite(obs).all()
 assert any("fraxenv[native]" in str(w.message) for w in said), said
 refused(lambda: gym.make("fraxenv/PandaReach-v0", backend="mujoco"), "mujoco")
 refused(lambda: gym.make("fraxenv/PandaReach-v0", render_mode="human").reset(), "viewer")
-from fraxenv.presets import parse_yaml
+from fraxenv.storage.config import parse_yaml
 refused(lambda: parse_yaml("a: 1", "here"), "cli")
 from fraxenv.cli import main
 assert main(["list"]) == 1

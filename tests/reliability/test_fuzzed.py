@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import fraxenv
-from fraxenv.checkpoint import load_arrays, load_pytree, save_arrays, save_pytree
 from fraxenv.errors import CheckpointError, ConfigError, FraxenvError
-from fraxenv.presets import load_env_config, parse_yaml
+from fraxenv.storage.config import load_env_config, parse_yaml
+from fraxenv.storage.files import load_arrays, load_pytree, save_arrays, save_pytree
 from fraxenv.training import load_config
 
 

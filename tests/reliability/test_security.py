@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import fraxenv
-from fraxenv.checkpoint import load_arrays, save_arrays
 from fraxenv.errors import CheckpointError, ConfigError
-from fraxenv.presets import load_env_config, parse_yaml
+from fraxenv.storage.config import load_env_config, parse_yaml
+from fraxenv.storage.files import load_arrays, save_arrays
 from fraxenv.training import load_config
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ FORBIDDEN_CALLS = {
 }
 ALLOWED = {
     # A custom Loader that derives from SafeLoader.
-    ("fraxenv/presets.py", "yaml.load"),
+    ("fraxenv/storage/config.py", "yaml.load"),
     # Hardened: no entities, no document types, no network.
     ("dynamics/model/urdf.py", "etree.XMLParser"),
     ("dynamics/model/urdf.py", "etree.fromstring"),

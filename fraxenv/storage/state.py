@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from .checkpoint import load_arrays, named_leaves, save_arrays
-from .dynamics.model.fingerprint import fingerprint
-from .errors import CheckpointError, ConfigError, FraxenvError
+from ..dynamics.model.fingerprint import fingerprint
+from ..errors import CheckpointError, ConfigError, FraxenvError
+from .files import load_arrays, named_leaves, save_arrays
 from .provenance import provenance, x64_enabled
 
 if TYPE_CHECKING:
-    from .envs import Environment, EnvParams, EnvState
+    from ..envs import Environment, EnvParams, EnvState
 
 FORMAT = "fraxenv state"
 VERSION = 1
@@ -290,7 +290,7 @@ def _check_state(where: str, packed: Packed, template: Any) -> None:
 
 
 def _check_arguments(env: Any, state: Any, params: Any) -> None:
-    from .envs import EnvState
+    from ..envs import EnvState
 
     check_environment(env)
     if not isinstance(state, EnvState):
@@ -302,7 +302,7 @@ def _check_arguments(env: Any, state: Any, params: Any) -> None:
 
 
 def _check_params(params: Any) -> None:
-    from .envs import EnvParams
+    from ..envs import EnvParams
 
     if not isinstance(params, EnvParams):
         raise ConfigError(
@@ -317,7 +317,7 @@ def check_environment(env: Any) -> None:
     Raises:
         ConfigError: it is not.
     """
-    from .envs import Environment
+    from ..envs import Environment
 
     if not isinstance(env, Environment):
         raise ConfigError(

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .errors import CheckpointError
+from ..errors import CheckpointError
 
 T = TypeVar("T")
 

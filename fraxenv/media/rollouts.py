@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax import Array
 
-from .recording import Policy, Recording, record
+from ..recording import Policy, Recording, record
 from .video import save_video
 
 if TYPE_CHECKING:
-    from .envs import Environment, EnvParams, EnvState
+    from ..envs import Environment, EnvParams, EnvState
 
 
 def roll_out(
@@ -78,7 +78,7 @@ def film(
         frames_per_second: of the film, at most the policy's rate.
         on_frame: told how many frames of how many are drawn; the film ends where it returns True.
     """
-    from .rendering import render_env
+    from ..rendering import render_env
 
     every = max(1, round(env.policy_hz / frames_per_second))
     shown = range(0, len(states), every)

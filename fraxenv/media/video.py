@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .checkpoint import write_atomic
-from .errors import ConfigError, import_extra
+from ..errors import ConfigError, import_extra
+from ..storage.files import write_atomic
 
 _NEEDS = {
     ".gif": ("PIL.Image", "cli", "The film"),

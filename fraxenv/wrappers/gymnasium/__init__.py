@@ -43,16 +43,16 @@ from gymnasium.vector.utils import batch_space
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from ..dynamics.errors import check_choice
-from ..errors import ActionError, ArrayError, ConfigError, EnvStateError, unknown_name
-from ..kernels import fusible, resolve
-from ..registration import CUSTOM
-from ..registry import MAX_STEPS, NAMESPACE, env_spec, make
+from ...dynamics.errors import check_choice
+from ...errors import ActionError, ArrayError, ConfigError, EnvStateError, unknown_name
+from ...kernels import fusible, resolve
+from ...registration import CUSTOM
+from ...registry import MAX_STEPS, NAMESPACE, env_spec, make
 
 if TYPE_CHECKING:
-    from ..envs import Environment, EnvState
-    from ..rendering import Renderer
-    from ..viewer import Viewer
+    from ...envs import Environment, EnvState
+    from ...rendering import Renderer
+    from ...viewer import Viewer
 
 _NO_LIMIT: Final = int(np.iinfo(np.int32).max)
 _RENDER_MODES: Final = ("rgb_array", "human")
@@ -127,7 +127,7 @@ class GymnasiumEnv(gymnasium.Env[_Observation, _Numbers]):
             )
         self.environment, params = make(env_id, **overrides)
         if backend == "mujoco":
-            from ..mujoco_backend import with_mujoco
+            from ...mujoco_backend import with_mujoco
 
             self.environment = with_mujoco(self.environment)
         self._name = f"{NAMESPACE}/{self.environment.name}"
@@ -247,7 +247,7 @@ class GymnasiumEnv(gymnasium.Env[_Observation, _Numbers]):
         if self.render_mode != "human":
             return
         if self._viewer is None:
-            from ..viewer import watch
+            from ...viewer import watch
 
             self._viewer = watch(self.environment, self.environment.default_params)
         self._viewer.show(state, reward, info)
@@ -505,7 +505,7 @@ class GymnasiumVectorEnv(VectorEnv[_Observation, _Numbers, NDArray[Any]]):
             RenderError: columns < 1.
 
         """
-        from ..rendering import render_envs
+        from ...rendering import render_envs
 
         return render_envs(
             self.environment,
@@ -843,7 +843,7 @@ def _frame(
     safety: Any,
 ) -> NDArray[np.uint8]:
     # Here, because training loads this module and does not draw.
-    from ..rendering import render_env
+    from ...rendering import render_env
 
     return render_env(
         env, state, env.default_params, *size, index=index, safety=safety, renderer=renderer
@@ -888,7 +888,7 @@ def _render_mode(name: str, mode: str | None, known: tuple[str, ...]) -> str | N
 
 
 def _checked_renderer(name: str, renderer: Renderer) -> Renderer:
-    from ..rendering import RENDERERS
+    from ...rendering import RENDERERS
 
     check_choice(f"renderer of {name}", renderer, RENDERERS)
     return renderer

@@ -10,9 +10,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import write_atomic
-from .errors import ConfigError, import_extra, unknown_name
-from .registry import OVERRIDES, with_tuples
+from ..errors import ConfigError, import_extra, unknown_name
+from ..registry import OVERRIDES, with_tuples
+from .files import write_atomic
 
 ENVIRONMENTS, TRAINING = "environments", "training"
 """Folders of `fraxenv.configs`."""

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .checkpoint import write_atomic
-from .errors import import_extra
+from ..errors import import_extra
+from ..storage.files import write_atomic
 
 if TYPE_CHECKING:
-    from .envs import Environment, EnvParams
-    from .recording import Recording
+    from ..envs import Environment, EnvParams
+    from ..recording import Recording
 
 COLOURS = (
     "#1f6f8b",
@@ -185,7 +185,7 @@ def plot_rollout(
 
 
 def _error_panel(axes: Any, time: Any, infos: Any, env: Environment, params: EnvParams) -> None:
-    from .envs.tasks.hand_task import orientation_counts
+    from ..envs.tasks.hand_task import orientation_counts
 
     units = {"position": ("mm", 1e3)}
     if orientation_counts(params.task):

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from .errors import CheckpointError, ConfigError, import_extra
-from .provenance import changes, provenance
-from .registry import NAMESPACE, list_envs, make, with_tuples
-from .state_io import (
+from ..errors import CheckpointError, ConfigError, import_extra
+from ..registry import NAMESPACE, list_envs, make, with_tuples
+from ..storage.provenance import changes, provenance
+from ..storage.state import (
     as_written,
     check_environment,
     check_identity,
@@ -35,7 +35,7 @@ from .state_io import (
 )
 
 if TYPE_CHECKING:
-    from .envs import Environment, EnvParams, EnvState
+    from ..envs import Environment, EnvParams, EnvState
 
 FORMAT = "fraxenv recording"
 VERSION = 1
