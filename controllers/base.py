@@ -14,7 +14,7 @@ from jax.tree_util import GetAttrKey
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms
-from fraxenv.dynamics.errors import ArrayError, ConfigError
+from fraxenv.errors import ArrayError, ConfigError
 
 from .interpolation import Ramp
 

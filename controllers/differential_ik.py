@@ -16,8 +16,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms, spd_solve
-from fraxenv.dynamics.errors import ConfigError
 from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.errors import ConfigError
 
 from .base import Telemetry, check_not_negative, configuration, spread
 from .impedance import gains

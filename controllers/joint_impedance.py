@@ -15,8 +15,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms, difference
-from fraxenv.dynamics.errors import check_choice
 from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.errors import check_choice
 
 from .base import (
     ControllerState,

@@ -14,9 +14,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms, frame_bias_acceleration, spd_solve
-from fraxenv.dynamics.errors import check_choice
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.solvers.cholesky import cholesky, solve_upper
+from fraxenv.errors import check_choice
 
 from .base import Telemetry, check_not_negative, configuration, spread
 from .impedance import compensation, damping, gains

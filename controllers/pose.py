@@ -12,8 +12,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms, frame_jacobian, frame_pose, orientation_error
-from fraxenv.dynamics.errors import ConfigError
 from fraxenv.dynamics.math.algebra import norm
+from fraxenv.errors import ConfigError
 
 from .base import Telemetry, check_target, numbers, remembered, spread
 from .interpolation import Ramp, advance, ramp_at

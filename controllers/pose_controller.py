@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms
-from fraxenv.dynamics.errors import check_choice
+from fraxenv.errors import check_choice
 
 from .base import ControllerState, Telemetry, check_not_negative, finite_or
 from .limits import TorqueLimits, first_torque, limit_torque

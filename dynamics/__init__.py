@@ -5,6 +5,14 @@ Every function takes one environment's arrays (`q: (nq,)`, `v, tau: (nv,)`) and 
 SI units, radians; quaternions wxyz; spatial vectors `[linear; angular]`.
 """
 
+from fraxenv.errors import (
+    ArrayError,
+    FraxenvError,
+    RobotLoadError,
+    RobotLoadWarning,
+    UnknownNameError,
+)
+
 from .actuation import ActuatorState, actuate, actuator_state, effort_bounds
 from .crba import crba
 from .derivatives import (
@@ -20,13 +28,6 @@ from .derivatives import (
     transition_derivatives,
 )
 from .energy import kinetic_energy, potential_energy
-from .errors import (
-    ArrayError,
-    FraxenvError,
-    RobotLoadError,
-    RobotLoadWarning,
-    UnknownNameError,
-)
 from .forward_dynamics import forward_dynamics, spd_solve
 from .geometry.collision import (
     Box,

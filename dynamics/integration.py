@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from .errors import check_choice
+from fraxenv.errors import check_choice
+
 from .forward_dynamics import acceleration
 from .kinematics import tangent
 from .manifold import displacement_rate, integrate, scalar_coordinates

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from fraxenv.errors import check_choice
+
 from .body_motion import angular_velocity, body_motion
-from .errors import check_choice
 from .kinematics import Kinematics, compute_kinematics, tangent
 from .math.algebra import cross, determinant, matmul
 from .model.robot import WORLD, Frame, Robot

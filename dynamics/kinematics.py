@@ -15,7 +15,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from .errors import ArrayError
+from fraxenv.errors import ArrayError
+
 from .math.algebra import cross, einsum, matmul, times
 from .math.rotation import quaternion_normalize, quaternion_to_matrix
 from .math.spatial import parallel_axes

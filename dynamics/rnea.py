@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
+from fraxenv.errors import ArrayError
+
 from .body_motion import body_motion
-from .errors import ArrayError
 from .kinematics import Kinematics, compute_kinematics, tangent
 from .math.algebra import cross, times
 from .model.robot import Robot

@@ -30,8 +30,8 @@ from fraxenv.controllers.safety.filter import (
 )
 from fraxenv.dynamics import Robot, Terms, compute_terms, forward_kinematics, move_obstacles
 from fraxenv.dynamics import step as dynamics_step
-from fraxenv.dynamics.errors import ActionError, ConfigError, EnvStateError, unknown_name
 from fraxenv.dynamics.model.fingerprint import fingerprint
+from fraxenv.errors import ActionError, ConfigError, EnvStateError, unknown_name
 from fraxenv.kernels import check_backend, fusible
 
 from .actions.base import ActionSpace, check_axes

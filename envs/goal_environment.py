@@ -16,7 +16,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot
-from fraxenv.dynamics.errors import ArrayError, ConfigError, check_choice
+from fraxenv.errors import ArrayError, ConfigError, check_choice
 
 from .environment import OBSERVATION_BOUND, Environment, EnvParams, EnvState, default_dtype
 from .tasks.base import GoalTask, Motion

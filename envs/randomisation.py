@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike
 from fraxenv.controllers import Controller
 from fraxenv.controllers.base import configuration
 from fraxenv.dynamics import Robot
-from fraxenv.dynamics.errors import ConfigError
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.model.robot import WORLD
+from fraxenv.errors import ConfigError
 
 _RANGES = (
     "link_mass",

@@ -1,31 +1,105 @@
-"""Every exception that fraxenv raises on purpose. All derive from `FraxenvError`."""
+"""All exceptions, at the bottom of the import order so that every layer can raise them."""
 
-from .dynamics.errors import (
-    ActionError,
-    ArrayError,
-    CheckpointError,
-    ConfigError,
-    EnvStateError,
-    FraxenvError,
-    MissingExtraError,
-    RenderError,
-    RobotLoadError,
-    UnknownNameError,
-    import_extra,
-    unknown_name,
-)
+from __future__ import annotations
 
-__all__ = [
-    "ActionError",
-    "ArrayError",
-    "CheckpointError",
-    "ConfigError",
-    "EnvStateError",
-    "FraxenvError",
-    "MissingExtraError",
-    "RenderError",
-    "RobotLoadError",
-    "UnknownNameError",
-    "import_extra",
-    "unknown_name",
-]
+import importlib
+from collections.abc import Iterable
+from difflib import get_close_matches
+from types import ModuleType
+
+
+class FraxenvError(Exception):
+    """Base class of every exception that fraxenv raises on purpose.
+
+    Messages say what was wrong, where, what was expected, and how to mend it.
+    """
+
+
+class RobotLoadError(FraxenvError, ValueError):
+    """A robot description could not be turned into a `Robot`."""
+
+
+class UnknownNameError(FraxenvError, KeyError):
+    """A robot, frame, joint, environment or option of that name does not exist."""
+
+    def __str__(self) -> str:
+        # KeyError prints the repr of its argument, which turns a sentence into a quoted string.
+        return str(self.args[0]) if self.args else ""
+
+
+class ArrayError(FraxenvError, ValueError):
+    """An array has the wrong shape, dtype or values."""
+
+
+class ActionError(FraxenvError, ValueError):
+    """An action has the wrong shape or dtype, or is not finite."""
+
+
+class ConfigError(FraxenvError, ValueError):
+    """An option has a value that it cannot have."""
+
+
+class EnvStateError(FraxenvError, RuntimeError):
+    """A Gymnasium environment was called out of order: stepped before `reset`, or after `close`."""
+
+
+class RenderError(FraxenvError, ValueError):
+    """A scene cannot be drawn."""
+
+
+class CheckpointError(FraxenvError, RuntimeError):
+    """A checkpoint is missing, torn, or belongs to another configuration."""
+
+
+class RobotLoadWarning(UserWarning):
+    """A robot was loaded, or changed, with parameters that no real one has."""
+
+
+class MissingExtraError(FraxenvError, ImportError):
+    """A feature needs an optional dependency that is not installed."""
+
+
+def unknown_name(
+    kind: str, name: object, known: Iterable[str], where: str = ""
+) -> UnknownNameError:
+    """Build the error for an unknown name: the closest known ones first, then all of them.
+
+    `where` says whose such a name would be, "of robot 'panda'".
+    """
+    known = list(known)
+    close = get_close_matches(str(name), known, n=3, cutoff=0.5)
+    close = close or [k for k in known if name and str(name).lower() in k.lower()]
+    hint = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
+    what = f"unknown {kind} {name!r} {where}".rstrip()
+    return UnknownNameError(f"{what}. {hint}Known: {', '.join(known) if known else 'none'}.")
+
+
+def check_choice(what: str, value: object, choices: Iterable[str]) -> None:
+    """Check an option that is one of a few names.
+
+    Raises:
+        ConfigError: it is none of them; names them.
+    """
+    choices = tuple(choices)
+    if value not in choices:
+        raise ConfigError(f"{what}={value!r}, expected one of {', '.join(map(repr, choices))}.")
+
+
+def import_extra(module: str, extra: str, what: str) -> ModuleType:
+    """Import an optional dependency.
+
+    Args:
+        module: dotted name of the module.
+        extra: the extra of fraxenv that installs it.
+        what: what needs it, to begin the message with.
+
+    Raises:
+        MissingExtraError: it is not installed; says how to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{what} needs the package {module.partition('.')[0]!r}, which cannot be imported "
+            f'({error}). Install it with: pip install "fraxenv[{extra}]"'
+        ) from error

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .dynamics.errors import check_choice
-from .errors import ConfigError, unknown_name
+from .errors import ConfigError, check_choice, unknown_name
 from .setups import SETUPS, EndEffectors, RobotSetup, setup_for
 
 if TYPE_CHECKING:

@@ -51,8 +51,8 @@ Read = Callable[[bytes], object]
 def urdf(folder: Path) -> tuple[Read, list[bytes]]:
     """Robots: loaded with finite numbers, or refused."""
     from fraxenv import dynamics
-    from fraxenv.dynamics.errors import RobotLoadError, RobotLoadWarning
     from fraxenv.dynamics.model.bundled import bundled_urdf
+    from fraxenv.errors import RobotLoadError, RobotLoadWarning
 
     path = folder / "robot.urdf"
     warnings.simplefilter("ignore", RobotLoadWarning)

@@ -83,7 +83,7 @@ TESTS = {
     "dynamics/crba.py": MECHANICS,
     "dynamics/derivatives.py": (f"{DERIVATIVES}[tree]", "tests/dynamics/test_derivatives.py"),
     "dynamics/energy.py": MECHANICS,
-    "dynamics/errors.py": ("tests/dynamics/test_robot.py", "tests/dynamics/test_urdf.py"),
+    "fraxenv/errors.py": ("tests/dynamics/test_robot.py", "tests/dynamics/test_urdf.py"),
     "dynamics/model/fingerprint.py": ("tests/dynamics/test_fingerprint.py",),
     "dynamics/forward_dynamics.py": (
         *MECHANICS, "tests/dynamics/test_integration.py::test_viscous_damping_is_implicit_euler",

@@ -36,13 +36,13 @@ from tyro.conf import Positional
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
-from fraxenv.dynamics.errors import (
+from fraxenv.dynamics.model.robot import WORLD
+from fraxenv.errors import (
     ConfigError,
     FraxenvError,
     RobotLoadError,
     unknown_name,
 )
-from fraxenv.dynamics.model.robot import WORLD
 from fraxenv.storage.files import write_atomic
 
 Array = NDArray[np.float64]

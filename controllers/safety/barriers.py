@@ -51,9 +51,9 @@ from fraxenv.dynamics import (
 )
 from fraxenv.dynamics import manipulability as manipulability_of
 from fraxenv.dynamics.body_motion import body_twists, kinematics_rate
-from fraxenv.dynamics.errors import ConfigError
 from fraxenv.dynamics.manifold import scalar_coordinates
 from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.errors import ConfigError
 
 NO_LIMIT = 1e3
 """Value of a barrier where there is no limit."""

@@ -32,11 +32,11 @@ from fraxenv.dynamics import (
     frame_jacobian,
     nearest_obstacles,
 )
-from fraxenv.dynamics.errors import ConfigError
 from fraxenv.dynamics.integration import implicit_resistance
 from fraxenv.dynamics.math.algebra import matmul, norm, smallest
 from fraxenv.dynamics.solvers.cholesky import cholesky, cholesky_solve, solve_upper
 from fraxenv.dynamics.solvers.qp import QP, solve_qp
+from fraxenv.errors import ConfigError
 
 from .barriers import (
     NO_OBSTACLES,

@@ -45,7 +45,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from ..errors import ArrayError, unknown_name
+from fraxenv.errors import ArrayError, unknown_name
+
 from ..kinematics import Kinematics, Poses, configuration, forward_kinematics
 from ..math.algebra import cross, einsum, matmul, smallest
 from ..model.robot import WORLD, Robot, Topology

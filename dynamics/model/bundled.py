@@ -12,7 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import unknown_name
+from fraxenv.errors import unknown_name
+
 from .robot import Robot
 from .urdf import load_urdf
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ArrayError, RobotLoadWarning
+from fraxenv.errors import ArrayError, RobotLoadWarning
 
 SMALLEST_MASS = 1e-12
 """kg, less is none."""

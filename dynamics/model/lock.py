@@ -9,7 +9,8 @@ from typing import TypeVar
 import numpy as np
 from jax.typing import ArrayLike
 
-from ..errors import ConfigError, unknown_name
+from fraxenv.errors import ConfigError, unknown_name
+
 from .robot import WORLD, Frame, Joint, Mimic, Robot, Shape
 
 PartT = TypeVar("PartT", Frame, Shape)

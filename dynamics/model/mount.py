@@ -8,7 +8,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import ArrayError
+from fraxenv.errors import ArrayError
+
 from .robot import WORLD, Frame, Robot, Shape
 
 PartT = TypeVar("PartT", Frame, Shape)

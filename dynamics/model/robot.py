@@ -17,7 +17,8 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from ..errors import unknown_name
+from fraxenv.errors import unknown_name
+
 from .fingerprint import fingerprint
 from .inertia import check_inertias, check_masses
 

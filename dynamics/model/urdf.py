@@ -23,7 +23,8 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import RobotLoadError, RobotLoadWarning
+from fraxenv.errors import RobotLoadError, RobotLoadWarning
+
 from .inertia import SMALLEST_MASS, SMALLEST_MOMENT, principal_moments, within_triangle
 from .robot import WORLD, Frame, Joint, JointKind, Mimic, Robot, Shape, ShapeKind, Topology
 

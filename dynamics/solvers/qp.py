@@ -30,7 +30,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fraxenv.dynamics.errors import ArrayError
 from fraxenv.dynamics.math.algebra import matmul, smallest
 from fraxenv.dynamics.solvers.cholesky import (
     cholesky,
@@ -38,6 +37,7 @@ from fraxenv.dynamics.solvers.cholesky import (
     solve_upper,
     solve_upper_transposed,
 )
+from fraxenv.errors import ArrayError
 
 TOLERANCE = {4: 1e-5, 8: 1e-10}
 """Violation of a row, relative to `1 + |b|`, that counts as none; by the size of a float."""

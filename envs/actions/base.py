@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from fraxenv.controllers import Controller
 from fraxenv.dynamics import Robot
-from fraxenv.dynamics.errors import ConfigError
+from fraxenv.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from fraxenv.dynamics import (
     rotation_exp,
     rotation_log,
 )
-from fraxenv.dynamics.errors import ConfigError, check_choice
 from fraxenv.dynamics.math.algebra import cross, matmul, norm
+from fraxenv.errors import ConfigError, check_choice
 
 from .base import ActionAxis, decimals
 

@@ -18,7 +18,7 @@ from fraxenv.controllers import Controller, JointTarget, PoseTarget
 from fraxenv.controllers.base import configuration
 from fraxenv.controllers.pose import names_of
 from fraxenv.dynamics import Robot
-from fraxenv.dynamics.errors import ConfigError, check_choice
+from fraxenv.errors import ConfigError, check_choice
 
 from .base import ActionAxis, ActionSpace
 from .hand import AXES, EEDelta, EEPose, HandAction, prefix

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from fraxenv.controllers import Controller, JointImpedance, JointTarget, JointVelocity, Torque
 from fraxenv.controllers.base import configuration
 from fraxenv.dynamics import Robot, difference, gravity_forces, integrate
-from fraxenv.dynamics.errors import ConfigError, check_choice
+from fraxenv.errors import ConfigError, check_choice
 
 from .base import ActionAxis, decimals, unit_of
 

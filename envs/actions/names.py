@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from fraxenv.controllers.pose import EndEffectors
-from fraxenv.dynamics.errors import unknown_name
+from fraxenv.errors import unknown_name
 
 from .base import ActionSpace
 from .hand import AXES, LINEAR, EEDelta, EEPose

@@ -26,7 +26,7 @@ from fraxenv.dynamics import (
     rotation_exp,
     self_distances,
 )
-from fraxenv.dynamics.errors import ConfigError
+from fraxenv.errors import ConfigError
 
 from .base import Marker, Motion
 from .hand_task import POSITION_WEIGHTS

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fraxenv.controllers.pose import EndEffectors, names_of
 from fraxenv.dynamics import WORLD, Robot
-from fraxenv.dynamics.errors import ConfigError
+from fraxenv.errors import ConfigError
 
 
 def reach(robot: Robot, frame: str) -> tuple[NDArray[np.floating[Any]], float]:

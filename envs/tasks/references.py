@@ -12,7 +12,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from fraxenv.controllers.base import configuration
-from fraxenv.dynamics.errors import ConfigError
+from fraxenv.errors import ConfigError
 
 
 class Reference(Protocol):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fraxenv.dynamics import WORLD, Robot
-from fraxenv.dynamics.errors import ConfigError, import_extra
+from fraxenv.errors import ConfigError, import_extra
 
 Array = NDArray[np.float64]
 Addresses = NDArray[np.intp]

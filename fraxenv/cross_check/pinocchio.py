@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from fraxenv.dynamics import Robot
-from fraxenv.dynamics.errors import RobotLoadError, import_extra
 from fraxenv.dynamics.model.urdf import ROOT_JOINT
+from fraxenv.errors import RobotLoadError, import_extra
 
 from .quantities import compared_frames
 

@@ -10,8 +10,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dynamics.errors import check_choice
-from ..errors import RenderError
+from ..errors import RenderError, check_choice
 from . import opengl, raycast
 from .scene import default_camera, env_scene, safety_color
 from .shapes import Camera, Shape, is_int

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..dynamics.errors import check_choice
-from ..errors import ConfigError, unknown_name
+from ..errors import ConfigError, check_choice, unknown_name
 from ..storage.config import TRAINING, env_config, list_presets, read_yaml, write_yaml
 
 AlgorithmName = Literal["ppo", "sac"]

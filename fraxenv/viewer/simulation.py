@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from fraxenv.controllers import OSC, Controller, PoseTarget
 from fraxenv.controllers.base import configuration
 from fraxenv.dynamics import Obstacles, Robot, compute_terms
-from fraxenv.dynamics.errors import check_choice
 from fraxenv.envs import ActionAxis, Environment, EnvParams, EnvState, Reach
 from fraxenv.envs.actions.hand import HandAction, stacked
+from fraxenv.errors import check_choice
 
 from ..recording import Policy
 from ..rendering.scene import rotation_to

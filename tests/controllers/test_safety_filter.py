@@ -19,7 +19,7 @@ from fraxenv.controllers import Barrier, SafetyFilter, SafetyReport, Situation, 
 from fraxenv.controllers.safety.barriers import NO_OBSTACLES
 from fraxenv.controllers.safety.filter import no_safety_report, worse_report
 from fraxenv.dynamics import Box, Obstacles, Robot, Sphere
-from fraxenv.dynamics.errors import ConfigError
+from fraxenv.errors import ConfigError
 from fraxenv.kernels import explain, fuse, fusible
 
 QUICK = {"xla_backend_optimization_level": 0}  # to compile

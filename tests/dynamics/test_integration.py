@@ -16,8 +16,8 @@ from jax.typing import ArrayLike
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
-from fraxenv.dynamics.errors import ConfigError
 from fraxenv.dynamics.integration import FRICTION_VELOCITY, Integrator
+from fraxenv.errors import ConfigError
 
 STEP = 1e-3  # s
 

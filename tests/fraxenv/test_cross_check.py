@@ -17,7 +17,7 @@ from fraxenv import dynamics
 from fraxenv.cross_check import comparison
 from fraxenv.cross_check.command import BEYOND, NOTHING_COMPARED, WITHIN, main
 from fraxenv.cross_check.pinocchio import PinocchioOracle
-from fraxenv.dynamics.errors import ConfigError, RobotLoadError
+from fraxenv.errors import ConfigError, RobotLoadError
 
 mujoco = pytest.importorskip("mujoco")
 

@@ -43,8 +43,14 @@ from gymnasium.vector.utils import batch_space
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from ...dynamics.errors import check_choice
-from ...errors import ActionError, ArrayError, ConfigError, EnvStateError, unknown_name
+from ...errors import (
+    ActionError,
+    ArrayError,
+    ConfigError,
+    EnvStateError,
+    check_choice,
+    unknown_name,
+)
 from ...kernels import fusible, resolve
 from ...registration import CUSTOM
 from ...registry import MAX_STEPS, NAMESPACE, env_spec, make
