@@ -7,9 +7,10 @@ from .actions.hand import EEDelta, EEPose
 from .actions.impedance import VariableImpedance
 from .actions.joint import JointDelta, JointPosition, JointRate, JointTorque
 from .actions.names import ACTION_SPACES, action_names, make_action
-from .environment import Environment, EnvParams, EnvState
+from .environment import Environment
 from .goal_environment import GoalEnvironment
 from .randomisation import Episode, Randomisation
+from .state import EnvParams, EnvState
 from .tasks.base import GoalTask, Marker, Motion, Task
 from .tasks.hand_task import POSE_WEIGHTS, POSITION_WEIGHTS, HandTask, joint_terms
 from .tasks.reach import Reach, ReachState

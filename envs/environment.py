@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -20,106 +19,25 @@ from gymnax.environments import spaces
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.controllers import Controller
-from fraxenv.controllers.limits import TorqueLimits, torque_range, with_torque
-from fraxenv.controllers.safety.filter import (
-    SafetyFilter,
-    SafetyReport,
-    no_safety_report,
-    worse_report,
-)
-from fraxenv.dynamics import Robot, Terms, compute_terms, forward_kinematics, move_obstacles
-from fraxenv.dynamics import step as dynamics_step
+from fraxenv.controllers.safety.filter import no_safety_report
+from fraxenv.dynamics import Robot, compute_terms, forward_kinematics
 from fraxenv.dynamics.model.fingerprint import fingerprint
-from fraxenv.errors import ActionError, ConfigError, EnvStateError, unknown_name
+from fraxenv.errors import ActionError, EnvStateError
 from fraxenv.kernels import check_backend, fusible
 
-from .actions.base import ActionSpace, check_axes
-from .randomisation import (
-    Episode,
-    Randomisation,
-    draw_episode,
-    draw_velocity,
-    pushed,
-    with_noise,
-)
-from .tasks.base import Marker, Motion, Task
+from .actions.base import check_axes
+from .control_loop import LoopState, Rates, control_loop
+from .physics import Physics, RigidBodyPhysics
+from .randomisation import Episode, draw_episode, draw_velocity, pushed, with_noise
+from .reset_pool import draw_from_pool, draw_pool
+from .state import EnvParams, EnvState
+from .tasks.base import Marker, Motion
 
 OBSERVATION_BOUND = 10.0
 """Observations are clipped to plus and minus this; terms are scaled to be about one."""
 
 DIVERGED_SPEED = 1e3
 """Joint speed, rad/s or m/s, beyond which an environment counts as diverged."""
-
-
-class _Replace:
-    """`replace` for frozen dataclasses, with an error that names the fields there are."""
-
-    def replace(self, **changes: Any) -> Any:
-        """A copy with some fields changed.
-
-        Raises:
-            UnknownNameError: there is no such field.
-        """
-        names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
-        for name in changes:
-            if name not in names:
-                raise unknown_name("field", name, names, f"of {type(self).__name__}")
-        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class EnvParams(_Replace):
-    """Everything about an environment that is a number. All leaves may be batched.
-
-    Attributes:
-        max_steps_in_episode: policy steps after which an episode is truncated.
-        action: the action space; its scales are leaves.
-        controller: the controller; its gains are leaves.
-        task: the task; its goal distribution, tolerances and reward weights are leaves.
-        safety: the filter that the controller's torques go through; None for none.
-        randomisation: what differs from episode to episode; None for nothing but the task.
-        reset_pool: observations and states (n, ...), as `Environment.draw_pool` makes them, of
-            which every reset takes one; None to work out a new one at every reset.
-        robot: the robot if its parameters are to be batched or changed; None for the
-            environment's own, whose parameters are then constants of the compiled program.
-    """
-
-    max_steps_in_episode: ArrayLike
-    action: ActionSpace
-    controller: Controller[Any]
-    task: Task
-    safety: SafetyFilter | None = None
-    robot: Robot | None = None
-    randomisation: Randomisation | None = None
-    reset_pool: Any = None
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class EnvState(_Replace):
-    """Everything about an environment that changes.
-
-    Attributes:
-        time: (), int32, policy steps since the episode began.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
-        action: (k,), the last action, in [-1, 1].
-        action_state: what the action space remembers.
-        controller_state: what the controller remembers.
-        task_state: what the task remembers, its goal among it.
-        episode: what was drawn for the episode; None where nothing is randomised.
-    """
-
-    time: Array
-    q: Array
-    v: Array
-    action: Array
-    action_state: Any
-    controller_state: Any
-    task_state: Any
-    episode: Episode | None = None
 
 
 class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type: ignore[misc]
@@ -138,13 +56,12 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         backend: how batches are computed; see `fraxenv.fuse`.
         reset_pool: how many initial states to work out once, here, for resets to draw from; zero
             to work out a new one at every reset.
+        physics: what moves the robot; ours if None.
 
     Raises:
         ConfigError: the rates are not multiples of each other, or a parameter is not possible.
         KernelError: there is no such backend.
     """
-
-    _supports_transition_gradients = True
 
     def __init__(
         self,
@@ -157,8 +74,9 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         physics_hz: int = 1000,
         backend: str = "auto",
         reset_pool: int = 0,
+        physics: Physics | None = None,
     ) -> None:
-        _check_rates(policy_hz, control_hz, physics_hz)
+        self.rates = Rates(policy_hz, control_hz, physics_hz)
         check_backend(backend)
         if params.randomisation is not None:
             sized = params.randomisation.sized(control_hz, policy_hz)
@@ -166,8 +84,9 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         self._name = name
         self.robot = robot
         self._params = _strongly_typed(params)
-        self.policy_hz, self.control_hz, self.physics_hz = policy_hz, control_hz, physics_hz
         self.backend = backend
+        self.physics = RigidBodyPhysics() if physics is None else physics
+        self._supports_transition_gradients = self.physics.differentiable
         self.check_params(self._params)
         if reset_pool:
             pool = self.draw_pool(jax.random.key(0), self._params, reset_pool)
@@ -181,9 +100,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
     def _identity(self) -> tuple[Any, ...]:
         """All that makes two environments the same."""
-        rates = (self.policy_hz, self.control_hz, self.physics_hz)
         kind = (type(self).__qualname__, self._name, self.backend)
-        return kind, self.robot, self._params, rates
+        return kind, self.robot, self._params, self.rates, self.physics
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -204,6 +122,21 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     def default_params(self) -> EnvParams:
         """The parameters the environment was made with."""
         return self._params
+
+    @property
+    def policy_hz(self) -> int:
+        """Actions per second."""
+        return self.rates.policy
+
+    @property
+    def control_hz(self) -> int:
+        """Controller updates per second."""
+        return self.rates.control
+
+    @property
+    def physics_hz(self) -> int:
+        """Integration steps per second."""
+        return self.rates.physics
 
     # --- spaces ---
 
@@ -229,6 +162,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         Raises:
             ConfigError: one is not possible, such as a goal out of reach.
         """
+        self.physics.check(self.name, params)
         leaves = jax.tree.leaves((params.action, params.task, params.randomisation))
         if any(isinstance(x, jax.core.Tracer) for x in leaves):
             return
@@ -245,8 +179,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         names: list[str] = []
 
         def sizes(key: Array) -> list[Array]:
-            params = self._params.replace(reset_pool=None)
-            _, state = self._reset_env(key, params)
+            params = self._params.without_pool
+            _, state = self._begin(key, params)
             terms = self._observation_terms(state, params)
             names.extend(terms)  # here, because a dict comes out of a transformation sorted
             return list(terms.values())
@@ -289,14 +223,15 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         params = self.default_params if params is None else params
         self._check_state(state, params)
         if params.reset_pool is None:
-            return fusible(self._step, self.backend)(key, state, action, params)
-        return self._step_and_reset(self.step_env, self.reset_env, key, state, action, params)
+            whole = partial(self._step_or_begin, self._transition, self._begin)
+            return fusible(whole, self.backend)(key, state, action, params)
+        return self._step_or_begin(self.step_env, self.reset_env, key, state, action, params)
 
     def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
         """A new episode: observation and state."""
         if params.reset_pool is not None:
-            return self._drawn_from_pool(key, params.reset_pool)
-        return fusible(self._reset_env, self.backend)(key, params)
+            return draw_from_pool(key, params.reset_pool)
+        return fusible(self._begin, self.backend)(key, params)
 
     def draw_pool(self, key: Array, params: EnvParams, size: int) -> tuple[Array, EnvState]:
         """Initial observations and states (size, ...) for `params.reset_pool`.
@@ -306,11 +241,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         Raises:
             ConfigError: the size is not possible.
         """
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ConfigError(f"reset_pool={size!r}, expected a whole number >= 1 of states.")
-        params = params.replace(reset_pool=None)
-        draw = jax.jit(jax.vmap(lambda k: self.reset_env(k, params)))
-        return draw(jax.random.split(key, size))  # type: ignore[no-any-return]
+        return draw_pool(partial(self.reset_env, params=params.without_pool), key, size)
 
     def step_env(
         self, key: Array, state: EnvState, action: Array, params: EnvParams
@@ -325,18 +256,12 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             ActionError: the action has the wrong shape or dtype.
         """
         self._check_state(state, params)
-        params = params.replace(reset_pool=None)
-        return fusible(self._step_env, self.backend)(key, state, action, params)
+        return fusible(self._transition, self.backend)(key, state, action, params.without_pool)
 
-    def _step(
-        self, key: Array, state: EnvState, action: Array, params: EnvParams
-    ) -> tuple[Array, EnvState, Array, Array, Array, dict[str, Any]]:
-        return self._step_and_reset(self._step_env, self._reset_env, key, state, action, params)
-
-    def _step_and_reset(
+    def _step_or_begin(
         self,
-        step_env: Callable[..., Any],
-        reset_env: Callable[..., Any],
+        step: Callable[..., Any],
+        begin: Callable[..., Any],
         key: Array,
         state: EnvState,
         action: Array,
@@ -344,24 +269,19 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     ) -> tuple[Array, EnvState, Array, Array, Array, dict[str, Any]]:
         """A step by one of the functions, and where it ends an episode a reset by the other."""
         key_step, key_reset = jax.random.split(key)
-        obs, new, reward, terminated, info = step_env(key_step, state, action, params)
+        obs, new, reward, terminated, info = step(key_step, state, action, params)
         truncated = self.is_truncated(new, params)
         # A kernel computes the reset only where some environment of a vector of them is done.
         next_obs, next_state = jax.lax.cond(
             terminated | truncated,
-            lambda: reset_env(key_reset, params),
+            lambda: begin(key_reset, params),
             lambda: (obs, new),
         )
         ends = {"terminated": terminated, "truncated": truncated, "final_observation": obs}
         return next_obs, next_state, reward, terminated, truncated, {**info, **ends}
 
-    def _drawn_from_pool(self, key: Array, pool: Any) -> tuple[Array, EnvState]:
-        size = jax.tree.leaves(pool)[0].shape[0]
-        index = jax.random.randint(key, (), 0, size)
-        drawn: tuple[Array, EnvState] = jax.tree.map(lambda x: jnp.asarray(x)[index], pool)
-        return drawn
-
-    def _reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
+    def _begin(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
+        """A new episode, worked out."""
         robot, random = self._robot(params), params.randomisation
         keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
         q, task_state = params.task.reset(keys[0], robot)
@@ -392,9 +312,10 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             state = state.replace(episode=episode)
         return self.observe(key, state, None, params), state
 
-    def _step_env(
+    def _transition(
         self, key: Array, state: EnvState, action: Array, params: EnvParams
     ) -> tuple[Array, EnvState, Array, Array, dict[str, Any]]:
+        """One policy step: command, control loop, task."""
         robot = self._robot(params)
         dtype = state.q.dtype
         action = self._check_action(action)
@@ -402,15 +323,29 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         action = jnp.clip(jnp.where(jnp.isfinite(action), action, 0.0), -1.0, 1.0).astype(dtype)
 
         target, action_state, episode = self._command(robot, state, action, params)
-        q, v, controller_state, episode, control, safety = self._control(
-            robot, state.replace(episode=episode), target, params
+        moved, control, safety = control_loop(
+            robot,
+            self.physics,
+            params.controller,
+            params.safety,
+            params.task.obstacles(state.task_state),
+            LoopState(state.q, state.v, state.controller_state, episode),
+            target,
+            self.rates,
         )
 
-        healthy = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.abs(v) < DIVERGED_SPEED)
+        healthy = jnp.all(jnp.isfinite(moved.q)) & jnp.all(jnp.abs(moved.v) < DIVERGED_SPEED)
         diverged = ~(healthy & finite_action)
         task_state = params.task.advance(state.task_state, jnp.asarray(1.0 / self.policy_hz, dtype))
         new = EnvState(
-            state.time, q, v, action, action_state, controller_state, task_state, episode
+            time=state.time,
+            q=moved.q,
+            v=moved.v,
+            action=action,
+            action_state=action_state,
+            controller_state=moved.controller,
+            task_state=task_state,
+            episode=moved.episode,
         )
         new = jax.tree.map(lambda a, b: jnp.where(diverged, a, b), state, new)
         new = new.replace(time=state.time + 1)
@@ -462,6 +397,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     # --- parts ---
 
     def _robot(self, params: EnvParams) -> Robot:
+        self.physics.check(self.name, params)
         return self.robot if params.robot is None else params.robot
 
     def _motion(self, state: EnvState, previous_action: Array, params: EnvParams) -> Motion:
@@ -565,66 +501,6 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         command = jax.tree.map(lambda a, b: jnp.where(arrived, a, b), command, hold)
         return (*command, dataclasses.replace(episode, actions=actions))
 
-    def _control(
-        self, robot: Robot, state: EnvState, target: Any, params: EnvParams
-    ) -> tuple[Array, Array, Any, Episode | None, dict[str, Array], SafetyReport]:
-        """The control steps of one policy step: `q`, `v`, what is remembered, what is reported.
-
-        Telemetry is that of the last control step, the safety report the worst of all.
-        """
-        dtype = state.q.dtype
-        dt = jnp.asarray(1.0 / self.physics_hz, dtype)
-        control_dt = jnp.asarray(1.0 / self.control_hz, dtype)
-        obstacles = params.task.obstacles(state.task_state)
-        episode = state.episode
-        true_robot = robot if episode is None else episode.true_robot(robot)
-        same_robot = episode is None or not episode.robot
-        controller = params.controller
-        if episode is not None:
-            controller = episode.own_controller(controller)
-        if params.safety is not None:
-            obstacles = params.safety.look_around(robot, state.q, obstacles)
-
-        def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], Any]:
-            q, v, controller_state, torques, worst = carry
-            terms = compute_terms(robot, q, v)
-            bounds = None  # the robot's own
-            if isinstance(controller, TorqueLimits):
-                bounds = torque_range(controller, robot, controller_state.torque, control_dt)
-            tau, controller_state, telemetry = controller(
-                robot, terms, target, controller_state, control_dt
-            )
-            if params.safety is not None:
-                around = move_obstacles(obstacles, control_dt * k.astype(dtype))
-                tau, report = params.safety(robot, terms, tau, dt, around, bounds)
-                worst = worse_report(worst, report)
-                if bounds is not None:
-                    controller_state = with_torque(controller_state, tau)
-            applied = tau
-            if episode is not None:
-                applied, torques = episode.applied_torque(robot, tau, torques)
-            q, v = self._physics_step(true_robot, q, v, applied, dt, terms if same_robot else None)
-            for _substep in range(self.physics_hz // self.control_hz - 1):
-                q, v = self._physics_step(true_robot, q, v, applied, dt, None)
-            return (q, v, controller_state, torques, worst), {"torque": tau, **telemetry}
-
-        torques = None if episode is None else episode.torques
-        start = (state.q, state.v, state.controller_state, torques, no_safety_report(dtype))
-        substeps = jnp.arange(self.control_hz // self.policy_hz, dtype=jnp.int32)
-        (q, v, controller_state, torques, safety), telemetry = jax.lax.scan(
-            control_step, start, substeps
-        )
-        if episode is not None:
-            episode = dataclasses.replace(episode, torques=torques)
-        last = jax.tree.map(lambda x: x[-1], telemetry)
-        return q, v, controller_state, episode, last, safety
-
-    def _physics_step(
-        self, robot: Robot, q: Array, v: Array, tau: Array, dt: Array, terms: Terms | None
-    ) -> tuple[Array, Array]:
-        """`q` and `v` after one step of the physics; `terms` at `q`, `v` if already computed."""
-        return dynamics_step(robot, q, v, tau, dt, terms=terms)
-
 
 def default_dtype() -> np.dtype[Any]:
     """That of floats, as JAX is configured now."""
@@ -651,16 +527,3 @@ def _is_row(x: Any) -> bool:
     if not (isinstance(x, tuple | list) and x):
         return False
     return all(isinstance(y, int | float | np.number) or _is_row(y) for y in x)
-
-
-def _check_rates(policy_hz: int, control_hz: int, physics_hz: int) -> None:
-    rates = {"policy_hz": policy_hz, "control_hz": control_hz, "physics_hz": physics_hz}
-    for name, rate in rates.items():
-        if isinstance(rate, bool) or not isinstance(rate, int) or rate <= 0:
-            raise ConfigError(f"{name}={rate!r}, expected a positive whole number of Hz.")
-    for slow, fast in (("policy_hz", "control_hz"), ("control_hz", "physics_hz")):
-        if rates[fast] % rates[slow]:
-            raise ConfigError(
-                f"{fast}={rates[fast]} is not a multiple of {slow}={rates[slow]}. "
-                f"Choose a {fast} that is, e.g. {rates[slow] * max(1, rates[fast] // rates[slow])}."
-            )

@@ -18,7 +18,8 @@ from jax.typing import ArrayLike
 from fraxenv.dynamics import Robot
 from fraxenv.errors import ArrayError, ConfigError, check_choice
 
-from .environment import OBSERVATION_BOUND, Environment, EnvParams, EnvState, default_dtype
+from .environment import OBSERVATION_BOUND, Environment, default_dtype
+from .state import EnvParams, EnvState
 from .tasks.base import GoalTask, Motion
 
 
@@ -73,8 +74,7 @@ class GoalEnvironment(Environment):
     @cached_property
     def _goal_size(self) -> int:
         def goal(key: Array) -> Array:
-            params = self._params.replace(reset_pool=None)
-            state = self._reset_env(key, params)[1]
+            state = self._begin(key, self._params.without_pool)[1]
             return jnp.asarray(task.desired_goal(state.task_state))
 
         task: Any = self._params.task

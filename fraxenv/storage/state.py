@@ -253,7 +253,7 @@ def _cached_template(env: Environment, x64: bool) -> tuple[Any, Any]:
 
 def _traced_template(env: Environment, params: EnvParams) -> tuple[Any, Any]:
     """Observation and state of one environment: shapes and dtypes."""
-    own = params.replace(reset_pool=None)
+    own = params.without_pool
     shapes: tuple[Any, Any] = jax.eval_shape(lambda key: env.reset_env(key, own), jax.random.key(0))
     return shapes
 

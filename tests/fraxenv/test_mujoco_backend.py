@@ -24,7 +24,7 @@ from fraxenv.wrappers import GymnasiumEnv
 
 pytest.importorskip("mujoco")
 
-from fraxenv.mujoco_backend import MujocoEnvironment
+from fraxenv.cross_check.physics import with_mujoco
 
 ID = "PandaReach-v0"
 NAME = f"fraxenv/{ID}"
@@ -141,8 +141,8 @@ def test_it_is_another_environment() -> None:
     env = GymnasiumEnv(ID, backend="mujoco").environment
     own, _ = fraxenv.make(ID)
     assert env != own
-    assert env == MujocoEnvironment(own)
-    assert hash(env) == hash(MujocoEnvironment(own))
+    assert env == with_mujoco(own)
+    assert hash(env) == hash(with_mujoco(own))
     assert not env.supports_transition_gradients
 
 

@@ -92,7 +92,7 @@ class GymnasiumEnv(gymnasium.Env[_Observation, _Numbers]):
             `gymnasium.make` passes; a `max_steps_in_episode` among the overrides still holds then,
             but must not exceed the registered one.
         backend: None, or "mujoco": the same actions and controller, but MuJoCo's physics; see
-            `fraxenv.mujoco_backend`.
+            `fraxenv.cross_check.physics`.
         **overrides: of `fraxenv.make`.
 
     Attributes:
@@ -133,7 +133,7 @@ class GymnasiumEnv(gymnasium.Env[_Observation, _Numbers]):
             )
         self.environment, params = make(env_id, **overrides)
         if backend == "mujoco":
-            from ...mujoco_backend import with_mujoco
+            from ...cross_check.physics import with_mujoco
 
             self.environment = with_mujoco(self.environment)
         self._name = f"{NAMESPACE}/{self.environment.name}"

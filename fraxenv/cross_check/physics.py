@@ -1,4 +1,4 @@
-"""Environments whose physics is MuJoCo's: to debug one physics against the other.
+"""MuJoCo's physics in the place of ours: to debug one against the other.
 
 Everything else is the environment's own: actions, controller, observations, rewards, resets. The
 step of the compiled program calls MuJoCo on the host for each step of the physics.
@@ -7,7 +7,9 @@ step of the compiled program calls MuJoCo on the host for each step of the physi
 from __future__ import annotations
 
 import threading
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -18,8 +20,8 @@ from fraxenv.dynamics import Robot, Terms
 from fraxenv.dynamics.integration import implicit_resistance
 from fraxenv.envs import Environment, EnvParams, GoalEnvironment
 
-from .cross_check.mujoco import MujocoOracle
-from .errors import ConfigError
+from ..errors import ConfigError
+from .mujoco import MujocoOracle
 
 _LOCK = threading.Lock()
 """MuJoCo's model and data are written to; environments that are equal share one program."""
@@ -42,53 +44,67 @@ _MODELLED = (
 
 
 def with_mujoco(env: Environment) -> Environment:
-    """The same environment with MuJoCo's physics.
+    """The same environment with MuJoCo's physics; what `backend="mujoco"` of Gymnasium steps.
 
-    Raises:
-        MissingExtraError: MuJoCo is not installed.
-        ConfigError: MuJoCo cannot model the robot, or the parameters change it.
-    """
-    if isinstance(env, GoalEnvironment):
-        return MujocoGoalEnvironment(env, goal_reward=env.goal_reward)
-    return MujocoEnvironment(env)
-
-
-class MujocoEnvironment(Environment):
-    """An environment whose rigid-body dynamics and integrator are MuJoCo's.
-
-    It is what `gymnasium.make(..., backend="mujoco")` steps. MuJoCo computes in float64 and is
-    given the model of `fraxenv.cross_check.mujoco.mujoco_model`, without contacts. The resistance
-    of the joints (damping, friction, soft stops) is ours and reaches MuJoCo as a force and as the
-    damping that its Euler integrator treats implicitly, which is exactly how our own step does it.
     Gradients do not pass through MuJoCo, and `jax.vmap` steps environments one by one.
 
-    Args:
-        env: the environment to take everything else from.
-        **options: of the class of environments that it belongs to.
-
     Raises:
         MissingExtraError: MuJoCo is not installed.
         ConfigError: MuJoCo cannot model the robot, or the parameters change it.
     """
+    physics = MujocoPhysics(env.robot, 1.0 / env.physics_hz)
+    physics.check(env.name, env.default_params)
+    _ = physics.oracle  # so that a robot that cannot be modelled is refused here
+    options = {"goal_reward": env.goal_reward} if isinstance(env, GoalEnvironment) else {}
+    return type(env)(
+        env.name,
+        env.robot,
+        env.default_params,
+        policy_hz=env.policy_hz,
+        control_hz=env.control_hz,
+        physics_hz=env.physics_hz,
+        backend="vmap",
+        physics=physics,
+        **options,
+    )
 
-    _supports_transition_gradients = False
 
-    def __init__(self, env: Environment, **options: Any) -> None:
-        super().__init__(
-            env.name,
-            env.robot,
-            env.default_params,
-            policy_hz=env.policy_hz,
-            control_hz=env.control_hz,
-            physics_hz=env.physics_hz,
-            backend="vmap",
-            **options,
-        )
-        self._robot(env.default_params)
-        self._oracle = MujocoOracle.from_robot(env.robot, 1.0 / env.physics_hz)
+@dataclass(frozen=True)
+class MujocoPhysics:
+    """MuJoCo's rigid-body dynamics and integrator, in float64.
 
-    def _robot(self, params: EnvParams) -> Robot:
-        where = f"{self.name} with backend='mujoco'"
+    It is given the model of `fraxenv.cross_check.mujoco.mujoco_model`, without contacts. The
+    resistance of the joints (damping, friction, soft stops) is ours and reaches MuJoCo as a force
+    and as the damping that its Euler integrator treats implicitly, which is exactly how our own
+    step does it.
+
+    Attributes:
+        robot: what is modelled.
+        timestep: s.
+    """
+
+    robot: Robot
+    timestep: float
+
+    differentiable: ClassVar[bool] = False
+
+    @cached_property
+    def oracle(self) -> MujocoOracle:
+        """The model and its data.
+
+        Raises:
+            MissingExtraError: MuJoCo is not installed.
+            ConfigError: MuJoCo cannot model the robot.
+        """
+        return MujocoOracle.from_robot(self.robot, self.timestep)
+
+    def check(self, where: str, params: EnvParams) -> None:
+        """Refuse parameters that change the model, which is built once.
+
+        Raises:
+            ConfigError: they do.
+        """
+        where = f"{where} with backend='mujoco'"
         if params.robot is not None:
             raise ConfigError(
                 f"{where}: params.robot is set, expected None: MuJoCo's model is built once. Make "
@@ -106,16 +122,16 @@ class MujocoEnvironment(Environment):
                 f"{where}: randomisation of {', '.join(changed)}, expected none of these: "
                 "MuJoCo's model is built once. Leave them out, or use fraxenv's own physics."
             )
-        return self.robot
 
-    def _physics_step(
+    def step(
         self, robot: Robot, q: Array, v: Array, tau: Array, dt: Array, terms: Terms | None
     ) -> tuple[Array, Array]:
+        """Configuration (nq,) and velocity (nv,) after `dt`, s, under the torques `tau` (nv,)."""
         # Force and `dt * slope`, of which `slope * v` is a part of the force.
         resistance, slope = implicit_resistance(robot, q, v, dt)
         damping = slope / dt
         return jax.pure_callback(  # type: ignore[no-any-return]
-            self._mujoco_step,
+            self._step_on_host,
             (q, v),  # the shapes and dtypes of the results
             q,
             v,
@@ -124,18 +140,14 @@ class MujocoEnvironment(Environment):
             vmap_method="sequential",
         )
 
-    def _mujoco_step(
+    def _step_on_host(
         self, q: Any, v: Any, force: Any, damping: Any
     ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
         """`q` and `v` after one step of MuJoCo under joint forces and damping."""
-        oracle, dtype = self._oracle, np.asarray(q).dtype
+        dtype = np.asarray(q).dtype
         inputs = [np.asarray(x, float) for x in (q, v, force, damping)]
         if not all((np.abs(x) < _MUJOCO_MAX).all() for x in inputs):
             return tuple(np.full(x.shape, np.nan, dtype) for x in inputs[:2])  # type: ignore[return-value]
         with _LOCK:
-            q_next, v_next = oracle.step(*inputs)
+            q_next, v_next = self.oracle.step(*inputs)
         return q_next.astype(dtype), v_next.astype(dtype)
-
-
-class MujocoGoalEnvironment(MujocoEnvironment, GoalEnvironment):
-    """A goal environment whose rigid-body dynamics and integrator are MuJoCo's."""

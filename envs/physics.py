@@ -1,0 +1,54 @@
+"""What moves the robot: ours, or somebody else's in its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from jax import Array
+
+from fraxenv.dynamics import Robot, Terms
+from fraxenv.dynamics import step as dynamics_step
+
+from .state import EnvParams
+
+
+class Physics(Protocol):
+    """One step in time of a robot under joint torques.
+
+    It is a part of an environment's identity: hashable by content, and constant in its programs.
+    """
+
+    differentiable: ClassVar[bool]
+    """Whether derivatives pass through a step."""
+
+    def check(self, where: str, params: EnvParams) -> None:
+        """Check that an environment, `where`, may have these parameters with this physics.
+
+        Raises:
+            ConfigError: it may not.
+        """
+
+    def step(
+        self, robot: Robot, q: Array, v: Array, tau: Array, dt: Array, terms: Terms | None
+    ) -> tuple[Array, Array]:
+        """Configuration (nq,) and velocity (nv,) after `dt`, s, under the torques `tau` (nv,).
+
+        `terms` are those of the robot at `q` and `v`, if they have been computed already.
+        """
+
+
+@dataclass(frozen=True)
+class RigidBodyPhysics:
+    """`fraxenv.dynamics.step`: semi-implicit Euler, with implicit damping, friction and stops."""
+
+    differentiable: ClassVar[bool] = True
+
+    def check(self, where: str, params: EnvParams) -> None:
+        """Nothing is refused."""
+
+    def step(
+        self, robot: Robot, q: Array, v: Array, tau: Array, dt: Array, terms: Terms | None
+    ) -> tuple[Array, Array]:
+        """Configuration (nq,) and velocity (nv,) after `dt`, s."""
+        return dynamics_step(robot, q, v, tau, dt, terms=terms)

@@ -1,0 +1,95 @@
+"""What an environment is made of: its numbers, and what changes from step to step."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.controllers import Controller
+from fraxenv.controllers.safety.filter import SafetyFilter
+from fraxenv.dynamics import Robot
+from fraxenv.errors import unknown_name
+
+from .actions.base import ActionSpace
+from .randomisation import Episode, Randomisation
+from .tasks.base import Task
+
+
+class _Replace:
+    """`replace` for frozen dataclasses, with an error that names the fields there are."""
+
+    def replace(self, **changes: Any) -> Any:
+        """A copy with some fields changed.
+
+        Raises:
+            UnknownNameError: there is no such field.
+        """
+        names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+        for name in changes:
+            if name not in names:
+                raise unknown_name("field", name, names, f"of {type(self).__name__}")
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EnvParams(_Replace):
+    """Everything about an environment that is a number. All leaves may be batched.
+
+    Attributes:
+        max_steps_in_episode: policy steps after which an episode is truncated.
+        action: the action space; its scales are leaves.
+        controller: the controller; its gains are leaves.
+        task: the task; its goal distribution, tolerances and reward weights are leaves.
+        safety: the filter that the controller's torques go through; None for none.
+        randomisation: what differs from episode to episode; None for nothing but the task.
+        reset_pool: observations and states (n, ...), as `Environment.draw_pool` makes them, of
+            which every reset takes one; None to work out a new one at every reset.
+        robot: the robot if its parameters are to be batched or changed; None for the
+            environment's own, whose parameters are then constants of the compiled program.
+    """
+
+    max_steps_in_episode: ArrayLike
+    action: ActionSpace
+    controller: Controller[Any]
+    task: Task
+    safety: SafetyFilter | None = None
+    robot: Robot | None = None
+    randomisation: Randomisation | None = None
+    reset_pool: Any = None
+
+    @property
+    def without_pool(self) -> EnvParams:
+        """The same, but every reset works out a new state."""
+        return dataclasses.replace(self, reset_pool=None)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EnvState(_Replace):
+    """Everything about an environment that changes.
+
+    Attributes:
+        time: (), int32, policy steps since the episode began.
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        action: (k,), the last action, in [-1, 1].
+        action_state: what the action space remembers.
+        controller_state: what the controller remembers.
+        task_state: what the task remembers, its goal among it.
+        episode: what was drawn for the episode; None where nothing is randomised.
+    """
+
+    time: Array
+    q: Array
+    v: Array
+    action: Array
+    action_state: Any
+    controller_state: Any
+    task_state: Any
+    episode: Episode | None = None
