@@ -2,7 +2,7 @@
 
 from fraxenv.dynamics.solvers.qp import QP, QPSolution, solve_qp
 
-from .base import Controller, ControllerState, Telemetry
+from .base import Controller, Telemetry
 from .differential_ik import DifferentialIK, differential_ik
 from .joint_impedance import JointImpedance, JointTarget
 from .joint_velocity import JointVelocity
@@ -18,7 +18,6 @@ __all__ = [
     "QP",
     "Barrier",
     "Controller",
-    "ControllerState",
     "DifferentialIK",
     "JointImpedance",
     "JointTarget",

@@ -2,56 +2,40 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
-from jax.tree_util import GetAttrKey
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms
+from fraxenv.dynamics.math.pytree import _registered
 from fraxenv.errors import ArrayError, ConfigError
 
-from .interpolation import Ramp
+configuration = _registered
 
 Telemetry = dict[str, Array]
 """What a controller reports about one control step, by name."""
 
 TargetT = TypeVar("TargetT")
 ContravariantTargetT = TypeVar("ContravariantTargetT", contravariant=True)
-ClassT = TypeVar("ClassT")
-MemoryT = TypeVar("MemoryT")
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class ControllerState:
-    """What a controller remembers from one control step to the next; None where it need not.
-
-    Attributes:
-        ramp: the set-point on its way to the target, if targets are interpolated.
-        torque: (nv,), N m and N, commanded last, if its rate is limited.
-    """
-
-    ramp: Ramp | None = None
-    torque: Array | None = None
 
 
 class Controller(Protocol[ContravariantTargetT]):
     """A control law: joint torques from a target.
 
     A controller is an immutable pytree: options that decide the program are static, numbers are
-    leaves and may be batched. What it remembers from step to step is in an explicit state.
+    leaves and may be batched. What it remembers from step to step is in an explicit state, of a
+    type of its own: None if that is nothing.
+
+    What it asks for is not limited: `fraxenv.dynamics.Actuators` says what is applied of it.
 
     A target that is not finite is replaced by one that stops the robot where it is, and
     `target_finite` in the telemetry is False: torques are finite as long as the robot's state is.
     """
 
-    def init(self, robot: Robot, terms: Terms) -> ControllerState:
+    def init(self, robot: Robot, terms: Terms) -> Any:
         """The state of a controller that has been holding the robot still."""
 
     def __call__(
@@ -59,40 +43,13 @@ class Controller(Protocol[ContravariantTargetT]):
         robot: Robot,
         terms: Terms,
         target: ContravariantTargetT,
-        state: ControllerState,
+        state: Any,
         dt: ArrayLike,
-    ) -> tuple[Array, ControllerState, Telemetry]:
-        """Torques (nv,), N m and N, within the effort limits; the next state; telemetry.
+    ) -> tuple[Array, Any, Telemetry]:
+        """Torques (nv,), N m and N, that are asked for; the next state; telemetry.
 
         `dt` is the time, s, since the last control step.
         """
-
-
-def configuration(cls: type[ClassT]) -> type[ClassT]:
-    """Register a frozen dataclass as a pytree, fields marked `static` as its structure.
-
-    Unlike `jax.tree_util.register_dataclass` it rebuilds without `__post_init__`: what that checks
-    is what people write, not the gradients or axes that JAX puts in the numbers' place.
-    """
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-    static = tuple(f.name for f in fields if f.metadata.get("static"))
-    leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
-
-    def flatten(x: Any) -> tuple[list[Any], tuple[Any, ...]]:
-        return [getattr(x, n) for n in leaves], tuple(getattr(x, n) for n in static)
-
-    def flatten_with_keys(x: Any) -> tuple[list[Any], tuple[Any, ...]]:
-        children, structure = flatten(x)
-        return [(GetAttrKey(n), c) for n, c in zip(leaves, children, strict=True)], structure
-
-    def unflatten(structure: Any, children: Any) -> Any:
-        x = object.__new__(cls)
-        for name, value in zip(static + leaves, (*structure, *children), strict=True):
-            object.__setattr__(x, name, value)
-        return x
-
-    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
-    return cls
 
 
 def finite_or(target: TargetT, instead: TargetT) -> tuple[TargetT, Array]:
@@ -133,41 +90,6 @@ def spread(what: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
             "one robot; batch them with jax.vmap."
         )
     return jnp.broadcast_to(array, shape)
-
-
-def check_not_negative(controller: object, *names: str) -> None:
-    """Check fields of a controller that are numbers; those that are being traced cannot be.
-
-    Raises:
-        ConfigError: one is negative or not a number.
-    """
-    for name in names:
-        value = getattr(controller, name)
-        if value is None or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
-            continue
-        try:
-            valid = bool(np.all(np.asarray(value, float) >= 0))
-        except (TypeError, ValueError):
-            valid = False
-        if not valid:
-            raise ConfigError(
-                f"{type(controller).__name__}: {name}={value!r}, expected a number, or an array of "
-                "them, of at least zero."
-            )
-
-
-def remembered(option: str, value: MemoryT | None) -> MemoryT:
-    """What the state holds for an option that needs it.
-
-    Raises:
-        ConfigError: it does not; it is not of this controller's `init`.
-    """
-    if value is None:
-        raise ConfigError(
-            f"{option} is set, and the state has nothing for it, expected a state of this "
-            "controller's init(robot, terms), or of its last step."
-        )
-    return value
 
 
 def check_target(controller: object, target: object, kind: type) -> None:

@@ -8,7 +8,6 @@ systems", ICAR 1991.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,9 +16,10 @@ from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms, spd_solve
 from fraxenv.dynamics.math.algebra import matmul
-from fraxenv.errors import ConfigError
+from fraxenv.dynamics.math.pytree import pytree_dataclass
+from fraxenv.errors import ConfigError, check_not_negative
 
-from .base import Telemetry, check_not_negative, configuration, spread
+from .base import Telemetry, spread
 from .impedance import gains
 from .joint_velocity import joint_velocity_torque
 from .limits import limit_velocity, speed_scales
@@ -29,8 +29,7 @@ from .posture import posture_error
 from .singularity import damp
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class DifferentialIK(PoseController):
     """Differential inverse kinematics, with a velocity controller for the joints below it.
 

@@ -6,34 +6,28 @@ results with the DLR-light-weight-arms", ICRA 2003, for the damping of springs b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms, difference
 from fraxenv.dynamics.math.algebra import matmul
-from fraxenv.errors import check_choice
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
+from fraxenv.errors import check_choice, check_not_negative
 
 from .base import (
-    ControllerState,
     Telemetry,
-    check_not_negative,
     check_target,
-    configuration,
     finite_or,
     numbers,
     spread,
 )
 from .impedance import compensation, damping, gains
-from .limits import TorqueLimits, first_torque, limit_torque
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class JointTarget:
     """Where the joints should be, and how.
 
@@ -55,9 +49,8 @@ class JointTarget:
     damping_ratio: Array | None = None
 
 
-@configuration
-@dataclass(frozen=True)
-class JointImpedance(TorqueLimits):
+@pytree_dataclass
+class JointImpedance:
     """Joint impedance controller.
 
     With full decoupling every joint is a unit mass on a spring,
@@ -76,52 +69,45 @@ class JointImpedance(TorqueLimits):
         coriolis_compensation: add Coriolis and centrifugal torques.
         kp: stiffness, scalar or (nv,), 1/s^2; without decoupling N m/rad and N/m.
         damping_ratio: scalar or (nv,).
-        torque_limit: see `TorqueLimits`.
-        torque_rate_limit: see `TorqueLimits`.
 
     Raises:
         ConfigError: an option has a value that it cannot have.
     """
 
-    decoupling: Literal["full", "none"] = field(default="full", metadata={"static": True})
-    gravity_compensation: bool = field(default=True, metadata={"static": True})
-    coriolis_compensation: bool = field(default=True, metadata={"static": True})
+    decoupling: Literal["full", "none"] = static(default="full")
+    gravity_compensation: bool = static(default=True)
+    coriolis_compensation: bool = static(default=True)
     kp: ArrayLike = 150.0
     damping_ratio: ArrayLike = 1.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_choice("decoupling", self.decoupling, ("full", "none"))
         check_not_negative(self, "kp", "damping_ratio")
 
-    def init(self, robot: Robot, terms: Terms) -> ControllerState:
-        """At rest."""
-        return ControllerState(torque=first_torque(self, robot, terms))
+    def init(self, robot: Robot, terms: Terms) -> None:
+        """Nothing is remembered."""
 
     def __call__(
         self,
         robot: Robot,
         terms: Terms,
         target: JointTarget,
-        state: ControllerState,
+        state: None,
         dt: ArrayLike,
-    ) -> tuple[Array, ControllerState, Telemetry]:
-        """Torques (nv,), N m and N, within the limits; the next state; telemetry.
+    ) -> tuple[Array, None, Telemetry]:
+        """Torques (nv,), N m and N; no state; telemetry.
 
-        Telemetry: `joint_error` ((nv,), rad and m), `saturation` (fraction of the joints at their
-        limit of torque), `target_finite` (bool; if not, the joints are braked where they are).
+        Telemetry: `joint_error` ((nv,), rad and m), `target_finite` (bool; if not, the joints are
+        braked where they are).
 
         Raises:
             ConfigError: the target is no `JointTarget`.
             ArrayError: an array of the target, or a gain, has the wrong shape.
         """
-        dt = jnp.asarray(dt, terms.v.dtype)
         goal = self._checked(terms, target)
         goal, finite = finite_or(goal, self._stay(terms, goal))
         tau, telemetry = joint_impedance_torque(self, robot, terms, goal)
-        tau, torque, limited = limit_torque(self, robot, tau, state.torque, dt)
-        reported = telemetry | limited | {"target_finite": finite}
-        return tau, ControllerState(torque=torque), reported
+        return tau, None, telemetry | {"target_finite": finite}
 
     def _checked(self, terms: Terms, target: JointTarget) -> JointTarget:
         check_target(self, target, JointTarget)

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms
 from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.dynamics.math.pytree import pytree_dataclass
+from fraxenv.errors import check_not_negative
 
 from .base import (
-    ControllerState,
     Telemetry,
-    check_not_negative,
-    configuration,
     finite_or,
     numbers,
     spread,
 )
-from .limits import TorqueLimits, first_torque, limit_torque, limit_velocity
+from .limits import limit_velocity
 
 
-@configuration
-@dataclass(frozen=True)
-class JointVelocity(TorqueLimits):
+@pytree_dataclass
+class JointVelocity:
     """Joint velocity controller; the target is a velocity (nv,), rad/s and m/s.
 
         tau = M gain (v_ref - v) + bias
@@ -37,8 +33,6 @@ class JointVelocity(TorqueLimits):
         gain: 1/s, scalar or (nv,): the velocity's error decays as fast.
         limit_gain: 1/s, how fast what is left of the way to a position limit may decay. At most a
             quarter of `gain`, or the joint overshoots.
-        torque_limit: see `TorqueLimits`.
-        torque_rate_limit: see `TorqueLimits`.
 
     Raises:
         ConfigError: an option has a value that it cannot have.
@@ -48,33 +42,28 @@ class JointVelocity(TorqueLimits):
     limit_gain: ArrayLike = 10.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_not_negative(self, "gain", "limit_gain")
 
-    def init(self, robot: Robot, terms: Terms) -> ControllerState:
-        """At rest."""
-        return ControllerState(torque=first_torque(self, robot, terms))
+    def init(self, robot: Robot, terms: Terms) -> None:
+        """Nothing is remembered."""
 
     def __call__(
-        self, robot: Robot, terms: Terms, target: Array, state: ControllerState, dt: ArrayLike
-    ) -> tuple[Array, ControllerState, Telemetry]:
-        """Torques (nv,), N m and N, within the limits; the next state; telemetry.
+        self, robot: Robot, terms: Terms, target: Array, state: None, dt: ArrayLike
+    ) -> tuple[Array, None, Telemetry]:
+        """Torques (nv,), N m and N; no state; telemetry.
 
-        Telemetry: `velocity_error` ((nv,), of the limited target), `saturation` (fraction of the
-        joints at their limit of torque), `target_finite` (bool; if not, the joints are stopped).
+        Telemetry: `velocity_error` ((nv,), of the limited target), `target_finite` (bool; if not,
+        the joints are stopped).
 
         Raises:
             ArrayError: the target, or a gain, has the wrong shape.
         """
         v = terms.v
-        dt = jnp.asarray(dt, v.dtype)
         goal = numbers("JointVelocity: the target", target, v.shape, v.dtype)
         goal, finite = finite_or(goal, jnp.zeros_like(v))
         v_ref = limit_velocity(robot, terms.q, goal, self.limit_gain)
         tau = joint_velocity_torque(terms, v_ref, self.gain)
-        tau, torque, limited = limit_torque(self, robot, tau, state.torque, dt)
-        reported = {"velocity_error": v_ref - v, "target_finite": finite}
-        return tau, ControllerState(torque=torque), reported | limited
+        return tau, None, {"velocity_error": v_ref - v, "target_finite": finite}
 
 
 def joint_velocity_torque(terms: Terms, v_ref: Array, gain: ArrayLike) -> Array:

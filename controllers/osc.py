@@ -6,7 +6,6 @@ space formulation", IEEE J. Robotics and Automation 3(1), 1987.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -15,10 +14,11 @@ from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms, frame_bias_acceleration, spd_solve
 from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.dynamics.solvers.cholesky import cholesky, solve_upper
-from fraxenv.errors import check_choice
+from fraxenv.errors import check_choice, check_not_negative
 
-from .base import Telemetry, check_not_negative, configuration, spread
+from .base import Telemetry, spread
 from .impedance import compensation, damping, gains
 from .limits import speed_scales
 from .pose import (
@@ -37,8 +37,7 @@ from .singularity import damp
 Decoupling = Literal["full", "partial", "none"]
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class OSC(PoseController):
     """Operational space controller.
 
@@ -76,9 +75,9 @@ class OSC(PoseController):
         ConfigError: an option has a value that it cannot have.
     """
 
-    decoupling: Decoupling = field(default="full", metadata={"static": True})
-    gravity_compensation: bool = field(default=True, metadata={"static": True})
-    coriolis_compensation: bool = field(default=True, metadata={"static": True})
+    decoupling: Decoupling = static(default="full")
+    gravity_compensation: bool = static(default=True)
+    coriolis_compensation: bool = static(default=True)
     kp: ArrayLike = 150.0
     damping_ratio: ArrayLike = 1.0
     posture_kp: ArrayLike = 10.0

@@ -15,7 +15,7 @@ from fraxenv.dynamics import Robot, Terms, frame_jacobian, frame_pose, orientati
 from fraxenv.dynamics.math.algebra import norm
 from fraxenv.errors import ConfigError
 
-from .base import Telemetry, check_target, numbers, remembered, spread
+from .base import Telemetry, check_target, numbers, spread
 from .interpolation import Ramp, advance, ramp_at
 
 EndEffectors = str | tuple[str, ...]
@@ -186,6 +186,10 @@ def interpolated(
     """
     if duration is None:
         return target, ramp
-    ramp = remembered("interpolation_time", ramp)
+    if ramp is None:
+        raise ConfigError(
+            "interpolation_time is set, and the state has no set-point, expected a state of this "
+            "controller's init(robot, terms), or of its last step."
+        )
     ramp = advance(ramp, target.position, target.rotation, duration, dt)
     return dataclasses.replace(target, position=ramp.position, rotation=ramp.rotation), ramp

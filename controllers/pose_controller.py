@@ -11,10 +11,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms
-from fraxenv.errors import check_choice
+from fraxenv.errors import check_choice, check_not_negative
 
-from .base import ControllerState, Telemetry, check_not_negative, finite_or
-from .limits import TorqueLimits, first_torque, limit_torque
+from .base import Telemetry, finite_or
+from .interpolation import Ramp
 from .pose import (
     EndEffectors,
     PoseTarget,
@@ -31,8 +31,8 @@ from .singularity import PRIORITIES, Priority
 
 
 @dataclass(frozen=True)
-class PoseController(TorqueLimits, ABC):
-    """Steers frames to poses: set-points on their way to targets, and limits of torque.
+class PoseController(ABC):
+    """Steers frames to poses by set-points on their way to targets.
 
     Attributes:
         end_effector: name of the frame to steer, or several in a tuple; then every array of the
@@ -53,8 +53,6 @@ class PoseController(TorqueLimits, ABC):
             good value.
         interpolation_time: s; a new target is reached by the set-point in this time, on a straight
             line from where the set-point is; None to jump.
-        torque_limit: see `TorqueLimits`.
-        torque_rate_limit: see `TorqueLimits`.
 
     Raises:
         ConfigError: an option has a value that it cannot have.
@@ -71,7 +69,6 @@ class PoseController(TorqueLimits, ABC):
     interpolation_time: ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_end_effector(self.end_effector)
         check_choice("task", self.task, ("pose", "position"))
         check_choice("posture", self.posture, POSTURES)
@@ -80,31 +77,30 @@ class PoseController(TorqueLimits, ABC):
         check_not_negative(self, "singularity_damping", "singularity_threshold")
         check_not_negative(self, "interpolation_time")
 
-    def init(self, robot: Robot, terms: Terms) -> ControllerState:
-        """At rest where the end effectors are.
+    def init(self, robot: Robot, terms: Terms) -> Ramp | None:
+        """Set-points where the end effectors are; None where targets are not interpolated.
 
         Raises:
             UnknownNameError: the robot has no such end effector.
         """
         check_frames(robot, self.end_effector)
-        interpolates = self.interpolation_time is not None
-        ramp = first_ramp(robot, terms, self.end_effector) if interpolates else None
-        return ControllerState(ramp, first_torque(self, robot, terms))
+        if self.interpolation_time is None:
+            return None
+        return first_ramp(robot, terms, self.end_effector)
 
     def __call__(
         self,
         robot: Robot,
         terms: Terms,
         target: PoseTarget,
-        state: ControllerState,
+        state: Ramp | None,
         dt: ArrayLike,
-    ) -> tuple[Array, ControllerState, Telemetry]:
-        """Torques (nv,), N m, within the limits; the next state; telemetry.
+    ) -> tuple[Array, Ramp | None, Telemetry]:
+        """Torques (nv,), N m; the next state; telemetry.
 
         Telemetry: `position_error` (m) and `orientation_error` (rad) of the hand from the
-        set-point, `conditioning` (as in `singularity_threshold`), `saturation` (fraction of the
-        joints at their limit of torque), `target_finite` (bool; if not, the hand is braked where it
-        is), and what the control law itself reports.
+        set-point, `conditioning` (as in `singularity_threshold`), `target_finite` (bool; if not,
+        the hand is braked where it is), and what the control law itself reports.
 
         Raises:
             UnknownNameError: the robot has no such end effector.
@@ -116,10 +112,9 @@ class PoseController(TorqueLimits, ABC):
         goal = self.stacked(target, terms.v.dtype)
         here = measured_poses(robot, terms, self.end_effector)
         goal, finite = finite_or(goal, stay(goal, *here, **self._gains()))
-        goal, ramp = interpolated(goal, state.ramp, self.interpolation_time, dt)
+        goal, ramp = interpolated(goal, state, self.interpolation_time, dt)
         tau, telemetry = self._torque(robot, terms, goal)
-        tau, torque, limited = limit_torque(self, robot, tau, state.torque, dt)
-        return tau, ControllerState(ramp, torque), telemetry | limited | {"target_finite": finite}
+        return tau, ramp, telemetry | {"target_finite": finite}
 
     def stacked(self, target: PoseTarget, dtype: jnp.dtype) -> PoseTarget:
         """The target with a leading axis for the end effectors, however many there are.

@@ -13,7 +13,7 @@ from fraxenv.errors import (
     UnknownNameError,
 )
 
-from .actuation import ActuatorState, actuate, actuator_state, effort_bounds
+from .actuation import Actuators, ActuatorState, effort_bounds
 from .crba import crba
 from .derivatives import (
     ForwardDynamicsDerivatives,
@@ -108,6 +108,7 @@ from .terms import Terms, compute_terms
 __all__ = [
     "WORLD",
     "ActuatorState",
+    "Actuators",
     "ArrayError",
     "Axes",
     "Box",
@@ -133,8 +134,6 @@ __all__ = [
     "Topology",
     "TransitionDerivatives",
     "UnknownNameError",
-    "actuate",
-    "actuator_state",
     "bias_forces",
     "capsule_box",
     "capsule_capsule",

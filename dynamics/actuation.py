@@ -1,97 +1,183 @@
-"""What happens to a commanded torque on its way to the joint: delay, rate, effort and speed limits.
+"""What motors make of a commanded torque: limits of effort, of its rate and of speed; gain, delay.
 
 Damping, friction, armature and soft stops are part of the joint, and of `step`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+import math
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from fraxenv.errors import ConfigError, check_count, check_not_negative, is_concrete
+
+from .delay import Delay, delay_of, pushed
 from .kinematics import tangent
+from .math.pytree import pytree_dataclass, static
 from .model.robot import Robot
 
 SPEED_MARGIN = 0.02
 """Fraction of the velocity limit beyond it over which a motor loses its torque."""
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class ActuatorState:
-    """What the motors remember.
+    """What motors remember; None where they need not.
 
     Attributes:
-        tau: (nv,), N m and N, last applied.
-        commands: (k, nv), N m and N, the last k commands, the newest first; k is the longest delay.
+        command: (nv,), N m and N, the last one, where its rate is limited.
+        delayed: commands (n, nv), N m and N, on their way.
     """
 
-    tau: Array
-    commands: Array
+    command: Array | None = None
+    delayed: Delay | None = None
 
 
-def actuator_state(robot: Robot, tau: ArrayLike, *, longest_delay: int = 0) -> ActuatorState:
-    """Motors that have been applying `tau` (nv,) for a long time.
+@pytree_dataclass
+class Actuators:
+    """The motors of a robot's joints.
 
-    Args:
-        robot: the model.
-        tau: (nv,), N m and N.
-        longest_delay: steps; decides the size of the state.
+    A command is held within `range`: the robot's `effort_limits`, of which the side that would
+    speed up a joint beyond its velocity limit fades to zero (`effort_bounds`), and limits of one's
+    own. After a delay the motors apply it times their gain, within `effort_bounds` as they are
+    then. A floating joint has no motor: its limits of effort are zero.
+
+    Attributes:
+        effort_limit: N m and N, scalar or (nv,), besides the robot's `effort_limits`.
+        rate_limit: N m/s and N/s, scalar or (nv,), of the command; with one, infinity for example,
+            the robot's `effort_rate_limits` hold as well. None for commands that may jump.
+        gain: torque applied for one commanded, scalar or (nv,); None for 1.
+        delay: s, from a command to its torque, (), in whole steps of the controller; None for none.
+            It is read when an episode begins.
+        steps: how many steps of delay there is room for; None to have the environment work it out
+            from `delay`.
 
     Raises:
-        ArrayError: `tau` has the wrong shape.
+        ConfigError: a number is not possible.
     """
-    tau = tangent(robot, "tau", tau)
-    return ActuatorState(tau, jnp.tile(tau, (longest_delay, 1)))
 
+    effort_limit: ArrayLike | None = None
+    rate_limit: ArrayLike | None = None
+    gain: ArrayLike | None = None
+    delay: ArrayLike | None = None
+    steps: int | None = static(default=None)
 
-def actuate(
-    robot: Robot,
-    tau: ArrayLike,
-    v: ArrayLike,
-    state: ActuatorState,
-    dt: ArrayLike,
-    delay: ArrayLike = 0,
-) -> tuple[Array, ActuatorState]:
-    """The torque (nv,) that the motors apply, and what they remember of it.
+    def __post_init__(self) -> None:
+        check_not_negative(self, "effort_limit", "rate_limit", "gain", "delay")
+        if self.steps is not None:
+            check_count("Actuators: steps", self.steps, least=0)
 
-    The command is delayed, its change limited by `robot.effort_rate_limits`, and it is then clipped
-    to `effort_bounds`, which always hold.
+    def sized(self, control_hz: int, steps: int = 0) -> Actuators:
+        """With room for the delay that there is now, and for one of that many steps.
 
-    Args:
-        robot: the model.
-        tau: (nv,), N m and N, commanded now.
-        v: (nv,), rad/s and m/s.
-        state: of the step before, from `actuator_state` at first.
-        dt: s, since then.
-        delay: steps, at most the state's longest; an integer, which may be traced.
+        Raises:
+            ConfigError: `steps` is set already, and is less than that.
+        """
+        delay = 0.0
+        if self.delay is not None and is_concrete(self.delay):
+            delay = float(np.max(np.asarray(self.delay)))
+        needed = max(steps, math.ceil(round(delay * control_hz, 6)))
+        if self.steps is None:
+            return dataclasses.replace(self, steps=needed)
+        if self.steps < needed:
+            raise ConfigError(
+                f"Actuators: delays of up to {needed} steps of the controller, but there is room "
+                f"for steps={self.steps}. Make the environment with the longest delay that will be "
+                "used, or with steps=..."
+            )
+        return self
 
-    Raises:
-        ArrayError: an argument has the wrong shape.
-    """
-    tau, v = tangent(robot, "tau", tau), tangent(robot, "v", v)
-    history = jnp.concatenate([tau[None], state.commands])
-    due = tau if len(history) == 1 else history[jnp.clip(delay, 0, len(history) - 1)]
-    limited = limit_rate(due, state.tau, jnp.asarray(robot.effort_rate_limits, tau.dtype), dt)
-    lower, upper = effort_bounds(robot, v)
-    applied = jnp.clip(limited, lower, upper)
-    return applied, ActuatorState(applied, history[: len(state.commands)])
+    def init(self, robot: Robot, tau: ArrayLike, dt: ArrayLike) -> ActuatorState:
+        """Motors that have been applying `tau` for a long time.
 
+        Args:
+            robot: the model.
+            tau: (nv,), N m and N; what there is of it within the limits of effort.
+            dt: s, between commands.
 
-def limit_rate(tau: Array, last: Array, rate: Array, dt: ArrayLike) -> Array:
-    """The torque (nv,) nearest to `tau` that `last` (nv,) can change to within `dt`, s.
+        Raises:
+            ArrayError: `tau`, or a number of the actuators, has the wrong shape.
+        """
+        tau = tangent(robot, "tau", tau)
+        limit = self._effort_limit(robot, tau.dtype)
+        tau = jnp.clip(tau, -limit, limit)
+        delayed = None
+        if self.delay is not None:
+            steps = jnp.asarray(self.delay, tau.dtype) / jnp.asarray(dt, tau.dtype)
+            delayed = delay_of(tau, steps, self.steps or 0)
+        return ActuatorState(None if self.rate_limit is None else tau, delayed)
 
-    Args:
-        tau: (nv,), N m and N, wanted.
-        last: (nv,), N m and N, before.
-        rate: (nv,), N m/s and N/s, greatest; infinite where there is none.
-        dt: s.
-    """
-    change = rate * jnp.asarray(dt, tau.dtype)
-    return jnp.clip(tau, last - change, last + change)
+    def range(
+        self, robot: Robot, v: ArrayLike, state: ActuatorState, dt: ArrayLike
+    ) -> tuple[Array, Array]:
+        """The smallest and the largest command (nv,), N m and N, that the motors would obey now.
+
+        Args:
+            robot: the model.
+            v: (nv,), rad/s and m/s.
+            state: of the step before.
+            dt: s, since then.
+
+        Raises:
+            ArrayError: `v`, or a number of the actuators, has the wrong shape.
+            ConfigError: the rate is limited, and the state has no command to count from.
+        """
+        v = tangent(robot, "v", v)
+        lower, upper = effort_bounds(robot, v)
+        if self.effort_limit is not None:
+            own = self._effort_limit(robot, v.dtype)
+            lower, upper = jnp.maximum(lower, -own), jnp.minimum(upper, own)
+        if self.rate_limit is None:
+            return lower, upper
+        if state.command is None:
+            raise ConfigError(
+                "Actuators: rate_limit is set, and the state has no command to count from, "
+                "expected a state of these actuators' init, or of their last step."
+            )
+        rate = _per_joint(robot, "rate_limit", self.rate_limit, v.dtype)
+        rate = jnp.minimum(rate, jnp.asarray(robot.effort_rate_limits, v.dtype))
+        change = rate * jnp.asarray(dt, v.dtype)
+        before = jnp.clip(state.command, lower, upper)
+        return jnp.maximum(before - change, lower), jnp.minimum(before + change, upper)
+
+    def __call__(
+        self, robot: Robot, tau: ArrayLike, v: ArrayLike, state: ActuatorState, dt: ArrayLike
+    ) -> tuple[Array, Array, ActuatorState]:
+        """The torque (nv,) that is applied, the command (nv,) that counts, N m and N; the state.
+
+        Args:
+            robot: the model.
+            tau: (nv,), N m and N, asked for; the command is what there is of it within `range`.
+            v: (nv,), rad/s and m/s.
+            state: of the step before, at first that of `init`.
+            dt: s, since then.
+
+        Raises:
+            ArrayError: an argument, or a number of the actuators, has the wrong shape.
+            ConfigError: the state is not of these actuators.
+        """
+        tau, v = tangent(robot, "tau", tau), tangent(robot, "v", v)
+        command = jnp.clip(tau, *self.range(robot, v, state, dt))
+        applied, delayed = command, state.delayed
+        if delayed is not None:
+            delayed = pushed(delayed, command)
+            applied = delayed.due
+        if self.gain is not None:
+            applied = _per_joint(robot, "gain", self.gain, tau.dtype) * applied
+        if delayed is not None or self.gain is not None:
+            applied = jnp.clip(applied, *effort_bounds(robot, v))
+        remembered = None if self.rate_limit is None else command
+        return applied, command, ActuatorState(remembered, delayed)
+
+    def _effort_limit(self, robot: Robot, dtype: jnp.dtype) -> Array:
+        limit = jnp.asarray(robot.effort_limits, dtype)
+        if self.effort_limit is None:
+            return limit
+        return jnp.minimum(_per_joint(robot, "effort_limit", self.effort_limit, dtype), limit)
 
 
 def effort_bounds(robot: Robot, v: ArrayLike) -> tuple[Array, Array]:
@@ -120,3 +206,9 @@ def effort_bounds(robot: Robot, v: ArrayLike) -> tuple[Array, Array]:
         return jnp.where(limited, faded, effort)
 
     return -bound(-v), bound(v)
+
+
+def _per_joint(robot: Robot, name: str, value: ArrayLike, dtype: jnp.dtype) -> Array:
+    """A number, or one for each degree of freedom, as (nv,)."""
+    array = jnp.asarray(value, dtype)
+    return jnp.broadcast_to(array, robot.nv) if array.ndim == 0 else tangent(robot, name, array)

@@ -1,16 +1,15 @@
 """The control loop: what happens between two actions of a policy, at the controller's rate.
 
-    controller        (terms, target) -> torque that it asks for
-    safety filter     the nearest torque that keeps every barrier
-    motors            what is applied of it
-    physics           one or more steps in time
+    controller        (terms, target) -> the torque that it asks for
+    safety filter     the nearest torque within the actuators' range that keeps every barrier
+    actuators         limits, gain and delay -> the torque that is applied
+    physics           one or more steps in time; the world moves along
 
 All of it is one pure function of small arrays; data flow one way.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -20,18 +19,23 @@ import jax.numpy as jnp
 from jax import Array
 
 from fraxenv.controllers import Controller
-from fraxenv.controllers.limits import TorqueLimits, torque_range, with_torque
 from fraxenv.controllers.safety.filter import (
     SafetyFilter,
     SafetyReport,
     no_safety_report,
     worse_report,
 )
-from fraxenv.dynamics import Obstacles, Robot, compute_terms, move_obstacles
-from fraxenv.errors import ConfigError
+from fraxenv.dynamics import (
+    Actuators,
+    ActuatorState,
+    Obstacles,
+    Robot,
+    compute_terms,
+    move_obstacles,
+)
+from fraxenv.errors import ConfigError, check_count
 
 from .physics import Physics
-from .randomisation import Episode
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,7 @@ class Rates:
     def __post_init__(self) -> None:
         rates = {f"{name}_hz": rate for name, rate in vars(self).items()}
         for name, rate in rates.items():
-            if isinstance(rate, bool) or not isinstance(rate, int) or rate <= 0:
-                raise ConfigError(f"{name}={rate!r}, expected a positive whole number of Hz.")
+            check_count(name, rate)
         for slow, fast in pairwise(rates):
             if rates[fast] % rates[slow]:
                 raise ConfigError(
@@ -71,78 +74,78 @@ class LoopState(NamedTuple):
         q: (nq,), rad and m.
         v: (nv,), rad/s and m/s.
         controller: the controller's own.
-        episode: what was drawn for the episode, and what is under way in it.
+        actuators: the motors'.
     """
 
     q: Array
     v: Array
     controller: Any
-    episode: Episode | None
+    actuators: ActuatorState
+
+
+class Machine(NamedTuple):
+    """What the control loop is made of.
+
+    Attributes:
+        robot: what controller, filter and motors take the robot for.
+        true_robot: what the physics moves, where that is another; None where it is not.
+        controller: the control law.
+        safety: the filter of its torques; None for none.
+        actuators: the motors.
+        physics: what moves the robot.
+    """
+
+    robot: Robot
+    true_robot: Robot | None
+    controller: Controller[Any]
+    safety: SafetyFilter | None
+    actuators: Actuators
+    physics: Physics
 
 
 def control_loop(
-    robot: Robot,
-    physics: Physics,
-    controller: Controller[Any],
-    safety: SafetyFilter | None,
-    obstacles: Obstacles,
-    state: LoopState,
-    target: Any,
-    rates: Rates,
+    machine: Machine, state: LoopState, obstacles: Obstacles, target: Any, rates: Rates
 ) -> tuple[LoopState, dict[str, Array], SafetyReport]:
     """The control steps of one policy step.
 
     Args:
-        robot: what controller and filter take the robot for; the physics has the episode's.
-        physics: what moves it.
-        controller: with its nominal gains.
-        safety: the filter of its torques; None for none.
-        obstacles: what is around the robot, as it is when the policy step begins.
-        state: then.
+        machine: robot, controller, filter, motors, physics.
+        state: when the policy step begins.
+        obstacles: what is around the robot then.
         target: the controller's, for the whole policy step.
         rates: of policy, controller and physics.
 
     Returns:
-        The state afterwards; the telemetry of the last control step, `torque` (nv,) among it, N m
-        and N, commanded; the worst of the filter's reports.
+        The state afterwards; the telemetry of the last control step, with `torque` (nv,), N m and
+        N, commanded, and `saturation`, the fraction of the joints of which the controller asked for
+        more than the motors' range; the worst of the filter's reports.
     """
+    robot, true_robot, controller, safety, actuators, physics = machine
     dtype = state.q.dtype
     dt = jnp.asarray(1.0 / rates.physics, dtype)
     control_dt = jnp.asarray(1.0 / rates.control, dtype)
-    episode = state.episode
-    true_robot = robot if episode is None else episode.true_robot(robot)
-    same_robot = episode is None or not episode.robot
-    if episode is not None:
-        controller = episode.own_controller(controller)
     if safety is not None:
         obstacles = safety.look_around(robot, state.q, obstacles)
 
-    def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], Any]:
-        q, v, memory, torques, worst = carry
+    def control_step(
+        carry: tuple[LoopState, SafetyReport], k: Array
+    ) -> tuple[tuple[LoopState, SafetyReport], dict[str, Array]]:
+        (q, v, memory, motors), worst = carry
         terms = compute_terms(robot, q, v)
-        bounds = None  # the robot's own
-        if isinstance(controller, TorqueLimits):
-            bounds = torque_range(controller, robot, memory.torque, control_dt)
         tau, memory, telemetry = controller(robot, terms, target, memory, control_dt)
+        lower, upper = actuators.range(robot, v, motors, control_dt)
+        saturated = (tau < lower) | (tau > upper)
         if safety is not None:
             around = move_obstacles(obstacles, control_dt * k.astype(dtype))
-            tau, report = safety(robot, terms, tau, dt, around, bounds)
+            tau, report = safety(robot, terms, tau, dt, around, (lower, upper))
             worst = worse_report(worst, report)
-            if bounds is not None:
-                memory = with_torque(memory, tau)
-        applied = tau
-        if episode is not None:
-            applied, torques = episode.applied_torque(robot, tau, torques)
-        q, v = physics.step(true_robot, q, v, applied, dt, terms if same_robot else None)
-        for _substep in range(rates.physics // rates.control - 1):
-            q, v = physics.step(true_robot, q, v, applied, dt, None)
-        return (q, v, memory, torques, worst), {"torque": tau, **telemetry}
+        applied, command, motors = actuators(robot, tau, v, motors, control_dt)
+        for substep in range(rates.physics // rates.control):
+            known = terms if substep == 0 and true_robot is None else None
+            q, v = physics.step(true_robot or robot, q, v, applied, dt, known)
+        telemetry |= {"saturation": jnp.mean(saturated.astype(dtype)), "torque": command}
+        return (LoopState(q, v, memory, motors), worst), telemetry
 
-    torques = None if episode is None else episode.torques
-    start = (state.q, state.v, state.controller, torques, no_safety_report(dtype))
     steps = jnp.arange(rates.control // rates.policy, dtype=jnp.int32)
-    (q, v, memory, torques, worst), telemetry = jax.lax.scan(control_step, start, steps)
-    if episode is not None:
-        episode = dataclasses.replace(episode, torques=torques)
-    last = jax.tree.map(lambda x: x[-1], telemetry)
-    return LoopState(q, v, memory, episode), last, worst
+    (state, worst), telemetry = jax.lax.scan(control_step, (state, no_safety_report(dtype)), steps)
+    return state, jax.tree.map(lambda x: x[-1], telemetry), worst

@@ -20,15 +20,16 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.controllers.safety.filter import no_safety_report
-from fraxenv.dynamics import Robot, compute_terms, forward_kinematics
+from fraxenv.dynamics import Actuators, ActuatorState, Robot, compute_terms, forward_kinematics
+from fraxenv.dynamics.delay import pushed
 from fraxenv.dynamics.model.fingerprint import fingerprint
-from fraxenv.errors import ActionError, EnvStateError
+from fraxenv.errors import ActionError, EnvStateError, is_concrete
 from fraxenv.kernels import check_backend, fusible
 
 from .actions.base import check_axes
-from .control_loop import LoopState, Rates, control_loop
+from .control_loop import LoopState, Machine, Rates, control_loop
 from .physics import Physics, RigidBodyPhysics
-from .randomisation import Episode, draw_episode, draw_velocity, pushed, with_noise
+from .randomisation import Episode, draw_episode, draw_velocity, with_noise
 from .reset_pool import draw_from_pool, draw_pool
 from .state import EnvParams, EnvState
 from .tasks.base import Marker, Motion
@@ -81,6 +82,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         if params.randomisation is not None:
             sized = params.randomisation.sized(control_hz, policy_hz)
             params = params.replace(randomisation=sized)
+        params = params.replace(actuators=self._sized_actuators(params))
         self._name = name
         self.robot = robot
         self._params = _strongly_typed(params)
@@ -163,10 +165,11 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             ConfigError: one is not possible, such as a goal out of reach.
         """
         self.physics.check(self.name, params)
-        leaves = jax.tree.leaves((params.action, params.task, params.randomisation))
-        if any(isinstance(x, jax.core.Tracer) for x in leaves):
+        parts = (params.action, params.task, params.actuators, params.randomisation)
+        if not is_concrete(parts):
             return
         check_axes(params.action, self.robot)
+        self._sized_actuators(params)
         if params.robot is None:
             params.task.check(self.robot)
         if params.randomisation is not None:
@@ -294,22 +297,25 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             action=jnp.zeros(self.num_actions, q.dtype),
             action_state=params.action.init(robot, q),
             controller_state=params.controller.init(robot, terms),
+            actuator_state=ActuatorState(),
             task_state=task_state,
         )
+        actuators = params.actuators
         if random is not None:
-            rates = (self.control_hz, self.policy_hz)
-            observation = self._observation(keys[2], state, params)
             episode = draw_episode(
                 keys[3],
                 random,
                 robot,
                 params.controller,
-                rates,
-                terms.bias,
+                actuators,
+                self.policy_hz,
                 state.action,
-                observation,
+                self._observation(keys[2], state, params),
             )
+            actuators = episode.own_actuators(actuators)
             state = state.replace(episode=episode)
+        motors = actuators.init(robot, terms.bias, 1.0 / self.control_hz)
+        state = state.replace(actuator_state=motors)
         return self.observe(key, state, None, params), state
 
     def _transition(
@@ -324,12 +330,9 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
         target, action_state, episode = self._command(robot, state, action, params)
         moved, control, safety = control_loop(
-            robot,
-            self.physics,
-            params.controller,
-            params.safety,
+            self._machine(robot, episode, params),
+            LoopState(state.q, state.v, state.controller_state, state.actuator_state),
             params.task.obstacles(state.task_state),
-            LoopState(state.q, state.v, state.controller_state, episode),
             target,
             self.rates,
         )
@@ -344,8 +347,9 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             action=action,
             action_state=action_state,
             controller_state=moved.controller,
+            actuator_state=moved.actuators,
             task_state=task_state,
-            episode=moved.episode,
+            episode=episode,
         )
         new = jax.tree.map(lambda a, b: jnp.where(diverged, a, b), state, new)
         new = new.replace(time=state.time + 1)
@@ -366,7 +370,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             "controller": control,
         }
         if new.episode is not None and new.episode.observations is not None:
-            seen = pushed(self._observation(key, new, params), new.episode.observations)
+            seen = pushed(new.episode.observations, self._observation(key, new, params))
             new = new.replace(episode=dataclasses.replace(new.episode, observations=seen))
         obs = self.observe(key, new, action, params)
         obs, new = self._apply_transition_gradient_policy(obs, new)
@@ -382,7 +386,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         """
         episode = state.episode
         if episode is not None and episode.observations is not None:
-            return episode.observations[episode.observation_delay]
+            return episode.observations.due
         return self._observation(key, state, params)
 
     def is_terminated(self, state: EnvState, params: EnvParams) -> Array:
@@ -399,6 +403,20 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     def _robot(self, params: EnvParams) -> Robot:
         self.physics.check(self.name, params)
         return self.robot if params.robot is None else params.robot
+
+    def _machine(self, robot: Robot, episode: Episode | None, params: EnvParams) -> Machine:
+        """What the control loop is made of in an episode."""
+        controller, actuators, true_robot = params.controller, params.actuators, None
+        if episode is not None:
+            controller = episode.own_controller(controller)
+            actuators = episode.own_actuators(actuators)
+            true_robot = episode.true_robot(robot)
+        return Machine(robot, true_robot, controller, params.safety, actuators, self.physics)
+
+    def _sized_actuators(self, params: EnvParams) -> Actuators:
+        random = params.randomisation
+        room = 0 if random is None or random.steps is None else random.steps[0]
+        return params.actuators.sized(self.control_hz, room)
 
     def _motion(self, state: EnvState, previous_action: Array, params: EnvParams) -> Motion:
         poses = forward_kinematics(self._robot(params), state.q)
@@ -492,12 +510,11 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         episode, before = state.episode, state.action_state
         if episode is None or episode.actions is None:
             return (*params.action.command(robot, state.q, action, before), episode)
-        actions = pushed(action, episode.actions)
-        due = actions[episode.action_delay]
-        command = params.action.command(robot, state.q, due, before)
+        actions = pushed(episode.actions, action)
+        command = params.action.command(robot, state.q, actions.due, before)
         hold = params.action.hold(robot, state.q, before), before
         # Before the first action arrives the robot stays where it is.
-        arrived = state.time >= jnp.asarray(episode.action_delay)
+        arrived = state.time >= actions.steps
         command = jax.tree.map(lambda a, b: jnp.where(arrived, a, b), command, hold)
         return (*command, dataclasses.replace(episode, actions=actions))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,11 @@ from numpy.typing import ArrayLike
 
 from fraxenv.controllers import Controller
 from fraxenv.controllers.base import configuration
-from fraxenv.dynamics import Robot
+from fraxenv.dynamics import Actuators, Robot
+from fraxenv.dynamics.delay import Delay, delay_of
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.model.robot import WORLD
-from fraxenv.errors import ConfigError
+from fraxenv.errors import ConfigError, is_concrete
 
 _RANGES = (
     "link_mass",
@@ -115,7 +116,7 @@ class Randomisation:
             )
         for name in (*_RANGES, *_SIZES):
             value = getattr(self, name)
-            if value is None or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
+            if value is None or not is_concrete(value):
                 continue
             try:
                 numbers = np.asarray(value, float)
@@ -165,53 +166,38 @@ class Randomisation:
 class Episode:
     """What was drawn for an episode, and what is under way; None where nothing is.
 
-    Histories have the newest first.
-
     Attributes:
         robot: the fields of the robot that differ.
         controller: the fields of the controller that differ.
-        motor_gain: (nv,).
-        motor_delay: (), int32, controller steps.
-        torques: (n, nv), N m and N, commanded.
-        observation_delay: (), int32, policy steps.
-        observations: (n, m), measured.
-        action_delay: (), int32, policy steps.
-        actions: (n, k), taken.
+        actuators: the fields of the actuators that differ.
+        observations: (m,), measured, on their way to the policy.
+        actions: (k,), on their way to the controller.
     """
 
     robot: dict[str, Array]
     controller: dict[str, Array]
-    motor_gain: Array | None = None
-    motor_delay: Array | None = None
-    torques: Array | None = None
-    observation_delay: Array | None = None
-    observations: Array | None = None
-    action_delay: Array | None = None
-    actions: Array | None = None
+    actuators: dict[str, Array]
+    observations: Delay | None = None
+    actions: Delay | None = None
 
-    def true_robot(self, nominal: Robot) -> Robot:
-        """The robot that the physics has."""
-        fields: dict[str, Any] = self.robot
-        return dataclasses.replace(nominal, **fields) if fields else nominal
+    def true_robot(self, nominal: Robot) -> Robot | None:
+        """The robot that the physics has; None for the nominal one."""
+        return _with_fields(nominal, self.robot) if self.robot else None
 
     def own_controller(self, nominal: Controller[Any]) -> Controller[Any]:
         """The controller with this episode's gains."""
-        if not self.controller:
-            return nominal
-        return dataclasses.replace(nominal, **self.controller)  # type: ignore[type-var]
+        return _with_fields(nominal, self.controller)
 
-    def applied_torque(
-        self, robot: Robot, tau: Array, torques: Array | None
-    ) -> tuple[Array, Array | None]:
-        """What the motors make of the torque (nv,) that is commanded now; and the history."""
-        applied = tau
-        if torques is not None:
-            torques = pushed(tau, torques)
-            applied = torques[self.motor_delay]
-        if self.motor_gain is not None:
-            limit = jnp.asarray(robot.effort_limits, tau.dtype)
-            applied = jnp.clip(self.motor_gain * applied, -limit, limit)
-        return applied, torques
+    def own_actuators(self, nominal: Actuators) -> Actuators:
+        """The actuators with this episode's gain and delay."""
+        return _with_fields(nominal, self.actuators)
+
+
+ConfigurationT = TypeVar("ConfigurationT")
+
+
+def _with_fields(nominal: ConfigurationT, drawn: dict[str, Array]) -> ConfigurationT:
+    return dataclasses.replace(nominal, **drawn) if drawn else nominal  # type: ignore[type-var]
 
 
 def draw_episode(
@@ -219,8 +205,8 @@ def draw_episode(
     randomisation: Randomisation,
     robot: Robot,
     controller: Controller[Any],
-    rates: tuple[int, int],
-    torque: Array,
+    actuators: Actuators,
+    policy_hz: int,
     action: Array,
     observation: Array,
 ) -> Episode:
@@ -231,39 +217,42 @@ def draw_episode(
         randomisation: the ranges.
         robot: the nominal one.
         controller: the nominal one.
-        rates: of the controller and of the policy, Hz.
-        torque: (nv,), N m and N, applied before the episode.
+        actuators: the nominal ones.
+        policy_hz: actions per second.
         action: (k,), taken before the episode.
         observation: (m,), at its beginning, and before.
     """
-    own, dtype = randomisation, torque.dtype
+    own, dtype = randomisation, observation.dtype
     names = (*_RANGES, *_SIZES)
     keys = dict(zip(names, jax.random.split(key, len(names)), strict=True))
-    control_hz, policy_hz = rates
     gains = {
         name: _between(keys[name], getattr(own, name), (), dtype)
         * jnp.asarray(getattr(controller, name), dtype)
         for name in ("kp", "damping_ratio")
         if getattr(own, name) is not None and hasattr(controller, name)
     }
-    motor_gain = None
+    motors: dict[str, Array] = {}
     if own.motor_gain is not None:
-        motor_gain = _between(keys["motor_gain"], own.motor_gain, (robot.nv,), dtype)
+        nominal = 1.0 if actuators.gain is None else actuators.gain
+        factor = _between(keys["motor_gain"], own.motor_gain, (robot.nv,), dtype)
+        motors["gain"] = factor * jnp.asarray(nominal, dtype)
+    if own.motor_delay is not None:
+        motors["delay"] = _between(keys["motor_delay"], own.motor_delay, (), dtype)
 
-    before: dict[str, Array] = {}
-    for history, delay, rate, value, longest in zip(
-        ("torques", "observations", "actions"),
-        ("motor_delay", "observation_delay", "action_delay"),
-        (control_hz, policy_hz, policy_hz),
-        (torque, observation, action),
-        own.steps or (0, 0, 0),
-        strict=True,
-    ):
-        if getattr(own, delay) is not None:
-            drawn = jnp.round(_between(keys[delay], getattr(own, delay), (), dtype) * rate)
-            before[delay] = jnp.clip(drawn, 0, longest).astype(jnp.int32)
-            before[history] = jnp.tile(value, (longest + 1, 1))
-    return Episode(_drawn_robot(keys, own, robot, dtype), gains, motor_gain, **before)
+    def delayed(what: str, value: Array, longest: int) -> Delay | None:
+        bounds = getattr(own, what)
+        if bounds is None:
+            return None
+        return delay_of(value, _between(keys[what], bounds, (), dtype) * policy_hz, longest)
+
+    _, longest_observation, longest_action = own.steps or (0, 0, 0)
+    return Episode(
+        _drawn_robot(keys, own, robot, dtype),
+        gains,
+        motors,
+        delayed("observation_delay", observation, longest_observation),
+        delayed("action_delay", action, longest_action),
+    )
 
 
 def draw_velocity(key: Array, randomisation: Randomisation | None, v: Array) -> Array:
@@ -280,11 +269,6 @@ def with_noise(key: Array, randomisation: Randomisation | None, obs: Array) -> A
         return obs
     size = jnp.asarray(randomisation.observation_noise, obs.dtype)
     return obs + size * jax.random.normal(key, obs.shape, obs.dtype)
-
-
-def pushed(new: Array, history: Array) -> Array:
-    """The history (m, n) of the last m values, the newest first, with one more (n,)."""
-    return jnp.concatenate([new[None], history[:-1]])
 
 
 def _between(key: Array, bounds: Any, shape: tuple[int, ...], dtype: Any) -> Array:

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fraxenv.errors import ConfigError
+from fraxenv.errors import check_count
+
+PoolT = TypeVar("PoolT")
 
 
-def draw_pool(begin: Callable[[Array], Any], key: Array, size: int) -> Any:
+def draw_pool(begin: Callable[[Array], PoolT], key: Array, size: int) -> PoolT:
     """Observations and states (size, ...) at the beginnings of episodes, as `begin` draws them.
 
     Raises:
         ConfigError: the size is not possible.
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ConfigError(f"reset_pool={size!r}, expected a whole number >= 1 of states.")
-    return jax.jit(jax.vmap(begin))(jax.random.split(key, size))
+    check_count("reset_pool", size)
+    pool: PoolT = jax.jit(jax.vmap(begin))(jax.random.split(key, size))
+    return pool
 
 
-def draw_from_pool(key: Array, pool: Any) -> Any:
+def draw_from_pool(key: Array, pool: PoolT) -> PoolT:
     """One observation and state of a pool."""
     size = jax.tree.leaves(pool)[0].shape[0]
     index = jax.random.randint(key, (), 0, size)
-    return jax.tree.map(lambda x: jnp.asarray(x)[index], pool)
+    drawn: PoolT = jax.tree.map(lambda x: jnp.asarray(x)[index], pool)
+    return drawn

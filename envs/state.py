@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from fraxenv.controllers import Controller
 from fraxenv.controllers.safety.filter import SafetyFilter
-from fraxenv.dynamics import Robot
+from fraxenv.dynamics import Actuators, ActuatorState, Robot
 from fraxenv.errors import unknown_name
 
 from .actions.base import ActionSpace
@@ -47,6 +47,7 @@ class EnvParams(_Replace):
         controller: the controller; its gains are leaves.
         task: the task; its goal distribution, tolerances and reward weights are leaves.
         safety: the filter that the controller's torques go through; None for none.
+        actuators: the motors that apply them; their limits, gain and delay are leaves.
         randomisation: what differs from episode to episode; None for nothing but the task.
         reset_pool: observations and states (n, ...), as `Environment.draw_pool` makes them, of
             which every reset takes one; None to work out a new one at every reset.
@@ -59,6 +60,7 @@ class EnvParams(_Replace):
     controller: Controller[Any]
     task: Task
     safety: SafetyFilter | None = None
+    actuators: Actuators = field(default_factory=Actuators)
     robot: Robot | None = None
     randomisation: Randomisation | None = None
     reset_pool: Any = None
@@ -81,6 +83,7 @@ class EnvState(_Replace):
         action: (k,), the last action, in [-1, 1].
         action_state: what the action space remembers.
         controller_state: what the controller remembers.
+        actuator_state: what the motors remember.
         task_state: what the task remembers, its goal among it.
         episode: what was drawn for the episode; None where nothing is randomised.
     """
@@ -91,5 +94,6 @@ class EnvState(_Replace):
     action: Array
     action_state: Any
     controller_state: Any
+    actuator_state: ActuatorState
     task_state: Any
     episode: Episode | None = None

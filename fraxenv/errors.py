@@ -1,4 +1,7 @@
-"""All exceptions, at the bottom of the import order so that every layer can raise them."""
+"""Every exception that fraxenv raises on purpose, and the checks that raise them.
+
+The ground floor: every layer may import it, and it imports nothing of ours.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import importlib
 from collections.abc import Iterable
 from difflib import get_close_matches
 from types import ModuleType
+from typing import Any
 
 
 class FraxenvError(Exception):
@@ -51,6 +55,10 @@ class CheckpointError(FraxenvError, RuntimeError):
     """A checkpoint is missing, torn, or belongs to another configuration."""
 
 
+class KernelError(FraxenvError, ValueError):
+    """A kernel was asked for in a way that cannot be served; names what, and the remedy."""
+
+
 class RobotLoadWarning(UserWarning):
     """A robot was loaded, or changed, with parameters that no real one has."""
 
@@ -83,6 +91,55 @@ def check_choice(what: str, value: object, choices: Iterable[str]) -> None:
     choices = tuple(choices)
     if value not in choices:
         raise ConfigError(f"{what}={value!r}, expected one of {', '.join(map(repr, choices))}.")
+
+
+def check_count(what: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+    """Check an option that counts something; a bool is none.
+
+    Args:
+        what: its name, perhaps with its unit: "control_hz".
+        value: what was given.
+        least: the smallest that is allowed.
+        most: the largest; None for any.
+
+    Raises:
+        ConfigError: it is no whole number, or not within these.
+    """
+    whole = type(value) is int or (hasattr(value, "dtype") and value.dtype.kind in "iu")
+    if not (whole and value >= least and (most is None or value <= most)):  # type: ignore[operator]
+        upper = "" if most is None else f" and <= {most}"
+        raise ConfigError(f"{what}={value!r}, expected a whole number >= {least}{upper}.")
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def is_concrete(*values: Any) -> bool:
+    """Whether the leaves of these pytrees are numbers that can be checked: none is being traced."""
+    import jax
+
+    return not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(values))
+
+
+def check_not_negative(owner: object, *names: str) -> None:
+    """Check fields of a configuration that are numbers; None and what is being traced is not.
+
+    Raises:
+        ConfigError: one is negative or not a number.
+    """
+    import numpy as np
+
+    for name in names:
+        value = getattr(owner, name)
+        if value is None or not is_concrete(value):
+            continue
+        try:
+            valid = bool(np.all(np.asarray(value, float) >= 0))
+        except (TypeError, ValueError):
+            valid = False
+        if not valid:
+            raise ConfigError(
+                f"{type(owner).__name__}: {name}={value!r}, expected a number, or an array of "
+                "them, of at least zero."
+            )
 
 
 def import_extra(module: str, extra: str, what: str) -> ModuleType:

@@ -36,7 +36,7 @@ from fraxenv.dynamics.integration import implicit_resistance
 from fraxenv.dynamics.math.algebra import matmul, norm, smallest
 from fraxenv.dynamics.solvers.cholesky import cholesky, cholesky_solve, solve_upper
 from fraxenv.dynamics.solvers.qp import QP, solve_qp
-from fraxenv.errors import ConfigError
+from fraxenv.errors import check_count
 
 from .barriers import (
     NO_OBSTACLES,
@@ -113,11 +113,8 @@ class SafetyFilter:
     nearest: int | None = field(default=None, metadata={"static": True})
 
     def __post_init__(self) -> None:
-        if self.nearest is not None and (type(self.nearest) is not int or self.nearest < 1):
-            raise ConfigError(
-                f"nearest={self.nearest!r} of SafetyFilter, expected a whole number >= 1 of "
-                "obstacles per collision shape, or None for all."
-            )
+        if self.nearest is not None:
+            check_count("SafetyFilter: obstacles per collision shape, nearest", self.nearest)
 
     def look_around(
         self,

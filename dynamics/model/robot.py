@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from fraxenv.errors import unknown_name
+from fraxenv.errors import is_concrete, unknown_name
 
 from .fingerprint import fingerprint
 from .inertia import check_inertias, check_masses
@@ -491,6 +491,6 @@ class Robot:
 
 def _numbers(leaf: Any, shape: tuple[int, ...]) -> np.ndarray | None:
     """A leaf of this shape, behind any leading axes; None if it is traced or no such array."""
-    if isinstance(leaf, jax.core.Tracer) or not isinstance(leaf, np.ndarray | jax.Array):
+    if not is_concrete(leaf) or not isinstance(leaf, np.ndarray | jax.Array):
         return None
     return np.asarray(leaf, float) if leaf.shape[-len(shape) :] == shape else None

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fraxenv.controllers.pose import EndEffectors, names_of
 from fraxenv.dynamics import WORLD, Robot
-from fraxenv.errors import ConfigError
+from fraxenv.errors import ConfigError, is_concrete
 
 
 def reach(robot: Robot, frame: str) -> tuple[NDArray[np.floating[Any]], float]:
@@ -56,7 +55,7 @@ def check_within_reach(
     names = names_of(end_effector)
     for name in names:
         robot.frame(name)
-    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((low, high))):
+    if not is_concrete(low, high):
         return
     try:
         corners = [np.broadcast_to(np.asarray(x, float), (len(names), 3)) for x in (low, high)]

@@ -12,7 +12,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from fraxenv.controllers.base import configuration
-from fraxenv.errors import ConfigError
+from fraxenv.errors import ConfigError, check_count
 
 
 class Reference(Protocol):
@@ -90,8 +90,7 @@ class MinimumJerk:
     count: int = field(default=4, metadata={"static": True})
 
     def __post_init__(self) -> None:
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise ConfigError(f"count={self.count!r}, expected a whole number >= 1 of way-points.")
+        check_count("MinimumJerk: way-points, count", self.count)
 
     def sample(self, key: Array, home: Array) -> Array:
         """Way-points (count + 1, k, 3), m, the first where the hands are."""

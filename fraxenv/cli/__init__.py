@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Annotated, Any, Union
 
 from ..errors import FraxenvError, import_extra, unknown_name
-from ..kernels import KernelError
 from .common import FAILED, INTERRUPTED, USAGE
 
 COMMANDS = {
@@ -50,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return INTERRUPTED
-    except (FraxenvError, KernelError, OSError) as error:
+    except (FraxenvError, OSError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return FAILED
 

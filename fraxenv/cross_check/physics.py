@@ -55,7 +55,9 @@ def with_mujoco(env: Environment) -> Environment:
     physics = MujocoPhysics(env.robot, 1.0 / env.physics_hz)
     physics.check(env.name, env.default_params)
     _ = physics.oracle  # so that a robot that cannot be modelled is refused here
-    options = {"goal_reward": env.goal_reward} if isinstance(env, GoalEnvironment) else {}
+    options: dict[str, Any] = {}
+    if isinstance(env, GoalEnvironment):
+        options = {"goal_reward": env.goal_reward}
     return type(env)(
         env.name,
         env.robot,

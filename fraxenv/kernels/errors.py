@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..errors import KernelError
 
-class KernelError(ValueError):
-    """A kernel was asked for in a way that cannot be served; names what, and the remedy."""
+__all__ = ["BuildError", "KernelError", "KernelWarning", "TooLongError", "UnsupportedError"]
 
 
 class UnsupportedError(Exception):

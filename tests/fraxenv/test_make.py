@@ -145,7 +145,11 @@ def test_objects_in_place_of_names() -> None:
             "unknown entry 'distance' of reward_weights.*position_error",
         ),
         (("PandaReach-v0", {"policy_hz": 33}), ConfigError, "not a multiple of policy_hz=33"),
-        (("PandaReach-v0", {"policy_hz": 50.0}), ConfigError, "positive whole number of Hz"),
+        (
+            ("PandaReach-v0", {"policy_hz": 50.0}),
+            ConfigError,
+            "policy_hz=50.0, expected a whole number >= 1",
+        ),
         (("PandaReach-v0", {"control_hz": -1}), ConfigError, "control_hz=-1"),
         (("PandaReach-v0", {"max_steps_in_episode": 0}), ConfigError, "whole number >= 1"),
         (("PandaReach-v0", {"max_steps_in_episode": 2.5}), ConfigError, "whole number >= 1"),

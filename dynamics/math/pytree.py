@@ -1,0 +1,62 @@
+"""Frozen dataclasses that are pytrees: numbers are leaves, what decides the program is static."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import field
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+from jax.tree_util import GetAttrKey
+
+ClassT = TypeVar("ClassT")
+
+STATIC = {"static": True}
+
+
+def static(**options: Any) -> Any:
+    """A field of a `pytree_dataclass` that decides the program, and is no number to be batched.
+
+    Args:
+        **options: as of `dataclasses.field`, such as `default`.
+    """
+    return field(metadata=STATIC, **options)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field, static))
+def pytree_dataclass(cls: type[ClassT]) -> type[ClassT]:
+    """Make a class a frozen dataclass and a pytree; `static` fields are its structure.
+
+    Where a class checks its fields in `__post_init__`, pytrees are rebuilt without it: what that
+    checks is what people write, not the gradients or axes that JAX puts in the numbers' place.
+
+    >>> @pytree_dataclass
+    ... class Spring:
+    ...     stiffness: ArrayLike = 100.0
+    ...     axes: tuple[str, ...] = static(default=("x", "y"))
+    """
+    return _registered(dataclasses.dataclass(frozen=True)(cls))
+
+
+def _registered(cls: type[ClassT]) -> type[ClassT]:
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    structure = [f.name for f in fields if f.metadata.get("static")]
+    leaves = [f.name for f in fields if not f.metadata.get("static")]
+    if not hasattr(cls, "__post_init__"):
+        return jax.tree_util.register_dataclass(cls, leaves, structure)
+
+    def flatten(x: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        return [getattr(x, n) for n in leaves], tuple(getattr(x, n) for n in structure)
+
+    def flatten_with_keys(x: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        children, fixed = flatten(x)
+        return [(GetAttrKey(n), c) for n, c in zip(leaves, children, strict=True)], fixed
+
+    def unflatten(fixed: Any, children: Any) -> Any:
+        x = object.__new__(cls)
+        for name, value in zip((*structure, *leaves), (*fixed, *children), strict=True):
+            object.__setattr__(x, name, value)
+        return x
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
