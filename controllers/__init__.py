@@ -4,10 +4,10 @@ from fraxenv.dynamics.solvers.qp import QP, QPSolution, solve_qp
 
 from .base import Controller, Telemetry
 from .differential_ik import DifferentialIK, differential_ik
+from .hands import PoseTarget
 from .joint_impedance import JointImpedance, JointTarget
 from .joint_velocity import JointVelocity
 from .osc import OSC, osc_torque
-from .pose import PoseTarget
 from .safety import barriers
 from .safety.barriers import Barrier, Situation
 from .safety.filter import SafetyFilter, SafetyReport, default_barriers

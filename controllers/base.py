@@ -60,7 +60,9 @@ def finite_or(target: TargetT, instead: TargetT) -> tuple[TargetT, Array]:
     return jax.tree.map(lambda a, b: jnp.where(finite, a, b), target, instead), finite
 
 
-def numbers(what: str, value: Any, shape: tuple[int, ...], dtype: Any, note: str = "") -> Array:
+def checked_array(
+    what: str, value: Any, shape: tuple[int, ...], dtype: Any, note: str = ""
+) -> Array:
     """A value as an array of this shape.
 
     Raises:
@@ -75,7 +77,7 @@ def numbers(what: str, value: Any, shape: tuple[int, ...], dtype: Any, note: str
     return array.astype(dtype)
 
 
-def spread(what: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+def broadcast_gain(what: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
     """A number, or one for each of its last axis or axes, as an array of this shape.
 
     Raises:

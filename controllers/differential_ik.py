@@ -19,11 +19,11 @@ from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import ConfigError, check_not_negative
 
-from .base import Telemetry, spread
+from .base import Telemetry, broadcast_gain
+from .hands import PoseTarget, error_lengths, jacobians, pose_errors
 from .impedance import gains
 from .joint_velocity import joint_velocity_torque
 from .limits import limit_velocity, speed_scales
-from .pose import PoseTarget, error_lengths, jacobians, per_end_effector, pose_errors
 from .pose_controller import PoseController
 from .posture import posture_error
 from .singularity import damp
@@ -70,9 +70,9 @@ class DifferentialIK(PoseController):
         super().__post_init__()
         check_not_negative(self, "kp", "posture_kp", "gain", "limit_gain")
 
-    def stacked(self, target: PoseTarget, dtype: jnp.dtype) -> PoseTarget:
+    def checked_target(self, target: PoseTarget, dtype: jnp.dtype) -> PoseTarget:
         """As of `PoseController`; accelerations, wrenches and damping ratios are refused."""
-        goal = super().stacked(target, dtype)
+        goal = super().checked_target(target, dtype)
         for name in ("acceleration", "wrench", "damping_ratio"):
             if getattr(goal, name) is not None:
                 raise ConfigError(
@@ -84,7 +84,7 @@ class DifferentialIK(PoseController):
     def _gains(self) -> dict[str, Any]:
         return {"kp": self.kp}
 
-    def _torque(self, robot: Robot, terms: Terms, goal: PoseTarget) -> tuple[Array, Telemetry]:
+    def _law(self, robot: Robot, terms: Terms, goal: PoseTarget) -> tuple[Array, Telemetry]:
         v, telemetry = _velocity(self, robot, terms, goal)
         return joint_velocity_torque(terms, v, self.gain), telemetry | {"joint_velocity": v}
 
@@ -101,17 +101,17 @@ def differential_ik(
         ConfigError: the target is no `PoseTarget`, or has what velocities cannot follow.
         ArrayError: an array of the target, or a gain, has the wrong shape.
     """
-    return _velocity(controller, robot, terms, controller.stacked(target, terms.v.dtype))
+    return _velocity(controller, robot, terms, controller.checked_target(target, terms.v.dtype))
 
 
 def _velocity(
     controller: DifferentialIK, robot: Robot, terms: Terms, target: PoseTarget
 ) -> tuple[Array, Telemetry]:
-    """`differential_ik` for a stacked target."""
+    """`differential_ik` for a target with an axis for the hands."""
     q, dtype = terms.q, terms.v.dtype
     n = 6 if controller.task == "pose" else 3
-    J = jacobians(robot, terms, controller.end_effector, n)
-    errors = pose_errors(robot, terms, controller.end_effector, target)
+    J = jacobians(robot, terms, controller.hands, n)
+    errors = pose_errors(robot, terms, controller.hands, target)
     error = jnp.concatenate(errors, axis=-1)[:, :n]
 
     kp = gains("kp", controller.kp, target.kp, (len(error), 6), dtype)[:, :n]
@@ -121,7 +121,7 @@ def _velocity(
     if target.velocity is not None:
         twist = target.velocity[:, :n] + twist
 
-    posture_kp = spread("posture_kp", controller.posture_kp, terms.v.shape, dtype)
+    posture_kp = broadcast_gain("posture_kp", controller.posture_kp, terms.v.shape, dtype)
     u = posture_kp * posture_error(controller.posture, robot, q)
     damped, conditioning = damp(
         matmul(J, J.T),
@@ -131,6 +131,6 @@ def _velocity(
         controller.singularity_threshold,
     )
     v = matmul(J.T, spd_solve(damped, twist.ravel() - matmul(J, u))) + u
-    conditions = per_end_effector(controller.end_effector, {"conditioning": conditioning})
-    telemetry = error_lengths(controller.end_effector, errors) | conditions
+    rows = error_lengths(errors) | {"conditioning": conditioning}
+    telemetry = controller.hands.without_axis(rows)
     return limit_velocity(robot, q, v, controller.limit_gain), telemetry

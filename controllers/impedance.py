@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms, gravity_forces
 
-from .base import spread
+from .base import broadcast_gain
 
 
 def gains(
@@ -19,7 +19,7 @@ def gains(
     Raises:
         ArrayError: the controller's have the wrong shape.
     """
-    return spread(what, own, shape, dtype) if given is None else jnp.maximum(given, 0.0)
+    return broadcast_gain(what, own, shape, dtype) if given is None else jnp.maximum(given, 0.0)
 
 
 def damping(kp: Array, ratio: Array) -> Array:

@@ -19,10 +19,10 @@ from fraxenv.errors import check_choice, check_not_negative
 
 from .base import (
     Telemetry,
+    broadcast_gain,
     check_target,
+    checked_array,
     finite_or,
-    numbers,
-    spread,
 )
 from .impedance import compensation, damping, gains
 
@@ -105,7 +105,7 @@ class JointImpedance:
             ArrayError: an array of the target, or a gain, has the wrong shape.
         """
         goal = self._checked(terms, target)
-        goal, finite = finite_or(goal, self._stay(terms, goal))
+        goal, finite = finite_or(goal, self._hold(terms, goal))
         tau, telemetry = joint_impedance_torque(self, robot, terms, goal)
         return tau, None, telemetry | {"target_finite": finite}
 
@@ -113,7 +113,7 @@ class JointImpedance:
         check_target(self, target, JointTarget)
         q, v = terms.q, terms.v
         arrays = {
-            name: numbers(
+            name: checked_array(
                 f"JointImpedance: target.{name}",
                 value,
                 q.shape if name == "position" else v.shape,
@@ -124,14 +124,14 @@ class JointImpedance:
         }
         return JointTarget(**arrays)
 
-    def _stay(self, terms: Terms, target: JointTarget) -> JointTarget:
+    def _hold(self, terms: Terms, target: JointTarget) -> JointTarget:
         """A target with the same arrays, but to come to rest where the joints are."""
         zero = jnp.zeros_like(terms.v)
-        instead = {
-            "position": terms.q,
-            "kp": spread("kp", self.kp, zero.shape, zero.dtype),
-            "damping_ratio": spread("damping_ratio", self.damping_ratio, zero.shape, zero.dtype),
+        gains = {
+            name: broadcast_gain(name, getattr(self, name), zero.shape, zero.dtype)
+            for name in ("kp", "damping_ratio")
         }
+        instead = {"position": terms.q, **gains}
         arrays = {n: instead.get(n, zero) for n, x in vars(target).items() if x is not None}
         return JointTarget(**arrays)
 

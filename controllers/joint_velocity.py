@@ -13,9 +13,9 @@ from fraxenv.errors import check_not_negative
 
 from .base import (
     Telemetry,
+    broadcast_gain,
+    checked_array,
     finite_or,
-    numbers,
-    spread,
 )
 from .limits import limit_velocity
 
@@ -59,7 +59,7 @@ class JointVelocity:
             ArrayError: the target, or a gain, has the wrong shape.
         """
         v = terms.v
-        goal = numbers("JointVelocity: the target", target, v.shape, v.dtype)
+        goal = checked_array("JointVelocity: the target", target, v.shape, v.dtype)
         goal, finite = finite_or(goal, jnp.zeros_like(v))
         v_ref = limit_velocity(robot, terms.q, goal, self.limit_gain)
         tau = joint_velocity_torque(terms, v_ref, self.gain)
@@ -73,5 +73,5 @@ def joint_velocity_torque(terms: Terms, v_ref: Array, gain: ArrayLike) -> Array:
         ArrayError: `gain` has the wrong shape.
     """
     v = terms.v
-    rate = spread("gain", gain, v.shape, v.dtype)
+    rate = broadcast_gain("gain", gain, v.shape, v.dtype)
     return matmul(terms.mass_matrix, rate * (v_ref - v)) + terms.bias

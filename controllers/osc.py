@@ -18,18 +18,16 @@ from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.dynamics.solvers.cholesky import cholesky, solve_upper
 from fraxenv.errors import check_choice, check_not_negative
 
-from .base import Telemetry, spread
-from .impedance import compensation, damping, gains
-from .limits import speed_scales
-from .pose import (
+from .base import Telemetry, broadcast_gain
+from .hands import (
     Errors,
     PoseTarget,
     error_lengths,
     jacobians,
-    names_of,
-    per_end_effector,
     pose_errors,
 )
+from .impedance import compensation, damping, gains
+from .limits import speed_scales
 from .pose_controller import PoseController
 from .posture import posture_error
 from .singularity import damp
@@ -91,27 +89,27 @@ class OSC(PoseController):
     def _gains(self) -> dict[str, Any]:
         return {"kp": self.kp, "damping_ratio": self.damping_ratio}
 
-    def _torque(self, robot: Robot, terms: Terms, goal: PoseTarget) -> tuple[Array, Telemetry]:
-        return _torque(self, robot, terms, goal)
+    def _law(self, robot: Robot, terms: Terms, goal: PoseTarget) -> tuple[Array, Telemetry]:
+        return _law(self, robot, terms, goal)
 
 
 def osc_torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[Array, Telemetry]:
-    """Torques (nv,), N m, of the control law for a set-point, before any limit; and telemetry.
+    """Torques (nv,), N m, of the control law for a set-point; and telemetry.
 
     Raises:
         UnknownNameError: the robot has no such end effector.
         ConfigError: the target is no `PoseTarget`.
         ArrayError: an array of the target, or a gain, has the wrong shape.
     """
-    return _torque(osc, robot, terms, osc.stacked(target, terms.v.dtype))
+    return _law(osc, robot, terms, osc.checked_target(target, terms.v.dtype))
 
 
-def _torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[Array, Telemetry]:
-    """`osc_torque` for a stacked target."""
+def _law(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[Array, Telemetry]:
+    """`osc_torque` for a target with an axis for the hands."""
     M = terms.mass_matrix
     n = 6 if osc.task == "pose" else 3
-    J = jacobians(robot, terms, osc.end_effector, n)
-    errors = pose_errors(robot, terms, osc.end_effector, target)
+    J = jacobians(robot, terms, osc.hands, n)
+    errors = pose_errors(robot, terms, osc.hands, target)
     acceleration = _task_acceleration(osc, robot, terms, target, errors, J, n)
     u = _posture_acceleration(osc, robot, terms)
 
@@ -130,8 +128,7 @@ def _torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[A
         robot, terms, gravity=osc.gravity_compensation, coriolis=osc.coriolis_compensation
     )
     tau = matmul(J.T, force) + matmul(M, u) + carried
-    conditions = per_end_effector(osc.end_effector, {"conditioning": conditioning})
-    return tau, error_lengths(osc.end_effector, errors) | conditions
+    return tau, osc.hands.without_axis(error_lengths(errors) | {"conditioning": conditioning})
 
 
 def _task_acceleration(
@@ -165,8 +162,10 @@ def _task_acceleration(
     acceleration = acceleration.ravel()
     if not osc.coriolis_compensation:
         return acceleration
-    names = names_of(osc.end_effector)
-    drift = [frame_bias_acceleration(robot, terms.q, v, f, kin=terms.kin)[:n] for f in names]
+    drift = [
+        frame_bias_acceleration(robot, terms.q, v, name, kin=terms.kin)[:n]
+        for name in osc.hands.names
+    ]
     return acceleration - jnp.concatenate(drift)
 
 
@@ -205,6 +204,6 @@ def _in_nullspaces(inverse_inertia: Array, damped: Array, force: Array, n: int) 
 
 def _posture_acceleration(osc: OSC, robot: Robot, terms: Terms) -> Array:
     v = terms.v
-    kp = spread("posture_kp", osc.posture_kp, v.shape, v.dtype)
-    ratio = spread("posture_damping_ratio", osc.posture_damping_ratio, v.shape, v.dtype)
+    kp = broadcast_gain("posture_kp", osc.posture_kp, v.shape, v.dtype)
+    ratio = broadcast_gain("posture_damping_ratio", osc.posture_damping_ratio, v.shape, v.dtype)
     return kp * posture_error(osc.posture, robot, terms.q) - damping(kp, ratio) * v

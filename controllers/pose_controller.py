@@ -14,18 +14,16 @@ from fraxenv.dynamics import Robot, Terms
 from fraxenv.errors import check_choice, check_not_negative
 
 from .base import Telemetry, finite_or
-from .interpolation import Ramp
-from .pose import (
+from .hands import (
     EndEffectors,
+    Hands,
     PoseTarget,
-    check_end_effector,
-    check_frames,
-    first_ramp,
+    checked_target,
+    hold_target,
     interpolated,
     measured_poses,
-    stacked,
-    stay,
 )
+from .interpolation import Ramp, ramp_at
 from .posture import POSTURES, Posture
 from .singularity import PRIORITIES, Priority
 
@@ -69,7 +67,7 @@ class PoseController(ABC):
     interpolation_time: ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        check_end_effector(self.end_effector)
+        Hands.of(self.end_effector)
         check_choice("task", self.task, ("pose", "position"))
         check_choice("posture", self.posture, POSTURES)
         check_choice("priority", self.priority, PRIORITIES)
@@ -77,16 +75,21 @@ class PoseController(ABC):
         check_not_negative(self, "singularity_damping", "singularity_threshold")
         check_not_negative(self, "interpolation_time")
 
+    @property
+    def hands(self) -> Hands:
+        """The end effectors."""
+        return Hands.of(self.end_effector)
+
     def init(self, robot: Robot, terms: Terms) -> Ramp | None:
         """Set-points where the end effectors are; None where targets are not interpolated.
 
         Raises:
             UnknownNameError: the robot has no such end effector.
         """
-        check_frames(robot, self.end_effector)
+        self.hands.check(robot)
         if self.interpolation_time is None:
             return None
-        return first_ramp(robot, terms, self.end_effector)
+        return ramp_at(*measured_poses(robot, terms.q, self.hands, terms.kin))
 
     def __call__(
         self,
@@ -107,28 +110,29 @@ class PoseController(ABC):
             ConfigError: the target is no `PoseTarget`, or has what the law cannot follow.
             ArrayError: an array of the target, or a gain, has the wrong shape.
         """
-        check_frames(robot, self.end_effector)
+        hands = self.hands
+        hands.check(robot)
         dt = jnp.asarray(dt, terms.v.dtype)
-        goal = self.stacked(target, terms.v.dtype)
-        here = measured_poses(robot, terms, self.end_effector)
-        goal, finite = finite_or(goal, stay(goal, *here, **self._gains()))
+        goal = self.checked_target(target, terms.v.dtype)
+        here = measured_poses(robot, terms.q, hands, terms.kin)
+        goal, finite = finite_or(goal, hold_target(goal, *here, **self._gains()))
         goal, ramp = interpolated(goal, state, self.interpolation_time, dt)
-        tau, telemetry = self._torque(robot, terms, goal)
+        tau, telemetry = self._law(robot, terms, goal)
         return tau, ramp, telemetry | {"target_finite": finite}
 
-    def stacked(self, target: PoseTarget, dtype: jnp.dtype) -> PoseTarget:
-        """The target with a leading axis for the end effectors, however many there are.
+    def checked_target(self, target: PoseTarget, dtype: jnp.dtype) -> PoseTarget:
+        """The target, checked, with a leading axis for the hands, however many there are.
 
         Raises:
             ConfigError: the target is no `PoseTarget`, or has what the law cannot follow.
             ArrayError: an array of the target has the wrong shape.
         """
-        return stacked(self, self.end_effector, target, dtype)
+        return checked_target(self, self.hands, target, dtype)
 
     @abstractmethod
     def _gains(self) -> dict[str, Any]:
         """The gains that a target may replace."""
 
     @abstractmethod
-    def _torque(self, robot: Robot, terms: Terms, goal: PoseTarget) -> tuple[Array, Telemetry]:
-        """The control law: torques (nv,), before any limit, for a stacked set-point."""
+    def _law(self, robot: Robot, terms: Terms, goal: PoseTarget) -> tuple[Array, Telemetry]:
+        """The control law: torques (nv,) for a set-point with an axis for the hands."""

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from fraxenv.dynamics import Robot, Terms
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 
-from .base import Telemetry, finite_or, numbers
+from .base import Telemetry, checked_array, finite_or
 from .impedance import compensation
 from .joint_velocity import joint_velocity_torque
 
@@ -47,7 +47,7 @@ class Torque:
             ArrayError: the target has the wrong shape.
         """
         v = terms.v
-        given = numbers("Torque: the target", target, v.shape, v.dtype)
+        given = checked_array("Torque: the target", target, v.shape, v.dtype)
         added = compensation(
             robot, terms, gravity=self.gravity_compensation, coriolis=self.coriolis_compensation
         )

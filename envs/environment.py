@@ -233,7 +233,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
         """A new episode: observation and state."""
         if params.reset_pool is not None:
-            return draw_from_pool(key, params.reset_pool)
+            drawn: tuple[Array, EnvState] = draw_from_pool(key, params.reset_pool)
+            return drawn
         return fusible(self._begin, self.backend)(key, params)
 
     def draw_pool(self, key: Array, params: EnvParams, size: int) -> tuple[Array, EnvState]:

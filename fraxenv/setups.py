@@ -182,7 +182,7 @@ def setup_for(robot: Robot, end_effector: EndEffectors | None) -> RobotSetup:
         ConfigError: it is not said which frame should act, and the robot does not say either.
         UnknownNameError: the robot lacks an end effector.
     """
-    from .controllers.pose import names_of
+    from .controllers.hands import Hands
 
     if end_effector is None:
         own = robot.end_effectors
@@ -194,7 +194,7 @@ def setup_for(robot: Robot, end_effector: EndEffectors | None) -> RobotSetup:
                 f"{', '.join(robot.frame_names)}."
             )
         end_effector = own[0]
-    boxes = [_around_hand(robot, name) for name in names_of(end_effector)]
+    boxes = [_around_hand(robot, name) for name in Hands.of(end_effector).names]
     low, high = (
         tuple(tuple(x.round(6).tolist()) for x in corner) for corner in zip(*boxes, strict=True)
     )

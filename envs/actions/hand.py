@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
 from fraxenv.controllers import OSC, PoseTarget
 from fraxenv.controllers.base import configuration
-from fraxenv.controllers.pose import EndEffectors, check_end_effector, names_of
+from fraxenv.controllers.hands import EndEffectors, Hands, measured_poses
 from fraxenv.dynamics import (
     Robot,
     forward_kinematics,
-    frame_pose,
     rotation_exp,
     rotation_log,
 )
@@ -47,7 +46,12 @@ class HandAction(ABC):
     end_effector: EndEffectors = field(default="hand", metadata={"static": True})
 
     def __post_init__(self) -> None:
-        check_end_effector(self.end_effector)
+        Hands.of(self.end_effector)
+
+    @property
+    def hands(self) -> Hands:
+        """The end effectors."""
+        return Hands.of(self.end_effector)
 
     @abstractmethod
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
@@ -59,7 +63,7 @@ class HandAction(ABC):
 
     def init(self, robot: Robot, q: Array) -> PoseTarget:
         """The pose at reset is the first target."""
-        return stacked(self.end_effector, hand_poses(robot, q, self.end_effector))
+        return self.hands.without_axis(self._poses(robot, q))
 
     def hold(self, robot: Robot, q: Array, state: PoseTarget) -> PoseTarget:
         """The first target."""
@@ -69,12 +73,16 @@ class HandAction(ABC):
         self, robot: Robot, q: Array, action: Array, state: PoseTarget
     ) -> tuple[PoseTarget, PoseTarget]:
         """The pose to go to, which is also the next state."""
-        here = hand_poses(robot, q, self.end_effector)
-        before = unstacked(self.end_effector, state)
-        rows = action.reshape(len(here), -1)
-        goals = [self._goal(i, *x) for i, x in enumerate(zip(rows, here, before, strict=True))]
-        goal = stacked(self.end_effector, goals)
+        hands = self.hands
+        here, before = self._poses(robot, q), hands.with_axis(state)
+        rows = action.reshape(hands.count, -1)
+        goals = [self._goal(i, rows[i], _row(here, i), _row(before, i)) for i in range(hands.count)]
+        goal = hands.without_axis(jax.tree.map(lambda *x: jnp.stack(x), *goals))
         return goal, goal
+
+    def _poses(self, robot: Robot, q: Array) -> PoseTarget:
+        """Where the hands are, as a target with an axis for them."""
+        return PoseTarget(*measured_poses(robot, q, self.hands, forward_kinematics(robot, q)))
 
     @abstractmethod
     def _goal(self, i: int, action: Array, here: PoseTarget, before: PoseTarget) -> PoseTarget:
@@ -124,7 +132,7 @@ class EEDelta(HandAction):
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
         """Changes of position and, where commanded, of orientation."""
-        names = names_of(self.end_effector)
+        hands, names = self.hands, self.hands.names
         position = decimals("position_scale", self.position_scale, len(names), 3)
         rotation = decimals("rotation_scale", self.rotation_scale, len(names), 3)
         out = []
@@ -133,7 +141,7 @@ class EEDelta(HandAction):
             scales = dict(zip(AXES, position[i] + rotation[i], strict=True))
             out += [
                 ActionAxis(
-                    f"{prefix(self.end_effector, name)}d{a}",
+                    f"{hands.prefix(name)}d{a}",
                     -scales[a],
                     scales[a],
                     "m" if a in LINEAR else "rad",
@@ -169,7 +177,7 @@ class EEDelta(HandAction):
 
     def _scale(self, i: int, dtype: Any) -> Array:
         """Scales of hand `i` (6,)."""
-        shape = (len(names_of(self.end_effector)), 3)
+        shape = (self.hands.count, 3)
         scales = (self.position_scale, self.rotation_scale)
         return jnp.concatenate([jnp.broadcast_to(jnp.asarray(s, dtype), shape)[i] for s in scales])
 
@@ -200,26 +208,30 @@ class EEPose(HandAction):
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
         """Position, and two columns of the rotation matrix."""
-        names = names_of(self.end_effector)
+        hands, names = self.hands, self.hands.names
         low = decimals("low", self.low, len(names), 3)
         high = decimals("high", self.high, len(names), 3)
         out = []
         for i, name in enumerate(names):
             robot.frame(name)
-            start = prefix(self.end_effector, name)
+            start = hands.prefix(name)
             box = zip(LINEAR, low[i], high[i], strict=True)
             out += [ActionAxis(start + a, smallest, largest, "m") for a, smallest, largest in box]
             out += [ActionAxis(f"{start}r{c}{a}", -1.0, 1.0, "1") for c in "xy" for a in LINEAR]
         return tuple(out)
 
     def _goal(self, i: int, action: Array, here: PoseTarget, before: PoseTarget) -> PoseTarget:
-        shape = (len(names_of(self.end_effector)), 3)
+        shape = (self.hands.count, 3)
         corners = (jnp.asarray(x, action.dtype) for x in (self.low, self.high))
         low, high = (jnp.broadcast_to(x, shape)[i] for x in corners)
         return PoseTarget(
             low + (high - low) * 0.5 * (1 + action[:3]),
             rotation_from_columns(action[3:6], action[6:9], before.rotation),
         )
+
+
+def _row(poses: PoseTarget, i: int) -> PoseTarget:
+    return PoseTarget(poses.position[i], poses.rotation[i])
 
 
 def rotation_from_columns(x: Array, y: Array, instead: Array) -> Array:
@@ -234,32 +246,3 @@ def rotation_from_columns(x: Array, y: Array, instead: Array) -> Array:
     second = rest / norm(rest)
     columns = jnp.stack([first, second, cross(first, second)], axis=1)
     return jnp.where(defined, columns, instead)
-
-
-def hand_poses(robot: Robot, q: Array, end_effector: EndEffectors) -> list[PoseTarget]:
-    """The measured pose of each hand, as a target."""
-    kin = forward_kinematics(robot, q)
-    return [PoseTarget(*frame_pose(robot, q, name, kin=kin)) for name in names_of(end_effector)]
-
-
-def stacked(end_effector: EndEffectors, poses: list[PoseTarget]) -> PoseTarget:
-    """One target for all hands, as controllers take it."""
-    if isinstance(end_effector, str):
-        return poses[0]
-    position = jnp.stack([p.position for p in poses])
-    return PoseTarget(position, jnp.stack([p.rotation for p in poses]))
-
-
-def unstacked(end_effector: EndEffectors, target: PoseTarget) -> list[PoseTarget]:
-    """One target for each hand."""
-    if isinstance(end_effector, str):
-        return [target]
-    return [
-        dataclasses.replace(target, position=p, rotation=r)
-        for p, r in zip(target.position, target.rotation, strict=True)
-    ]
-
-
-def prefix(end_effector: EndEffectors, name: str) -> str:
-    """What the names of a hand's axes begin with: nothing if there is only one."""
-    return "" if isinstance(end_effector, str) else f"{name}."

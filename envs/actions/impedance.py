@@ -16,12 +16,11 @@ from numpy.typing import ArrayLike
 
 from fraxenv.controllers import Controller, JointTarget, PoseTarget
 from fraxenv.controllers.base import configuration
-from fraxenv.controllers.pose import names_of
 from fraxenv.dynamics import Robot
 from fraxenv.errors import ConfigError, check_choice
 
 from .base import ActionAxis, ActionSpace
-from .hand import AXES, EEDelta, EEPose, HandAction, prefix
+from .hand import AXES, EEDelta, EEPose, HandAction
 from .joint import JointDelta, JointPosition
 
 _FITTING = (EEDelta, EEPose, JointDelta, JointPosition)
@@ -92,8 +91,8 @@ class VariableImpedance:
 
     def _gain_names(self, robot: Robot) -> list[str]:
         if isinstance(self.space, HandAction):
-            hands = self.space.end_effector
-            return [prefix(hands, name) + a for name in names_of(hands) for a in AXES]
+            hands = self.space.hands
+            return [hands.prefix(name) + a for name in hands.names for a in AXES]
         return list(robot.topology.dof_names)
 
     def _gain_count(self, robot: Robot) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from fraxenv.controllers.pose import EndEffectors
+from fraxenv.controllers.hands import EndEffectors
 from fraxenv.errors import unknown_name
 
 from .base import ActionSpace

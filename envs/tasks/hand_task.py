@@ -12,7 +12,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from fraxenv.controllers.base import configuration
-from fraxenv.controllers.pose import EndEffectors, check_end_effector, names_of
+from fraxenv.controllers.hands import EndEffectors, Hands
 from fraxenv.dynamics import Robot, frame_pose, integrate, orientation_error
 from fraxenv.dynamics.manifold import scalar_coordinates
 from fraxenv.dynamics.math.algebra import norm
@@ -70,7 +70,7 @@ class HandTask(GoalTask):
     goal_terms: ClassVar[tuple[str, ...]] = ("goal_position", "to_goal", "turn_to_goal")
 
     def __post_init__(self) -> None:
-        check_end_effector(self.end_effector)
+        Hands.of(self.end_effector)
 
     def start(self, key: Array, robot: Robot) -> Array:
         """Initial configuration (nq,) near the default one, within the position limits."""
@@ -145,7 +145,7 @@ class HandTask(GoalTask):
 
     def goal_distance(self, achieved: Array, desired: Array) -> Array:
         """Errors (...,) as parts of their tolerances, the largest of all hands."""
-        k = len(names_of(self.end_effector))
+        k = Hands.of(self.end_effector).count
         a, b = (x.reshape(*x.shape[:-1], k, -1) for x in (achieved, desired))
         way = a[..., :3] - b[..., :3]
         distance = jnp.sqrt(jnp.sum(way * way, axis=-1)) / jnp.asarray(self.position_tolerance)
@@ -164,7 +164,7 @@ class HandTask(GoalTask):
 
     def hands(self, robot: Robot, motion: Motion) -> tuple[Array, Array]:
         """Positions (k, 3), m, and rotations (k, 3, 3) of the hands."""
-        names = names_of(self.end_effector)
+        names = Hands.of(self.end_effector).names
         poses = [frame_pose(robot, motion.q, n, kin=motion.poses) for n in names]
         return jnp.stack([p for p, _ in poses]), jnp.stack([r for _, r in poses])
 

@@ -11,7 +11,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from fraxenv.controllers.base import configuration
-from fraxenv.controllers.pose import names_of
+from fraxenv.controllers.hands import Hands
 from fraxenv.dynamics import Robot, frame_pose, rotation_exp
 from fraxenv.dynamics.math.algebra import matmul
 
@@ -61,7 +61,7 @@ class Reach(HandTask):
         """Initial configuration (nq,) near the default one, and a random goal."""
         key_start, key_position, key_rotation = jax.random.split(key, 3)
         q = self.start(key_start, robot)
-        dtype, names = q.dtype, names_of(self.end_effector)
+        dtype, names = q.dtype, Hands.of(self.end_effector).names
         shape = (len(names), 3)
         low, high = jnp.asarray(self.goal_low, dtype), jnp.asarray(self.goal_high, dtype)
         position = low + (high - low) * jax.random.uniform(key_position, shape, dtype)

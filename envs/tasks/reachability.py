@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fraxenv.controllers.pose import EndEffectors, names_of
+from fraxenv.controllers.hands import EndEffectors, Hands
 from fraxenv.dynamics import WORLD, Robot
 from fraxenv.errors import ConfigError, is_concrete
 
@@ -52,7 +52,7 @@ def check_within_reach(
         ConfigError: the box is not finite, or inside out, or a corner is out of a hand's reach.
         UnknownNameError: the robot lacks an end effector.
     """
-    names = names_of(end_effector)
+    names = Hands.of(end_effector).names
     for name in names:
         robot.frame(name)
     if not is_concrete(low, high):

@@ -12,7 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.controllers.base import configuration
-from fraxenv.controllers.pose import names_of
+from fraxenv.controllers.hands import Hands
 from fraxenv.dynamics import Robot, frame_pose
 
 from .base import Marker, Motion
@@ -75,7 +75,7 @@ class Track(HandTask):
         key_start, key_path = jax.random.split(key)
         q = self.start(key_start, robot)
         default = jnp.asarray(robot.q_default, q.dtype)
-        poses = [frame_pose(robot, default, n) for n in names_of(self.end_effector)]
+        poses = [frame_pose(robot, default, n) for n in Hands.of(self.end_effector).names]
         path = self.reference.sample(key_path, jnp.stack([p for p, _ in poses]))
         time = jnp.zeros((), q.dtype)
         position, velocity = self.reference.at(path, time)

@@ -40,7 +40,7 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
         ConfigError: it does not know the task, or the action space: it knows those of poses and of
             joint positions and velocities, with `+impedance` as well.
     """
-    from ..controllers.pose import names_of
+    from ..controllers.hands import Hands
     from ..envs import GoalEnvironment, HandTask
 
     task, robot, layout = params.task, env.robot, env.observation_layout
@@ -58,7 +58,7 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
     move = _movement(env.name, params.action)
     axes = params.action.axes(robot)
     low, high = (jnp.asarray([getattr(axis, end) for axis in axes]) for end in ("low", "high"))
-    hands = names_of(task.end_effector)
+    hands = Hands.of(task.end_effector).names
     starts = dict(zip(layout, np.cumsum([0, *layout.values()]).tolist(), strict=False))
 
     def policy(obs: Array, key: Array) -> Array:

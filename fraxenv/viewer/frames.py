@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from fraxenv.controllers import SafetyFilter
-from fraxenv.controllers.pose import EndEffectors, names_of
+from fraxenv.controllers.hands import EndEffectors, Hands
 from fraxenv.controllers.safety.barriers import situation
 from fraxenv.dynamics import compute_terms
 from fraxenv.envs import Environment, EnvParams, EnvState, HandTask
@@ -75,7 +75,7 @@ def hands_of(env: Environment, params: EnvParams) -> EndEffectors:
 
 def default_filter(env: Environment) -> SafetyFilter:
     """What keeps an environment safe that has no filter of its own."""
-    return SafetyFilter(end_effectors=names_of(hands_of(env, env.default_params)))
+    return SafetyFilter(end_effectors=Hands.of(hands_of(env, env.default_params)).names)
 
 
 @functools.lru_cache(maxsize=8)

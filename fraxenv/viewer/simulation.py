@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
 from fraxenv.controllers import OSC, Controller, PoseTarget
 from fraxenv.controllers.base import configuration
+from fraxenv.controllers.hands import Hands
 from fraxenv.dynamics import Obstacles, Robot, compute_terms
 from fraxenv.envs import ActionAxis, Environment, EnvParams, EnvState, Reach
-from fraxenv.envs.actions.hand import HandAction, stacked
+from fraxenv.envs.actions.hand import HandAction
 from fraxenv.errors import check_choice
 
 from ..recording import Policy
@@ -172,8 +174,9 @@ class Simulation:
     def _adapted(self, state: EnvState, params: EnvParams) -> EnvState:
         """The state as the controller and the action space of these parameters have it."""
         if self._driver == TARGET:
-            poses: list[Any] = self.targets(state)
-            target = stacked(self.hands, [PoseTarget(*pose) for pose in poses])
+            position, rotation = zip(*self.targets(state), strict=True)
+            target = PoseTarget(jnp.stack(position), jnp.stack(rotation))
+            target = Hands.of(self.hands).without_axis(target)
             state = state.replace(action_state=jax.device_get(target))
         if isinstance(self.params.action, HandAction):
             return state

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fraxenv.controllers.pose import names_of
+from fraxenv.controllers.hands import Hands
 from fraxenv.envs import Environment, EnvParams, EnvState
 
 from ..errors import ConfigError, FraxenvError, import_extra
@@ -235,7 +235,7 @@ class Viewer:
             ConfigError: there is no such hand, or nobody to follow the target.
         """
         simulation = self._own_simulation("move_target")
-        count = len(names_of(simulation.hands))
+        count = Hands.of(simulation.hands).count
         if not 0 <= hand < count:
             raise ConfigError(f"move_target: hand={hand!r}, expected from 0 to {count - 1}.")
 

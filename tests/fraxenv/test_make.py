@@ -16,8 +16,8 @@ import pytest
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.controllers import OSC, PoseTarget
+from fraxenv.controllers.hands import Hands
 from fraxenv.controllers.osc import osc_torque
-from fraxenv.controllers.pose import names_of
 from fraxenv.dynamics.model.bundled import bundled_urdf
 from fraxenv.envs import EEDelta
 from fraxenv.errors import (
@@ -102,7 +102,7 @@ def test_no_robot_counts_as_singular_where_it_rests(id: str) -> None:
 
     @jax.jit
     def conditioning(q: Any) -> Any:
-        here = [dynamics.frame_pose(env.robot, q, n) for n in names_of(osc.end_effector)]
+        here = [dynamics.frame_pose(env.robot, q, n) for n in Hands.of(osc.end_effector).names]
         target = PoseTarget(*(jnp.squeeze(jnp.stack(x)) for x in zip(*here, strict=True)))
         terms = dynamics.compute_terms(env.robot, q, jnp.zeros(env.robot.nv))
         return osc_torque(osc, env.robot, terms, target)[1]["conditioning"]

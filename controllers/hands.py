@@ -1,0 +1,225 @@
+"""One hand or several: who they are, their targets, and how far they are from them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.dynamics import (
+    Kinematics,
+    Poses,
+    Robot,
+    Terms,
+    frame_jacobian,
+    frame_pose,
+    orientation_error,
+)
+from fraxenv.dynamics.math.algebra import norm
+from fraxenv.errors import ConfigError
+
+from .base import Telemetry, broadcast_gain, check_target, checked_array
+from .interpolation import Ramp, advance
+
+EndEffectors = str | tuple[str, ...]
+"""The option that names hands: a frame, or several in a tuple."""
+
+TreeT = TypeVar("TreeT")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PoseTarget:
+    """Where the hand should be, and how.
+
+    For a controller of several end effectors every array has a leading axis, one row for each.
+
+    Attributes:
+        position: (3,), m, world.
+        rotation: (3, 3), hand to world.
+        velocity: (6,), `[linear; angular]`, m/s and rad/s, world axes; zero if None.
+        acceleration: (6,), m/s^2 and rad/s^2, world axes; zero if None.
+        wrench: (6,), `[force; torque]`, N and N m, world axes, at the hand's origin: what the hand
+            should exert on its surroundings besides; zero if None.
+        kp: (6,), stiffness in the place of the controller's, which holds if None; a negative one
+            counts as zero.
+        damping_ratio: (6,), likewise.
+    """
+
+    position: Array
+    rotation: Array
+    velocity: Array | None = None
+    acceleration: Array | None = None
+    wrench: Array | None = None
+    kp: Array | None = None
+    damping_ratio: Array | None = None
+
+
+_SHAPES = {
+    "position": (3,),
+    "rotation": (3, 3),
+    "velocity": (6,),
+    "acceleration": (6,),
+    "wrench": (6,),
+    "kp": (6,),
+    "damping_ratio": (6,),
+}
+
+
+class Errors(NamedTuple):
+    """Of k end effectors: `position` (k, 3), m, and `rotation` (k, 3), rad, world axes."""
+
+    position: Array
+    rotation: Array
+
+
+@dataclass(frozen=True)
+class Hands:
+    """End effectors, one or several.
+
+    Inside the library arrays always have an axis for them. People who name one hand get and give
+    arrays without it: that is decided here, by `with_axis` and `without_axis`.
+
+    Attributes:
+        names: of their frames.
+        alone: whether it is one that was named as such, not in a tuple.
+    """
+
+    names: tuple[str, ...]
+    alone: bool
+
+    @classmethod
+    def of(cls, end_effector: EndEffectors) -> Hands:
+        """Those that an option names.
+
+        Raises:
+            ConfigError: it is neither a name nor a tuple of different ones.
+        """
+        alone = isinstance(end_effector, str)
+        names: Any = (end_effector,) if alone else end_effector
+        valid = isinstance(names, tuple) and names and all(isinstance(n, str) for n in names)
+        if not (valid and len(set(names)) == len(names)):
+            raise ConfigError(
+                f"end_effector={end_effector!r}, expected the name of a frame, or a tuple of "
+                "different ones such as ('left_hand', 'right_hand')."
+            )
+        return cls(names, alone)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.names)
+
+    def check(self, robot: Robot) -> None:
+        """Raise UnknownNameError if the robot lacks one."""
+        for name in self.names:
+            robot.frame(name)
+
+    def with_axis(self, tree: TreeT) -> TreeT:
+        """Arrays (...) of one hand, or (k, ...) of several, as (k, ...)."""
+        return jax.tree.map(lambda x: x[None], tree) if self.alone else tree
+
+    def without_axis(self, tree: TreeT) -> TreeT:
+        """Arrays (k, ...) as people see them: (...) of one hand, (k, ...) of several."""
+        return jax.tree.map(lambda x: x[0], tree) if self.alone else tree
+
+    def prefix(self, name: str) -> str:
+        """What the names of a hand's own numbers begin with: nothing if it is alone."""
+        return "" if self.alone else f"{name}."
+
+
+def checked_target(
+    controller: object, hands: Hands, target: PoseTarget, dtype: jnp.dtype
+) -> PoseTarget:
+    """The target with every array checked, and with an axis for the hands.
+
+    Raises:
+        ConfigError: it is no `PoseTarget`.
+        ArrayError: an array has the wrong shape.
+    """
+    check_target(controller, target, PoseTarget)
+    note = "" if hands.alone else f": one row for each of {', '.join(map(repr, hands.names))}"
+    arrays = {}
+    for name, shape in _SHAPES.items():
+        value = getattr(target, name)
+        if value is not None:
+            expected = shape if hands.alone else (hands.count, *shape)
+            what = f"{type(controller).__name__}: target.{name}"
+            arrays[name] = checked_array(what, value, expected, dtype, note)
+    return hands.with_axis(PoseTarget(**arrays))
+
+
+def measured_poses(
+    robot: Robot, q: Array, hands: Hands, kin: Kinematics | Poses
+) -> tuple[Array, Array]:
+    """Poses of k hands: positions (k, 3), m, and rotations (k, 3, 3), to world."""
+    poses = [frame_pose(robot, q, name, kin=kin) for name in hands.names]
+    return jnp.stack([p for p, _ in poses]), jnp.stack([r for _, r in poses])
+
+
+def hold_target(
+    target: PoseTarget, position: Array, rotation: Array, **gains: ArrayLike
+) -> PoseTarget:
+    """A target with the same arrays as the other, but to come to rest at these poses.
+
+    Args:
+        target: with an axis for the k hands.
+        position: (k, 3), m.
+        rotation: (k, 3, 3).
+        **gains: for the gains in the target, those of the controller.
+    """
+    rest: PoseTarget = jax.tree.map(jnp.zeros_like, target)
+    own = {
+        name: None
+        if (x := getattr(target, name)) is None
+        else broadcast_gain(name, gain, x.shape, x.dtype)
+        for name, gain in gains.items()
+    }
+    return dataclasses.replace(rest, position=position, rotation=rotation, **own)
+
+
+def jacobians(robot: Robot, terms: Terms, hands: Hands, rows: int) -> Array:
+    """The first rows of the Jacobians of k hands (k rows, nv), one below the other."""
+    blocks = [frame_jacobian(robot, terms.q, n, kin=terms.kin)[:rows] for n in hands.names]
+    return jnp.concatenate(blocks)
+
+
+def pose_errors(robot: Robot, terms: Terms, hands: Hands, target: PoseTarget) -> Errors:
+    """The way from the measured poses of k hands to those of a target with an axis for them."""
+    position, rotation = measured_poses(robot, terms.q, hands, terms.kin)
+    turn = jnp.stack([orientation_error(*r) for r in zip(target.rotation, rotation, strict=True)])
+    return Errors(target.position - position, turn)
+
+
+def error_lengths(errors: Errors) -> Telemetry:
+    """Lengths of the errors (k,), m and rad."""
+    return {
+        "position_error": jnp.stack([norm(e) for e in errors.position]),
+        "orientation_error": jnp.stack([norm(e) for e in errors.rotation]),
+    }
+
+
+def interpolated(
+    target: PoseTarget, ramp: Ramp | None, duration: ArrayLike | None, dt: Array
+) -> tuple[PoseTarget, Ramp | None]:
+    """The target of k hands with the set-points in the place of its poses, and their new state.
+
+    Both are as they were where targets are not interpolated: where `duration` is None.
+
+    Raises:
+        ConfigError: there is no ramp in the state.
+    """
+    if duration is None:
+        return target, ramp
+    if ramp is None:
+        raise ConfigError(
+            "interpolation_time is set, and the state has no set-point, expected a state of this "
+            "controller's init(robot, terms), or of its last step."
+        )
+    ramp = advance(ramp, target.position, target.rotation, duration, dt)
+    return dataclasses.replace(target, position=ramp.position, rotation=ramp.rotation), ramp
