@@ -88,7 +88,10 @@ TESTS = {
     "dynamics/body_motion.py": MECHANICS,
     "dynamics/model/bundled.py": ("tests/dynamics/test_urdf.py", "tests/dynamics/test_bundled.py"),
     "dynamics/solvers/cholesky.py": (MECHANICS[0], OPTIMA),
-    "dynamics/geometry/collision.py": ("tests/dynamics/test_collision.py",),
+    **dict.fromkeys((
+        "dynamics/clearance.py", "dynamics/robot_geometry.py", "dynamics/geometry/distance.py",
+        "dynamics/geometry/obstacles.py", "dynamics/geometry/shapes.py",
+    ), ("tests/dynamics/test_collision.py",)),
     "dynamics/crba.py": MECHANICS,
     "dynamics/derivatives.py": (f"{DERIVATIVES}[tree]", "tests/dynamics/test_derivatives.py"),
     "dynamics/energy.py": MECHANICS,
