@@ -14,6 +14,13 @@ from fraxenv.errors import (
 )
 
 from .actuation import Actuators, ActuatorState, effort_bounds
+from .clearance import (
+    nearest_obstacles,
+    obstacle_distance_names,
+    obstacle_distances,
+    self_distance_names,
+    self_distances,
+)
 from .crba import crba
 from .derivatives import (
     ForwardDynamicsDerivatives,
@@ -29,31 +36,17 @@ from .derivatives import (
 )
 from .energy import kinetic_energy, potential_energy
 from .forward_dynamics import forward_dynamics, spd_solve
-from .geometry.collision import (
-    Box,
-    Capsule,
-    HalfSpace,
-    Obstacles,
-    RobotGeometry,
-    Sphere,
+from .geometry.distance import (
     capsule_box,
     capsule_capsule,
     capsule_half_space,
-    move_obstacles,
-    nearest_obstacles,
-    obstacle_count,
-    obstacle_distance_names,
-    obstacle_distances,
-    obstacle_rates,
-    robot_geometry,
-    robot_geometry_rate,
-    self_distance_names,
-    self_distances,
     sphere_box,
     sphere_capsule,
     sphere_half_space,
     sphere_sphere,
 )
+from .geometry.obstacles import Obstacles, move_obstacles, obstacle_count, obstacle_rates
+from .geometry.shapes import Box, Capsule, HalfSpace, Shape, Sphere
 from .integration import step
 from .jacobian import (
     frame_acceleration,
@@ -94,7 +87,7 @@ from .math.rotation import (
 from .model.bundled import list_robots, load_robot
 from .model.lock import lock_joints
 from .model.mount import mount
-from .model.robot import WORLD, Axes, Frame, Joint, Mimic, Robot, Shape, Topology
+from .model.robot import WORLD, Axes, Frame, Joint, Mimic, Robot, Topology
 from .model.urdf import load_urdf
 from .momentum import (
     center_of_mass,
@@ -103,6 +96,7 @@ from .momentum import (
     centroidal_momentum_matrix,
 )
 from .rnea import bias_forces, generalized_forces, gravity_forces, rnea
+from .robot_geometry import RobotGeometry, robot_geometry, robot_geometry_rate
 from .terms import Terms, compute_terms
 
 __all__ = [

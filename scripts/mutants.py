@@ -70,7 +70,16 @@ MECHANICS = (
     f"{PINOCCHIO}[tree-float64]", f"{PINOCCHIO}[joints-float64]",
     "tests/dynamics/test_identities.py",
 )  # fmt: skip
-OPTIMA = "tests/controllers/test_qp.py::test_against_quadprog"
+OPTIMA = "tests/dynamics/test_qp.py::test_against_quadprog"
+PROGRAMS = (
+    OPTIMA, *(f"tests/dynamics/test_qp.py::test_{name}" for name in (
+        "units_do_not_matter", "units_of_rows_do_not_matter", "what_counts_as_met",
+        "room_for_active_rows", "one_of_several_copies_is_enough", "sets_of_rows",
+        "least_violation", "nothing_to_do_is_exactly_zero", "derivatives",
+        "shapes_are_checked", "continuous_where_rows_cannot_be_met",
+        "extreme_problems_are_finite", "small_changes_change_little",
+    )),
+)  # fmt: skip
 TESTS = {
     "dynamics/actuation.py": ("tests/dynamics/test_actuation.py",),
     "dynamics/math/algebra.py": (
@@ -79,7 +88,10 @@ TESTS = {
     "dynamics/body_motion.py": MECHANICS,
     "dynamics/model/bundled.py": ("tests/dynamics/test_urdf.py", "tests/dynamics/test_bundled.py"),
     "dynamics/solvers/cholesky.py": (MECHANICS[0], OPTIMA),
-    "dynamics/geometry/collision.py": ("tests/dynamics/test_collision.py",),
+    **dict.fromkeys((
+        "dynamics/clearance.py", "dynamics/robot_geometry.py", "dynamics/geometry/distance.py",
+        "dynamics/geometry/obstacles.py", "dynamics/geometry/shapes.py",
+    ), ("tests/dynamics/test_collision.py",)),
     "dynamics/crba.py": MECHANICS,
     "dynamics/derivatives.py": (f"{DERIVATIVES}[tree]", "tests/dynamics/test_derivatives.py"),
     "dynamics/energy.py": MECHANICS,
@@ -107,15 +119,10 @@ TESTS = {
     "dynamics/terms.py": ("tests/dynamics/test_robot.py",),
     "dynamics/model/tree.py": (*MECHANICS, f"{DERIVATIVES}[tree]"),
     "dynamics/model/urdf.py": ("tests/dynamics/test_urdf.py", "tests/dynamics/test_robot.py"),
-    "dynamics/solvers/qp.py": (
-        OPTIMA, *(f"tests/controllers/test_qp.py::test_{name}" for name in (
-            "units_do_not_matter", "units_of_rows_do_not_matter", "what_counts_as_met",
-            "room_for_active_rows", "one_of_several_copies_is_enough", "sets_of_rows",
-            "least_violation", "nothing_to_do_is_exactly_zero", "derivatives",
-            "shapes_are_checked", "continuous_where_rows_cannot_be_met",
-            "extreme_problems_are_finite", "small_changes_change_little",
-        )),
-    ),
+    **dict.fromkeys((
+        "dynamics/solvers/active_set.py", "dynamics/solvers/projected_newton.py",
+        "dynamics/solvers/qp.py", "dynamics/solvers/rows.py",
+    ), PROGRAMS),
 }  # fmt: skip
 """Of each file, the tests that would notice, quick ones first."""
 

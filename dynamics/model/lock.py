@@ -11,7 +11,8 @@ from jax.typing import ArrayLike
 
 from fraxenv.errors import ConfigError, unknown_name
 
-from .robot import WORLD, Frame, Joint, Mimic, Robot, Shape
+from ..geometry.shapes import Shape
+from .robot import WORLD, Frame, Joint, Mimic, Robot
 
 PartT = TypeVar("PartT", Frame, Shape)
 

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from fraxenv.errors import ArrayError
 
-from .robot import WORLD, Frame, Robot, Shape
+from ..geometry.shapes import Shape
+from .robot import WORLD, Frame, Robot
 
 PartT = TypeVar("PartT", Frame, Shape)
 

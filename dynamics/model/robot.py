@@ -19,13 +19,13 @@ from jax.typing import ArrayLike
 
 from fraxenv.errors import is_concrete, unknown_name
 
+from ..geometry.shapes import Shape
 from .fingerprint import fingerprint
 from .inertia import check_inertias, check_masses
 
 WORLD = -1
 """Body index of the world, to which the root link is welded."""
 
-ShapeKind = Literal["sphere", "cylinder", "box"]
 JointKind = Literal["revolute", "continuous", "prismatic", "planar", "spherical", "floating"]
 
 
@@ -44,29 +44,6 @@ class Frame:
     body: int
     position: np.ndarray
     rotation: np.ndarray
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A geometric primitive fixed to a body, in URDF's conventions.
-
-    Attributes:
-        name: unique among the collision shapes of a robot; may be empty for visual ones.
-        kind: "sphere", "cylinder" (along z) or "box".
-        size: sphere (radius,), cylinder (radius, length), box (x, y, z) full extents, m.
-        body: index of the body it moves with, `WORLD` if it does not move.
-        position: (3,), m, in the body's frame.
-        rotation: (3, 3), shape to body.
-        rgba: colour, each in [0, 1].
-    """
-
-    name: str
-    kind: ShapeKind
-    size: tuple[float, ...]
-    body: int
-    position: np.ndarray
-    rotation: np.ndarray
-    rgba: tuple[float, float, float, float] = (0.7, 0.7, 0.7, 1.0)
 
 
 @dataclass(frozen=True)

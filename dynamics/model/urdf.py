@@ -25,8 +25,9 @@ from numpy.typing import ArrayLike
 
 from fraxenv.errors import RobotLoadError, RobotLoadWarning
 
+from ..geometry.shapes import Shape, ShapeKind
 from .inertia import SMALLEST_MASS, SMALLEST_MOMENT, principal_moments, within_triangle
-from .robot import WORLD, Frame, Joint, JointKind, Mimic, Robot, Shape, ShapeKind, Topology
+from .robot import WORLD, Frame, Joint, JointKind, Mimic, Robot, Topology
 
 if TYPE_CHECKING:
     import yourdfpy

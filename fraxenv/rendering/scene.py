@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..dynamics import Robot, forward_kinematics
+from ..dynamics.geometry.shapes import Shape as BodyShape
 from ..dynamics.model.robot import Frame, Topology
-from ..dynamics.model.robot import Shape as BodyShape
 from ..errors import RenderError
 from .shapes import Camera, Point, Shape, axes
 

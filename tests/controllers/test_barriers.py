@@ -25,7 +25,7 @@ from fraxenv.controllers.safety.barriers import (
     velocity_conditions,
 )
 from fraxenv.dynamics import Box, Capsule, HalfSpace, Obstacles, Robot, Sphere
-from fraxenv.dynamics.geometry.collision import FAR
+from fraxenv.dynamics.geometry.obstacles import FAR
 from fraxenv.errors import ConfigError
 
 QUICK = {"xla_backend_optimization_level": 0}  # to compile

@@ -17,10 +17,19 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from fraxenv import dynamics
-from fraxenv.dynamics import ArrayError, Robot, UnknownNameError
+from fraxenv.dynamics import (
+    ArrayError,
+    Box,
+    Capsule,
+    HalfSpace,
+    Obstacles,
+    Robot,
+    Sphere,
+    UnknownNameError,
+)
 from fraxenv.dynamics.body_motion import body_twists
-from fraxenv.dynamics.geometry import collision
-from fraxenv.dynamics.geometry.collision import FAR, Box, Capsule, HalfSpace, Obstacles, Sphere
+from fraxenv.dynamics.geometry.obstacles import FAR
+from fraxenv.dynamics.geometry.shapes import enclosing_capsule
 
 PAIRS: dict[str, tuple[type, type]] = {
     "sphere_sphere": (Sphere, Sphere),
@@ -32,8 +41,8 @@ PAIRS: dict[str, tuple[type, type]] = {
     "capsule_half_space": (Capsule, HalfSpace),
 }
 QUICK = {"xla_backend_optimization_level": 0}  # to compile
-nearest = jax.jit(collision.nearest_obstacles, static_argnums=3, compiler_options=QUICK)
-distances = jax.jit(collision.obstacle_distances, compiler_options=QUICK)
+nearest = jax.jit(dynamics.nearest_obstacles, static_argnums=3, compiler_options=QUICK)
+distances = jax.jit(dynamics.obstacle_distances, compiler_options=QUICK)
 ORACLE_TOLERANCE = 1e-12  # measured: better than 1e-15
 FLOAT32_TOLERANCE = 1e-6  # m, at distances up to 2 m; measured: 2e-7
 
@@ -78,7 +87,7 @@ def place(kind: type, n: int, seed: int, *, aligned: bool = False) -> Placed:
 
 @lru_cache
 def of_all(name: str) -> Callable[..., jax.Array]:
-    return jax.jit(jax.vmap(getattr(collision, name)), compiler_options=QUICK)
+    return jax.jit(jax.vmap(getattr(dynamics, name)), compiler_options=QUICK)
 
 
 def cast(tree: Any, dtype: Any) -> Any:
@@ -174,7 +183,7 @@ def test_mujoco(x64: None, name: str) -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_float32(x64: None, name: str) -> None:
     a, b = (place(k, 2000, i).ours for i, k in enumerate(PAIRS[name]))
-    as_used = jax.jit(jax.vmap(getattr(collision, name)))
+    as_used = jax.jit(jax.vmap(getattr(dynamics, name)))
     single = as_used(cast(a, np.float32), cast(b, np.float32))
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, of_all(name)(a, b), rtol=0, atol=FLOAT32_TOLERANCE)
@@ -299,9 +308,9 @@ def value_slope_and_curvature(name: str) -> Callable[..., Any]:
     """Distances of n pairs, their gradients, and Hessians times a direction, by all parameters."""
 
     def of_pair(pair: Any, direction: Any) -> Any:
-        gradient = jax.grad(lambda p: getattr(collision, name)(*p))
+        gradient = jax.grad(lambda p: getattr(dynamics, name)(*p))
         slope, curvature = jax.jvp(gradient, (pair,), (direction,))
-        return getattr(collision, name)(*pair), slope, curvature
+        return getattr(dynamics, name)(*pair), slope, curvature
 
     return jax.jit(jax.vmap(of_pair), compiler_options=QUICK)
 
@@ -350,7 +359,7 @@ def test_moving_a_shape_changes_the_distance_as_much(dtype: np.dtype, name: str)
         return dataclasses.replace(shape, **places)
 
     def distance(by: tuple[jax.Array, jax.Array], a: Any, b: Any) -> jax.Array:
-        return getattr(collision, name)(moved(a, by[0]), moved(b, by[1]))
+        return getattr(dynamics, name)(moved(a, by[0]), moved(b, by[1]))
 
     still = (jnp.zeros(3, dtype), jnp.zeros(3, dtype))
     gradients = jax.vmap(lambda a, b: jax.grad(distance)(still, a, b))
@@ -386,7 +395,7 @@ def test_degenerate_shapes_have_finite_derivatives(dtype: np.dtype, name: str) -
     pair = tuple(degenerate(k, 2000, rng, dtype) for k in PAIRS[name])
 
     def distance(pair: Any) -> jax.Array:
-        return getattr(collision, name)(*pair)
+        return getattr(dynamics, name)(*pair)
 
     # What a barrier of relative degree two takes: along a motion, twice.
     direction = jax.tree.map(lambda x: rng.normal(size=x.shape[1:]).astype(dtype), pair)
@@ -525,7 +534,7 @@ def coal_distance(a: tuple[Any, Any], b: tuple[Any, Any]) -> float:
 
 def test_panda_at_its_default_configuration(dtype: np.dtype, panda: Robot) -> None:
     q = jnp.asarray(panda.q_default, dtype)
-    distances = jax.jit(lambda q: collision.self_distances(panda, q))(q)
+    distances = jax.jit(lambda q: dynamics.self_distances(panda, q))(q)
     assert distances.shape == (len(panda.topology.self_collision_pairs),)
     assert distances.dtype == dtype
     assert np.min(distances) == pytest.approx(0.154, abs=1e-3)
@@ -536,7 +545,7 @@ def test_self_distances_by_pinocchio(x64: None, name: str, request: pytest.Fixtu
     robot: Robot = request.getfixturevalue(name)
     path: Path = request.getfixturevalue(f"{name}_path")
     batch = random_configurations(robot, 20)
-    distances = jax.jit(jax.vmap(lambda q: collision.self_distances(robot, q)))(batch)
+    distances = jax.jit(jax.vmap(lambda q: dynamics.self_distances(robot, q)))(batch)
     shapes = robot.topology.collision_shapes
     for q, ours in zip(batch, np.asarray(distances), strict=True):
         theirs = pinocchio_shapes(path, q)
@@ -547,7 +556,7 @@ def test_self_distances_by_pinocchio(x64: None, name: str, request: pytest.Fixtu
                 assert distance >= expected - 0.3  # the capsule around it is not much larger
             else:
                 assert distance == pytest.approx(expected, abs=1e-9)
-    assert collision.self_distance_names(robot)[0] == (
+    assert dynamics.self_distance_names(robot)[0] == (
         "tip - elbow" if name == "arm" else "link0_1 - link5_5"
     )
 
@@ -557,7 +566,7 @@ def test_obstacle_distances_by_pinocchio(x64: None, arm: Robot, arm_path: Path) 
     kinds = (Sphere, Capsule, Box, HalfSpace)
     placed = {k: place(k, 3, i) for i, k in enumerate(kinds)}
     world = Obstacles(*(placed[k].ours for k in kinds))
-    names = collision.obstacle_distance_names(arm, world)
+    names = dynamics.obstacle_distance_names(arm, world)
     assert names[:4] == tuple(
         f"tube - {n}" for n in ("spheres[0]", "spheres[1]", "spheres[2]", "capsules[0]")
     )
@@ -574,7 +583,7 @@ def test_obstacle_distances_by_pinocchio(x64: None, arm: Robot, arm_path: Path) 
         for i in range(3)
     ]
     batch = random_configurations(arm, 10)
-    distances = jax.jit(jax.vmap(lambda q: collision.obstacle_distances(arm, q, world)))(batch)
+    distances = jax.jit(jax.vmap(lambda q: dynamics.obstacle_distances(arm, q, world)))(batch)
     assert distances.shape == (10, 5, 12)  # the foot does not move
     assert distances[0].size == len(names)
     for q, ours in zip(batch, np.asarray(distances), strict=True):
@@ -590,7 +599,7 @@ def test_obstacle_distances_by_pinocchio(x64: None, arm: Robot, arm_path: Path) 
 @pytest.mark.parametrize("size", [(0.3, 0.08, 0.1), (0.2, 0.2, 0.2), (0.01, 0.5, 0.3), (1, 0, 0)])
 def test_shapes_are_enclosed(arm: Robot, size: tuple[float, float, float]) -> None:
     shape = dataclasses.replace(arm.topology.collision_shapes[3], size=size)
-    start, end, radius = collision._enclosing(shape)
+    start, end, radius = enclosing_capsule(shape)
     corners = np.stack(np.meshgrid(*[(-0.5, 0.5)] * 3), axis=-1).reshape(-1, 3) * size
     corners = shape.position + corners @ shape.rotation.T
     along = np.clip(
@@ -603,7 +612,7 @@ def test_shapes_are_enclosed(arm: Robot, size: tuple[float, float, float]) -> No
 @pytest.mark.parametrize("size", [(0.3, 0.08, 0.1), (0.2, 0.25, 0.2), (0.01, 0.5, 0.3)])
 def test_enclosing_capsules_are_of_least_volume(arm: Robot, size: tuple[float, ...]) -> None:
     shape = dataclasses.replace(arm.topology.collision_shapes[3], size=size)
-    start, end, radius = collision._enclosing(shape)
+    start, end, radius = enclosing_capsule(shape)
 
     def volume(length: Any, radius: Any) -> Any:
         return np.pi * radius**2 * (length + 4 / 3 * radius)
@@ -622,9 +631,9 @@ def test_rows_and_columns_can_be_chosen(x64: None, arm: Robot) -> None:
     def distances(q: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         boxes = Obstacles(boxes=world.boxes)
         return (
-            collision.obstacle_distances(arm, q, world),
-            collision.obstacle_distances(arm, q, world, shapes=chosen),
-            collision.obstacle_distances(arm, q, boxes),
+            dynamics.obstacle_distances(arm, q, world),
+            dynamics.obstacle_distances(arm, q, world, shapes=chosen),
+            dynamics.obstacle_distances(arm, q, boxes),
         )
 
     whole, some, boxes = distances(q)
@@ -633,7 +642,7 @@ def test_rows_and_columns_can_be_chosen(x64: None, arm: Robot) -> None:
     for row, name in enumerate(chosen):
         if name in moving:
             np.testing.assert_allclose(some[row], whole[moving.index(name)], rtol=0, atol=1e-14)
-    assert collision.obstacle_distance_names(arm, world, shapes=chosen)[8] == "tip - spheres[0]"
+    assert dynamics.obstacle_distance_names(arm, world, shapes=chosen)[8] == "tip - spheres[0]"
     np.testing.assert_allclose(boxes, whole[:, 4:6], rtol=0, atol=1e-14)
 
 
@@ -644,15 +653,15 @@ def test_nothing_to_keep_away_from(arm: Robot) -> None:
 
     def distances(q: jax.Array) -> list[jax.Array]:
         return [
-            collision.obstacle_distances(arm, q, Obstacles()),
-            collision.obstacle_distances(arm, q, obstacles(), shapes=()),
-            collision.obstacle_distances(bare, q, obstacles()),
-            collision.self_distances(bare, q),
+            dynamics.obstacle_distances(arm, q, Obstacles()),
+            dynamics.obstacle_distances(arm, q, obstacles(), shapes=()),
+            dynamics.obstacle_distances(bare, q, obstacles()),
+            dynamics.self_distances(bare, q),
         ]
 
     found = jax.jit(distances)(jnp.zeros(2))
     assert [x.shape for x in found] == [(5, 0), (0, 8), (0, 8), (0,)]
-    assert collision.self_distance_names(bare) == ()
+    assert dynamics.self_distance_names(bare) == ()
 
 
 def test_inactive_obstacles(x64: None, arm: Robot) -> None:
@@ -660,8 +669,8 @@ def test_inactive_obstacles(x64: None, arm: Robot) -> None:
     active = np.array([True, False] * 4)
 
     def distances(q: jax.Array, active: jax.Array) -> tuple[jax.Array, ...]:
-        some = collision.obstacle_distances(arm, q, dataclasses.replace(world, active=active))
-        return some, (some, collision.obstacle_distances(arm, q, world))
+        some = dynamics.obstacle_distances(arm, q, dataclasses.replace(world, active=active))
+        return some, (some, dynamics.obstacle_distances(arm, q, world))
 
     derivative = jax.jit(jax.jacfwd(distances, has_aux=True), compiler_options=QUICK)
     gradient, (some, whole) = derivative(q, active)
@@ -679,10 +688,10 @@ def test_nearest_obstacles(x64: None, arm: Robot) -> None:
 
     @partial(jax.jit, compiler_options=QUICK)
     def distances(q: jax.Array) -> tuple[jax.Array, ...]:
-        near = collision.nearest_obstacles(arm, q, world, 2)
-        later = [collision.move_obstacles(around, 0.1) for around in (world, near)]
-        chosen = collision.obstacle_distances(arm, q, near, shapes=("finger", "tip"))
-        tables = [collision.obstacle_distances(arm, q, o) for o in (world, near, *later)]
+        near = dynamics.nearest_obstacles(arm, q, world, 2)
+        later = [dynamics.move_obstacles(around, 0.1) for around in (world, near)]
+        chosen = dynamics.obstacle_distances(arm, q, near, shapes=("finger", "tip"))
+        tables = [dynamics.obstacle_distances(arm, q, o) for o in (world, near, *later)]
         return (*tables, chosen)
 
     whole, near, whole_later, near_later, chosen = distances(jnp.array([0.3, -0.4]))
@@ -705,18 +714,18 @@ def test_nearest_obstacles_are_active_if_any_are(x64: None, arm: Robot) -> None:
     assert near.active is None
     found, there = (np.asarray(distances(arm, q, o)) for o in (near, world))
     np.testing.assert_allclose(found[:, ::2], there[:, active], rtol=0, atol=1e-12)
-    assert found[:, 1::2].min() > 0.5 * collision.FAR
+    assert found[:, 1::2].min() > 0.5 * FAR
 
 
 def test_nearest_obstacles_have_names(arm: Robot) -> None:
     world = obstacles(3)
     near = nearest(arm, np.zeros(2), world, 2)
-    names = collision.obstacle_distance_names(arm, near)
+    names = dynamics.obstacle_distance_names(arm, near)
     assert len(names) == 5 * 8
     assert names[-1] == "finger - nearest half_spaces[1]"
-    assert collision.obstacle_count(near) == 8
-    assert collision.nearest_obstacles(arm, np.zeros(2), world, 3) is world
-    assert collision.nearest_obstacles(arm, np.zeros(2), near, 1) is near
+    assert dynamics.obstacle_count(near) == 8
+    assert dynamics.nearest_obstacles(arm, np.zeros(2), world, 3) is world
+    assert dynamics.nearest_obstacles(arm, np.zeros(2), near, 1) is near
 
 
 def test_shared_kinematics_and_precision(x64: None, arm: Robot) -> None:
@@ -728,8 +737,8 @@ def test_shared_kinematics_and_precision(x64: None, arm: Robot) -> None:
         calls = [(q, None), *((0 * q, kin) for kin in shared)]
         return [
             jnp.append(
-                collision.obstacle_distances(arm, q, obstacles(), kin=kin).ravel(),
-                collision.self_distances(arm, q, kin=kin),
+                dynamics.obstacle_distances(arm, q, obstacles(), kin=kin).ravel(),
+                dynamics.self_distances(arm, q, kin=kin),
             )
             for q, kin in calls
         ]
@@ -750,8 +759,8 @@ def test_accelerations_of_distances_to_moving_obstacles(x64: None, arm: Robot) -
         moved = jax.tree.map(lambda x, d: x + t * d, world, drift)
         return jnp.concatenate(
             [
-                collision.obstacle_distances(arm, q + t * v, moved, shapes=["finger"]).ravel(),
-                collision.self_distances(arm, q + t * v),
+                dynamics.obstacle_distances(arm, q + t * v, moved, shapes=["finger"]).ravel(),
+                dynamics.self_distances(arm, q + t * v),
             ]
         )
 
@@ -773,15 +782,15 @@ def test_rates_of_a_robots_shapes(x64: None, tmp_path: Path, floating: bool) -> 
     v = np.random.default_rng(8).normal(size=robot.nv)
     q = dynamics.integrate(robot, dynamics.neutral(robot), 0.3 * v, 1.0)
 
-    def geometry(t: jax.Array) -> collision.RobotGeometry:
-        return collision.robot_geometry(robot, dynamics.integrate(robot, q, t * v, 1.0))
+    def geometry(t: jax.Array) -> dynamics.RobotGeometry:
+        return dynamics.robot_geometry(robot, dynamics.integrate(robot, q, t * v, 1.0))
 
     @partial(jax.jit, compiler_options=QUICK)
-    def both(t: jax.Array) -> tuple[collision.RobotGeometry, collision.RobotGeometry]:
+    def both(t: jax.Array) -> tuple[dynamics.RobotGeometry, dynamics.RobotGeometry]:
         here, moved = jax.jvp(geometry, (t,), (jnp.ones(()),))
         kin = dynamics.compute_kinematics(robot, q)
         twists = body_twists(robot, kin, jnp.asarray(v))
-        return collision.robot_geometry_rate(robot, here, kin, twists), moved
+        return dynamics.robot_geometry_rate(robot, here, kin, twists), moved
 
     ours, theirs = both(jnp.zeros(()))
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
@@ -793,7 +802,7 @@ def test_third_derivatives_are_those_of_the_norm(x64: None) -> None:
     x, v = jnp.array([0.3, -0.2, 0.5]), jnp.array([-0.7, 0.4, 1.1])
 
     def both(t: jax.Array) -> jax.Array:
-        distance = collision.sphere_sphere(Sphere(x + t * v, 0.1), BALL)
+        distance = dynamics.sphere_sphere(Sphere(x + t * v, 0.1), BALL)
         return jnp.stack([distance, jnp.sqrt(jnp.sum((x + t * v) ** 2))])
 
     derivative = jax.jacfwd(jax.jacfwd(jax.jacfwd(both)))
@@ -805,62 +814,62 @@ def test_third_derivatives_are_those_of_the_norm(x64: None) -> None:
 BALL = Sphere(np.zeros(3), 0.1)
 WRONG: dict[str, tuple[Callable[[Robot], Any], type[Exception], tuple[str, ...]]] = {
     "a primitive": (
-        lambda arm: collision.sphere_sphere(BALL, Sphere(np.zeros(2), 0.1)),
+        lambda arm: dynamics.sphere_sphere(BALL, Sphere(np.zeros(2), 0.1)),
         ArrayError,
         ("position of Sphere has shape (2,), expected (3,)", "jax.vmap"),
     ),
     "many, where one is expected": (
-        lambda arm: collision.sphere_box(BALL, place(Box, 4, 0).ours),
+        lambda arm: dynamics.sphere_box(BALL, place(Box, 4, 0).ours),
         ArrayError,
         ("position of Box has shape (4, 3), expected (3,)", "jax.vmap"),
     ),
     "one, where many are expected": (
-        lambda arm: collision.obstacle_distances(arm, np.zeros(2), Obstacles(spheres=BALL)),
+        lambda arm: dynamics.obstacle_distances(arm, np.zeros(2), Obstacles(spheres=BALL)),
         ArrayError,
         ("position of obstacles.spheres has shape (3,), expected (m, 3)", "leading axis"),
     ),
     "one radius for all": (
-        lambda arm: collision.obstacle_distances(
+        lambda arm: dynamics.obstacle_distances(
             arm, np.zeros(2), Obstacles(spheres=Sphere(np.zeros((4, 3)), 0.1))
         ),
         ArrayError,
         ("radius of obstacles.spheres has shape (), expected (m,)",),
     ),
     "lengths": (
-        lambda arm: collision.obstacle_distances(
+        lambda arm: dynamics.obstacle_distances(
             arm, np.zeros(2), Obstacles(capsules=Capsule(np.zeros((4, 3)), np.zeros((5, 3)), 0.1))
         ),
         ArrayError,
         ("end of obstacles.capsules has shape (5, 3), expected (4, 3)",),
     ),
     "the mask": (
-        lambda arm: collision.obstacle_distances(
+        lambda arm: dynamics.obstacle_distances(
             arm, np.zeros(2), dataclasses.replace(obstacles(), active=np.ones(3, bool))
         ),
         ArrayError,
         ("active of Obstacles has shape (3,) and dtype bool, expected (8,) and bool",),
     ),
     "the mask's dtype": (
-        lambda arm: collision.obstacle_distances(
+        lambda arm: dynamics.obstacle_distances(
             arm, np.zeros(2), dataclasses.replace(obstacles(), active=np.ones(8))
         ),
         ArrayError,
         ("active of Obstacles has shape (8,) and dtype float", "bool"),
     ),
     "the velocities": (
-        lambda arm: collision.obstacle_rates(
+        lambda arm: dynamics.obstacle_rates(
             dataclasses.replace(obstacles(), velocity=np.zeros((3, 3)))
         ),
         ArrayError,
         ("velocity of Obstacles has shape (3, 3), expected (8, 3)",),
     ),
     "the configuration": (
-        lambda arm: collision.self_distances(arm, np.zeros(3)),
+        lambda arm: dynamics.self_distances(arm, np.zeros(3)),
         ArrayError,
         ("q of robot 'arm' has shape (3,), expected (2,)",),
     ),
     "a name": (
-        lambda arm: collision.obstacle_distances(arm, np.zeros(2), obstacles(), shapes=["fingr"]),
+        lambda arm: dynamics.obstacle_distances(arm, np.zeros(2), obstacles(), shapes=["fingr"]),
         UnknownNameError,
         ("unknown collision shape 'fingr' of robot 'arm'", "Did you mean 'finger'?"),
     ),
@@ -868,14 +877,14 @@ WRONG: dict[str, tuple[Callable[[Robot], Any], type[Exception], tuple[str, ...]]
 
 
 def test_obstacles_chosen_for_another_robot(arm: Robot, panda: Robot) -> None:
-    near = collision.nearest_obstacles(arm, np.zeros(2), obstacles(3), 1)
+    near = dynamics.nearest_obstacles(arm, np.zeros(2), obstacles(3), 1)
     with pytest.raises(ArrayError, match=r"among 6 .* has 22: .*another robot.*nearest_obstacles"):
-        collision.obstacle_distances(panda, panda.q_default, near)
+        dynamics.obstacle_distances(panda, panda.q_default, near)
 
 
 def test_obstacles_are_counted() -> None:
-    assert collision.obstacle_count(obstacles()) == 8
-    assert collision.obstacle_count(Obstacles()) == 0
+    assert dynamics.obstacle_count(obstacles()) == 8
+    assert dynamics.obstacle_count(Obstacles()) == 0
 
 
 @pytest.mark.parametrize("what", WRONG)

@@ -16,7 +16,9 @@ from scipy.optimize import lsq_linear
 
 import fraxenv
 from fraxenv.controllers import QP, QPSolution, solve_qp
-from fraxenv.dynamics.solvers.qp import TOLERANCE, VIOLATION_WEIGHT, _bit, _contains
+from fraxenv.dynamics.solvers.active_set import bit, contains
+from fraxenv.dynamics.solvers.projected_newton import VIOLATION_WEIGHT
+from fraxenv.dynamics.solvers.qp import TOLERANCE
 from fraxenv.errors import ArrayError
 from fraxenv.kernels import explain
 
@@ -219,8 +221,8 @@ def test_sets_of_rows() -> None:
     """Kept as bits, 32 to a word."""
     words, count = 3, 70
     rows = jnp.array([0, 5, 31, 32, 63, 69])
-    sets = jax.vmap(lambda row: _bit(row, words))(rows)
-    found = jax.vmap(lambda members: _contains(members, count))(sets)
+    sets = jax.vmap(lambda row: bit(row, words))(rows)
+    found = jax.vmap(lambda members: contains(members, count))(sets)
     np.testing.assert_array_equal(found, np.arange(count) == np.asarray(rows)[:, None])
 
 

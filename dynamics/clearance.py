@@ -1,0 +1,268 @@
+"""Distances of a robot from obstacles, and between its own parts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.errors import ArrayError, unknown_name
+
+from .geometry.distance import DISTANCE, capsule_capsule, sphere_capsule, sphere_sphere
+from .geometry.obstacles import (
+    FAR,
+    Obstacles,
+    away,
+    checked_active,
+    checked_kinds,
+    checked_velocity,
+    obstacle_count,
+    split,
+)
+from .geometry.shapes import Capsule, Sphere
+from .kinematics import Kinematics, Poses, configuration
+from .math.algebra import smallest
+from .model.robot import Robot
+from .robot_geometry import RobotGeometry, layout_of, robot_geometry
+
+
+def self_distances(
+    robot: Robot,
+    q: ArrayLike,
+    *,
+    kin: Kinematics | Poses | None = None,
+    geometry: RobotGeometry | None = None,
+) -> Array:
+    """Signed distances (k,), m, of `robot.topology.self_collision_pairs`, in that order.
+
+    The shapes are those of `robot_geometry`; `self_distance_names` names the pairs.
+
+    Args:
+        robot: the model.
+        q: (nq,).
+        kin: kinematics at `q`, or the bodies' poses, if already computed.
+        geometry: `robot_geometry(robot, q)`, if already computed.
+
+    Raises:
+        ArrayError: `q` is not of shape (nq,).
+    """
+    q = configuration(robot, q)
+    layout = layout_of(robot.topology)
+    geometry = robot_geometry(robot, q, kin=kin) if geometry is None else geometry
+    pairs = np.asarray(robot.topology.self_collision_pairs, int).reshape(-1, 2)
+    is_capsule = layout.is_capsule[pairs]
+    # The sphere comes first, as `sphere_capsule` wants it.
+    ordered = np.where((is_capsule[:, 0] & ~is_capsule[:, 1])[:, None], pairs[:, ::-1], pairs)
+    kinds: list[tuple[Callable[..., Array], Sphere | Capsule, Sphere | Capsule]] = [
+        (sphere_sphere, geometry.spheres, geometry.spheres),
+        (sphere_capsule, geometry.spheres, geometry.capsules),
+        (capsule_capsule, geometry.capsules, geometry.capsules),
+    ]
+    members, distances = [], [jnp.zeros((0,), q.dtype)]
+    for count, (distance, first, second) in enumerate(kinds):
+        member = np.flatnonzero(is_capsule.sum(axis=1) == count)
+        if len(member):
+            i, j = layout.place[ordered[member]].T
+            distances.append(jax.vmap(distance)(_take(first, i), _take(second, j)))
+            members.append(member)
+    return _reorder(jnp.concatenate(distances), members)
+
+
+def self_distance_names(robot: Robot) -> tuple[str, ...]:
+    """Names of the k entries of `self_distances`: "hand_1 - link0_1"."""
+    names = [s.name for s in robot.topology.collision_shapes]
+    return tuple(f"{names[i]} - {names[j]}" for i, j in robot.topology.self_collision_pairs)
+
+
+def obstacle_distances(
+    robot: Robot,
+    q: ArrayLike,
+    obstacles: Obstacles,
+    *,
+    shapes: Sequence[str] | None = None,
+    kin: Kinematics | Poses | None = None,
+    geometry: RobotGeometry | None = None,
+) -> Array:
+    """Signed distances (r, m), m, of the robot's collision shapes (rows) and the obstacles.
+
+    The shapes are those of `robot_geometry`; `obstacle_distance_names` names the entries. Columns:
+    spheres, capsules, boxes, half-spaces; a shape's own, if obstacles have `owners`. Distances have
+    the dtype of `q`.
+
+    Args:
+        robot: the model.
+        q: (nq,).
+        obstacles: what is in the world.
+        shapes: names of the r collision shapes to use. Default: all that some joint moves, since
+            the others may well stand in the table that they are screwed to, and nothing helps.
+        kin: kinematics at `q`, or the bodies' poses, if already computed.
+        geometry: `robot_geometry(robot, q)`, if already computed.
+
+    Raises:
+        ArrayError: `q` is not of shape (nq,), or arrays of obstacles do not fit together.
+        UnknownNameError: there is no collision shape of that name.
+    """
+    q = configuration(robot, q)
+    layout = layout_of(robot.topology)
+    rows = _rows(robot, shapes)
+    kinds = checked_kinds(obstacles, q.dtype)
+    faced = [_faced(robot, obstacles, shapes, rows) for _, shapes, _ in kinds]
+    columns = obstacle_count(obstacles)
+    geometry = robot_geometry(robot, q, kin=kin) if geometry is None else geometry
+
+    members, blocks = [], [jnp.zeros((0, columns), q.dtype)]
+    for capsule, mine in enumerate(geometry):
+        member = np.flatnonzero(layout.is_capsule[rows] == capsule)
+        if len(member) and kinds:
+            chosen = _take(mine, layout.place[rows[member]])
+            parts = [_table(DISTANCE[type(mine), type(o)], chosen, _take(o, member)) for o in faced]
+            blocks.append(jnp.concatenate(parts, axis=1))
+            members.append(member)
+    if not members:
+        return jnp.zeros((len(rows), columns), q.dtype)
+    distances = _reorder(jnp.concatenate(blocks), members)
+    active = checked_active(obstacles, sum(count for *_, count in kinds))
+    if active is None:
+        return distances
+    there = [_faced(robot, obstacles, x, rows) for x in split(active, kinds)]
+    return jnp.where(jnp.concatenate(there, axis=1), distances, FAR)
+
+
+def nearest_obstacles(
+    robot: Robot,
+    q: ArrayLike,
+    obstacles: Obstacles,
+    count: int,
+    *,
+    kin: Kinematics | Poses | None = None,
+    geometry: RobotGeometry | None = None,
+) -> Obstacles:
+    """For each collision shape the obstacles of each kind that are nearest to it.
+
+    A broad phase: while nothing moves far, only they matter, and there are fewer of them. Of s
+    shapes and k obstacles of a kind for each, the arrays have a leading axis s k, the shapes' order
+    first, and `owners` is s. Those that are not active are no longer called so, but further than
+    any others, about `FAR`.
+
+    Args:
+        robot: the model.
+        q: (nq,).
+        obstacles: what is in the world.
+        count: how many of each kind; all of a kind of which there are no more.
+        kin: kinematics at `q`, or the bodies' poses, if already computed.
+        geometry: `robot_geometry(robot, q)`, if already computed.
+
+    Raises:
+        ArrayError: `q` is not of shape (nq,), or arrays of obstacles do not fit together.
+    """
+    q = configuration(robot, q)
+    kinds = checked_kinds(obstacles, q.dtype)
+    if obstacles.owners is not None or all(n <= count for *_, n in kinds):
+        return obstacles
+    active = checked_active(obstacles, sum(n for *_, n in kinds))
+    if active is not None:
+        parts = zip(kinds, split(active, kinds), strict=True)
+        kinds = [(name, away(shapes, ~there), n) for (name, shapes, n), there in parts]
+        obstacles = dataclasses.replace(
+            obstacles, **{name: shapes for name, shapes, _ in kinds}, active=None
+        )
+    names = [s.name for s in robot.topology.collision_shapes]
+    distances = obstacle_distances(robot, q, obstacles, shapes=names, kin=kin, geometry=geometry)
+    chosen: dict[str, Any] = {}
+    columns, start = [], 0
+    for name, shapes, n in kinds:
+        first = _smallest(distances[:, start : start + n], min(n, count)).ravel()
+        chosen[name] = _pick(shapes, first)
+        columns.append(start + first)
+        start += n
+    column = jnp.concatenate(columns)
+    velocity = obstacles.velocity
+    return Obstacles(
+        **chosen,
+        velocity=None
+        if velocity is None
+        else _pick(checked_velocity(obstacles, start, q.dtype), column),
+        owners=len(names),
+    )
+
+
+def obstacle_distance_names(
+    robot: Robot, obstacles: Obstacles, *, shapes: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Names of the r m entries of `obstacle_distances(...).ravel()`: "hand_1 - boxes[0]".
+
+    Raises:
+        ArrayError: arrays of obstacles do not fit together.
+        UnknownNameError: there is no collision shape of that name.
+    """
+    owners, kind = obstacles.owners or 1, "" if obstacles.owners is None else "nearest "
+    columns = [
+        f"{kind}{name}[{i}]"
+        for name, _, count in checked_kinds(obstacles, jnp.result_type(float))
+        for i in range(count // owners)
+    ]
+    rows = [robot.topology.collision_shapes[i].name for i in _rows(robot, shapes)]
+    return tuple(f"{row} - {column}" for row in rows for column in columns)
+
+
+def _rows(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
+    """Indices into `collision_shapes` of the rows of `obstacle_distances`."""
+    shapes = robot.topology.collision_shapes
+    if names is None:
+        return np.array(
+            [i for i in range(len(shapes)) if layout_of(robot.topology).moves[i]], np.int32
+        )
+    known = [s.name for s in shapes]
+    for name in names:
+        if name not in known:
+            raise unknown_name("collision shape", name, known, f"of robot {robot.name!r}")
+    return np.array([known.index(name) for name in names], np.int32)
+
+
+def _faced(robot: Robot, obstacles: Obstacles, kind: Any, rows: np.ndarray) -> Any:
+    """What is in the way of each of the collision shapes `rows`: arrays (n, ...) as (r, k, ...)."""
+    owners, shapes = obstacles.owners, len(robot.topology.collision_shapes)
+    if owners is None:
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (len(rows), *x.shape)), kind)
+    if owners != shapes:
+        raise ArrayError(
+            f"The obstacles are divided among {owners} collision shapes, and robot {robot.name!r} "
+            f"has {shapes}: they were chosen for another robot. Choose anew (`nearest_obstacles`)."
+        )
+    return jax.tree.map(lambda x: x.reshape(owners, -1, *x.shape[1:])[rows], kind)
+
+
+def _table(distance: Callable[..., Array], rows: Any, columns: Any) -> Array:
+    """Distances (r, k) of every one of `rows` (r, ...) from each of its `columns` (r, k, ...)."""
+    return jax.vmap(jax.vmap(distance, (None, 0)))(rows, columns)
+
+
+def _smallest(x: Array, count: int) -> Array:
+    """Indices (r, count) of the smallest entries of each row of `x` (r, m), ascending."""
+    if count == x.shape[1]:
+        return jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32), x.shape)
+    found: list[Array] = []
+    for _ in range(count):
+        found.append(smallest(x)[1])
+        x = jnp.where(jnp.arange(x.shape[1]) == found[-1][:, None], jnp.inf, x)
+    return jnp.stack(found, axis=1)
+
+
+def _take(shape: Any, index: np.ndarray) -> Any:
+    return jax.tree.map(lambda x: x[index], shape)
+
+
+def _pick(shape: Any, index: Array) -> Any:
+    """Rows of arrays, at indices that are known to be there."""
+    return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), shape)
+
+
+def _reorder(x: Array, members: list[np.ndarray]) -> Array:
+    """Undo a grouping: row i of `x` goes where the i-th of the concatenated members says."""
+    return x[np.argsort(np.concatenate([np.zeros(0, int), *members]))]

@@ -1,0 +1,161 @@
+"""What is in the world around a robot, and how it moves."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.errors import ArrayError
+
+from .shapes import Box, Capsule, HalfSpace, Primitive, Sphere, checked_arrays
+
+FAR = 1e3
+"""Distance, m, of an obstacle that is not active; it has no derivative."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Obstacles:
+    """What is in the world: arrays of shapes, each kind with its own leading axis.
+
+    Everything is data: to move an obstacle changes no program, and distances can be differentiated
+    by its pose (`jax.jvp` along its velocity, for one that moves; with `active` closed over, since
+    a bool has no tangent).
+
+    Attributes:
+        spheres: m1 spheres.
+        capsules: m2 capsules.
+        boxes: m3 boxes.
+        half_spaces: m4 half-spaces.
+        active: (m1 + m2 + m3 + m4,) bool, in that order; None if all are. An obstacle that is not
+            active is at the distance `FAR` from everything. Its numbers still have to be finite.
+        velocity: (m1 + m2 + m3 + m4, 3), m/s, world axes, in that order; None if all are at rest.
+        owners: None if every obstacle is in the way of all collision shapes of a robot. Otherwise
+            the number of these shapes, and each is in the way of one: of each kind there are
+            equally many for every shape, in the shapes' order. `nearest_obstacles` makes them.
+    """
+
+    spheres: Sphere | None = None
+    capsules: Capsule | None = None
+    boxes: Box | None = None
+    half_spaces: HalfSpace | None = None
+    active: ArrayLike | None = None
+    velocity: ArrayLike | None = None
+    owners: int | None = field(default=None, metadata={"static": True})
+
+
+def obstacle_count(obstacles: Obstacles) -> int:
+    """How many obstacles a collision shape faces, active or not: columns of `obstacle_distances`.
+
+    Raises:
+        ArrayError: arrays of obstacles do not fit together.
+    """
+    kinds = checked_kinds(obstacles, jnp.result_type(float))
+    return sum(count for *_, count in kinds) // (obstacles.owners or 1)
+
+
+def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
+    """Time derivatives of the obstacles' positions, ends and offsets, as `velocity` says.
+
+    Its `active` and `velocity` are None: together with obstacles of which the same is true, it is a
+    tangent for `jax.jvp`.
+
+    Args:
+        obstacles: what is in the world.
+        dtype: of the result; that of floats by default.
+
+    Raises:
+        ArrayError: arrays of obstacles do not fit together.
+    """
+    dtype = jnp.result_type(float) if dtype is None else dtype
+    kinds = checked_kinds(obstacles, dtype)
+    velocity = checked_velocity(obstacles, sum(count for *_, count in kinds), dtype)
+    rates: dict[str, Any] = {}
+    for (name, shapes, _), v in zip(kinds, split(velocity, kinds), strict=True):
+        rate = dict.fromkeys(("position", "start", "end"), v)
+        if isinstance(shapes, HalfSpace):
+            rate["offset"] = jnp.sum(shapes.normal * v, axis=-1)
+        fields = {f.name: getattr(shapes, f.name) for f in dataclasses.fields(shapes)}
+        rates[name] = type(shapes)(**{k: rate.get(k, jnp.zeros_like(x)) for k, x in fields.items()})
+    return Obstacles(**rates, owners=obstacles.owners)
+
+
+def move_obstacles(obstacles: Obstacles, dt: ArrayLike) -> Obstacles:
+    """The obstacles a time `dt`, s, later, at constant `velocity`.
+
+    Raises:
+        ArrayError: arrays of obstacles do not fit together.
+    """
+    if obstacles.velocity is None:
+        return obstacles
+    still = dataclasses.replace(obstacles, active=None, velocity=None)
+    dtype = jnp.result_type(*jax.tree.leaves(still), float)
+    moved: Obstacles = jax.tree.map(
+        lambda x, rate: jnp.asarray(x, dtype) + jnp.asarray(dt, dtype) * rate,
+        still,
+        obstacle_rates(obstacles, dtype),
+    )
+    return dataclasses.replace(moved, active=obstacles.active, velocity=obstacles.velocity)
+
+
+def checked_kinds(obstacles: Obstacles, dtype: Any) -> list[tuple[str, Any, int]]:
+    """The kinds of obstacles there are: name of the field, checked shapes and their number."""
+    kinds = []
+    for name in ("spheres", "capsules", "boxes", "half_spaces"):
+        shape = getattr(obstacles, name)
+        if shape is not None:
+            arrays = checked_arrays(shape, f"obstacles.{name}", many=True)
+            shapes = type(shape)(*(x.astype(dtype) for x in arrays))
+            kinds.append((name, shapes, len(arrays[0])))
+    return kinds
+
+
+def split(x: Array, kinds: list[tuple[str, Any, int]]) -> list[Array]:
+    """What `x` (m, ...) says of all obstacles, kind by kind."""
+    ends = np.cumsum([count for *_, count in kinds], dtype=int)
+    return [x[end - count : end] for end, (*_, count) in zip(ends, kinds, strict=True)]
+
+
+def away(shapes: Primitive, which: Array) -> Primitive:
+    """The same, some of them moved away by `FAR`."""
+    changes: dict[str, Array] = {}
+    for field_ in dataclasses.fields(shapes):
+        x = jnp.asarray(getattr(shapes, field_.name))
+        if field_.name in ("position", "start", "end"):
+            changes[field_.name] = x.at[:, 0].set(jnp.where(which, x[:, 0] + FAR, x[:, 0]))
+        elif field_.name == "offset":
+            changes[field_.name] = jnp.where(which, x - FAR, x)
+    return dataclasses.replace(shapes, **changes)
+
+
+def checked_active(obstacles: Obstacles, count: int) -> Array | None:
+    """The mask of the obstacles, checked."""
+    if obstacles.active is None:
+        return None
+    active = jnp.asarray(obstacles.active)
+    if active.shape != (count,) or active.dtype != bool:
+        raise ArrayError(
+            f"active of Obstacles has shape {active.shape} and dtype {active.dtype}, expected "
+            f"({count},) and bool: one per sphere, capsule, box and half-space, in that order."
+        )
+    return active
+
+
+def checked_velocity(obstacles: Obstacles, count: int, dtype: Any) -> Array:
+    """The velocities of the obstacles, checked; zero if there are none."""
+    if obstacles.velocity is None:
+        return jnp.zeros((count, 3), dtype)
+    velocity = jnp.asarray(obstacles.velocity, dtype)
+    if velocity.shape != (count, 3):
+        raise ArrayError(
+            f"velocity of Obstacles has shape {velocity.shape}, expected ({count}, 3): one per "
+            "sphere, capsule, box and half-space, in that order."
+        )
+    return velocity

@@ -1,0 +1,154 @@
+"""A robot's collision shapes in the world."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from .geometry.distance import SHORT
+from .geometry.shapes import Capsule, Shape, Sphere, enclosing_capsule
+from .kinematics import Kinematics, Poses, configuration, forward_kinematics
+from .math.algebra import cross, einsum
+from .model.robot import WORLD, Robot, Topology
+
+
+class RobotGeometry(NamedTuple):
+    """A robot's collision shapes in the world.
+
+    Attributes:
+        spheres: its spheres, in the order they have in `collision_shapes`.
+        capsules: the capsules that enclose its other shapes, likewise.
+    """
+
+    spheres: Sphere
+    capsules: Capsule
+
+
+def robot_geometry(
+    robot: Robot, q: ArrayLike, *, kin: Kinematics | Poses | None = None
+) -> RobotGeometry:
+    """The robot's collision shapes in the world, as spheres and capsules that enclose them.
+
+    A sphere is itself. A cylinder becomes the capsule with its axis and its radius, which reaches
+    further by the radius at both ends. A box becomes the capsule of least volume that encloses it,
+    along its longest edge. So a distance is never larger than that of the shape itself.
+
+    Args:
+        robot: the model.
+        q: (nq,).
+        kin: kinematics at `q`, or the bodies' poses, if already computed.
+
+    Raises:
+        ArrayError: `q` is not of shape (nq,).
+    """
+    q = configuration(robot, q)
+    layout = layout_of(robot.topology)
+    poses = kin if kin is not None else forward_kinematics(robot, q)
+    # One more pose, the world's: it is the last, so that the index `WORLD` finds it.
+    position = jnp.concatenate([poses.position, jnp.zeros((1, 3), q.dtype)])
+    rotation = jnp.concatenate([poses.rotation, jnp.eye(3, dtype=q.dtype)[None]])
+
+    def place(body: np.ndarray, point: np.ndarray) -> Array:
+        turned = einsum("nij,nj->ni", rotation[body], jnp.asarray(point, q.dtype))
+        return position[body] + turned
+
+    spheres, capsules = layout.spheres, layout.capsules
+    return RobotGeometry(
+        Sphere(place(spheres.body, spheres.start), jnp.asarray(spheres.radius, q.dtype)),
+        Capsule(
+            place(capsules.body, capsules.start),
+            place(capsules.body, capsules.end),
+            jnp.asarray(capsules.radius, q.dtype),
+        ),
+    )
+
+
+def robot_geometry_rate(
+    robot: Robot, geometry: RobotGeometry, kin: Kinematics, twists: Array
+) -> RobotGeometry:
+    """Time derivative of `robot_geometry` when the bodies move.
+
+    Args:
+        robot: the model.
+        geometry: at this configuration.
+        kin: likewise.
+        twists: (nb, 6), `body_twists` of the bodies.
+    """
+    layout = layout_of(robot.topology)
+    origin = kin.position[0] - kin.relative[0] if robot.topology.travels else 0.0
+    # One more velocity, the world's: it is the last, so that the index `WORLD` finds it.
+    twists = jnp.concatenate([twists, jnp.zeros_like(twists[:1])])
+
+    def rate(fixed: Fixed, point: ArrayLike) -> Array:
+        moving = twists[fixed.body]
+        return moving[:, :3] + cross(moving[:, 3:], jnp.asarray(point) - origin)
+
+    spheres, capsules = geometry
+    return RobotGeometry(
+        Sphere(rate(layout.spheres, spheres.position), jnp.zeros_like(spheres.radius)),
+        Capsule(
+            rate(layout.capsules, capsules.start),
+            rate(layout.capsules, capsules.end),
+            jnp.zeros_like(capsules.radius),
+        ),
+    )
+
+
+class Fixed(NamedTuple):
+    """Spheres or capsules in their bodies' frames; of a sphere, `end` is `start`."""
+
+    body: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    radius: np.ndarray
+
+
+class Layout(NamedTuple):
+    """Where the collision shapes are among the spheres and the capsules of `RobotGeometry`."""
+
+    spheres: Fixed
+    capsules: Fixed
+    is_capsule: np.ndarray
+    place: np.ndarray
+    moves: np.ndarray
+
+
+@lru_cache(maxsize=64)
+def layout_of(topology: Topology) -> Layout:
+    """Computed once for every robot."""
+    shapes = topology.collision_shapes
+    is_capsule = np.array([s.kind != "sphere" for s in shapes], bool)
+    place = np.where(is_capsule, np.cumsum(is_capsule), np.cumsum(~is_capsule)) - 1
+
+    def fixed(kind: bool) -> Fixed:
+        chosen = [s for s, capsule in zip(shapes, is_capsule, strict=True) if capsule == kind]
+        segments = [enclosing_capsule(s) for s in chosen]
+        return Fixed(
+            # int32, which means the same with and without x64; JAX may remember the other.
+            np.array([s.body for s in chosen], np.int32),
+            np.array([start for start, _, _ in segments], float).reshape(-1, 3),
+            np.array([end for _, end, _ in segments], float).reshape(-1, 3),
+            np.array([radius for _, _, radius in segments], float),
+        )
+
+    moves = np.array([_moves(topology, shape) for shape in shapes], bool)
+    return Layout(fixed(False), fixed(True), is_capsule, place, moves)
+
+
+def _moves(topology: Topology, shape: Shape) -> bool:
+    """Whether any joint moves a shape: none does if it lies on every axis it turns about."""
+    start, end, _ = enclosing_capsule(shape)
+    ends, body = np.stack([start, end]), shape.body
+    while body != WORLD:
+        joint = topology.joints[body]
+        off_axis = ends - np.outer(ends @ joint.axis, joint.axis)
+        if joint.kind not in ("revolute", "continuous") or np.abs(off_axis).max() > SHORT:
+            return True
+        ends = topology.position[body] + ends @ topology.rotation[body].T
+        body = int(topology.parent[body])
+    return False

@@ -1,0 +1,271 @@
+"""A dual active-set method: the projection on a polyhedron, found from its active rows.
+
+    minimise    1/2 x^T H x + 1/2 sum_i s_i^2 / d_i
+    subject to  A x + s >= b,    lower <= C x <= upper
+
+In coordinates `y = U^T x`, with `H = U U^T`, this is the projection of the origin on a polyhedron.
+The dual method starts at the origin, takes in the row that is violated most, and drops rows whose
+multiplier would become negative on the way. Every iterate is optimal for the rows it has; most
+problems need one round per row that is active at the solution, and a round costs one product with
+all the rows, and one row.
+
+Source: Goldfarb and Idnani, "A numerically stable dual method for solving strictly convex quadratic
+programs", Mathematical Programming 27, 1983, algorithm 2.2. The factors there are updated from
+round to round; here, for few active rows, they are computed anew, so that no error accumulates.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ..math.algebra import matmul, smallest
+from .cholesky import cholesky, cholesky_solve, solve_upper, solve_upper_transposed
+from .rows import FLOOR, Rows, allowance, reached
+
+HARDENINGS = 8
+"""Times, at most, that active rows are made to give less; see `_harden`."""
+
+REFINEMENTS = 3
+"""Corrections of the solution by the rows as they are; see `_refine`."""
+
+NONE, AGAIN = -1, -2
+"""Instead of a row that enters: none, and the loop ends; none, but a row has left."""
+
+
+class ActiveSet(NamedTuple):
+    """Active rows in slots, as they are and whitened (`U^-1 a`), and their Gram matrix.
+
+    In an empty slot all is zero but the number of the row, which is -1.
+    """
+
+    rows: Array
+    normals: Array
+    whitened: Array
+    gram: Array
+    give: Array
+    rhs: Array
+    multipliers: Array
+    members: Array
+    extra: Array
+    lacking: Array
+    hardenings: Array
+    entering: Array
+    iterations: Array
+
+
+def find_active_set(
+    A: Rows,
+    C: Array,
+    factor: Array,
+    rhs: Array,
+    tolerance: float,
+    *,
+    softness: float,
+    capacity: int,
+    rounds: int,
+) -> tuple[Array, Array, ActiveSet]:
+    """The minimiser (n,), the multipliers (capacity,) and the rows that are active.
+
+    Args:
+        A: the m soft rows.
+        C: (n, n), of the bounds.
+        factor: (n, n), `U`.
+        rhs: (m + 2n,), `[b; lower; -upper]`.
+        tolerance: violation, relative to `1 + |rhs|`, that counts as none.
+        softness: how much a soft row gives, relative to its own compliance.
+        capacity: largest number of rows that are active at a time.
+        rounds: after which the iterate is returned as it is.
+    """
+    n = C.shape[-1]
+    m = len(rhs) - 2 * n
+    bounds, allowed = jnp.concatenate([C, -C]), allowance(rhs, tolerance)
+
+    def look(state: ActiveSet, violation: Array) -> ActiveSet:
+        """The row that is violated most, if any is and there is room for it."""
+        best, worst = smallest(-violation)
+        enters = (best < 0) & jnp.any(state.rows < 0)
+        return state._replace(entering=jnp.where(enters, worst, NONE))
+
+    def advance(state: ActiveSet) -> ActiveSet:
+        row = jnp.maximum(state.entering, 0)
+        is_soft = state.entering < m
+        own = A.transposed((jnp.arange(m) == row).astype(rhs.dtype))
+        normal = jnp.where(is_soft, own, bounds[jnp.maximum(row - m, 0)])
+        entered = _enter(state, state.entering, normal, rhs[row], factor, is_soft, softness)
+        goal = cholesky_solve(cholesky(_system(entered)), entered.rhs + entered.extra)
+        blocked = (goal < 0) & (entered.rows >= 0)
+        x = solve_upper_transposed(factor, _point(entered.whitened, goal))
+        violation = rhs - reached(A, C, x) - allowed
+        violation = jnp.where(contains(entered.members, len(rhs)), -jnp.inf, violation)
+        accepted = look(entered._replace(multipliers=goal), violation)
+        accepted = _select(accepted.entering == NONE, _harden(accepted, tolerance), accepted)
+        new = _retreat(entered, accepted, goal, blocked)
+        # Beyond what the precision can resolve, the multipliers so far have to do.
+        sound = jnp.all(jnp.isfinite(goal))
+        return new._replace(
+            multipliers=jnp.where(sound, new.multipliers, state.multipliers),
+            entering=jnp.where(sound, new.entering, NONE),
+            iterations=state.iterations + 1,
+        )
+
+    def proceed(state: ActiveSet) -> Array:
+        return (state.entering != NONE) & (state.iterations < rounds)
+
+    final = jax.lax.while_loop(proceed, advance, look(_start(n, capacity, rhs), rhs - allowed))
+    return *_refine(final, factor, tolerance), final
+
+
+def _start(n: int, capacity: int, rhs: Array) -> ActiveSet:
+    dtype = rhs.dtype
+    zeros = jnp.zeros(capacity, dtype)
+    return ActiveSet(
+        rows=jnp.full(capacity, -1, jnp.int32),
+        normals=jnp.zeros((capacity, n), dtype),
+        whitened=jnp.zeros((capacity, n), dtype),
+        gram=jnp.zeros((capacity, capacity), dtype),
+        give=zeros,
+        rhs=zeros,
+        multipliers=zeros,
+        members=jnp.zeros(-(-len(rhs) // 32), jnp.uint32),
+        extra=zeros,
+        lacking=jnp.full((), jnp.inf, dtype),
+        hardenings=jnp.zeros((), jnp.int32),
+        entering=jnp.full((), NONE, jnp.int32),
+        iterations=jnp.zeros((), jnp.int32),
+    )
+
+
+def _point(whitened: Array, multipliers: Array) -> Array:
+    """`y` (n,) that belongs to multipliers."""
+    return matmul(whitened.T, multipliers)
+
+
+def _system(state: ActiveSet) -> Array:
+    """The active rows' Gram matrix with what they give; the unit matrix where there is none."""
+    return state.gram + jnp.diag(jnp.where(state.rows >= 0, state.give, 1))
+
+
+def _enter(
+    state: ActiveSet,
+    row: Array,
+    normal: Array,
+    rhs: Array,
+    factor: Array,
+    is_soft: Array,
+    softness: float,
+) -> ActiveSet:
+    """One more active row, in an empty slot, its multiplier still zero; none if `row` is negative.
+
+    Soft rows fill the slots from the first, bounds from the last, which `cholesky` eliminates
+    first: by themselves they are well conditioned, and what is left of the soft rows is so by what
+    they give.
+    """
+    new = solve_upper(factor, normal)
+    square = jnp.sum(new * new)
+    slots = len(state.rows)
+    empty = jnp.where(is_soft, jnp.argmin(state.rows), slots - 1 - jnp.argmin(state.rows[::-1]))
+    here = (jnp.arange(slots) == empty) & (row >= 0)
+    give = jnp.where(is_soft, softness * (square + FLOOR), 0).astype(rhs.dtype)
+    common = jnp.where(here, square, matmul(state.whitened, new))
+    gram = jnp.where(here[None, :], common[:, None], state.gram)
+    return state._replace(
+        rows=jnp.where(here, row, state.rows),
+        normals=jnp.where(here[:, None], normal, state.normals),
+        whitened=jnp.where(here[:, None], new, state.whitened),
+        gram=jnp.where(here[:, None], common[None, :], gram),
+        give=jnp.where(here, give, state.give),
+        rhs=jnp.where(here, rhs, state.rhs),
+        lacking=jnp.where(row >= 0, jnp.inf, state.lacking),
+        members=jnp.where(row >= 0, state.members | bit(row, len(state.members)), state.members),
+    )
+
+
+def _retreat(state: ActiveSet, accepted: ActiveSet, goal: Array, blocked: Array) -> ActiveSet:
+    """`accepted`, unless multipliers would become negative at `goal`.
+
+    Then those of `state` move towards it until the first vanishes, and its row is dropped.
+    """
+    back = jnp.any(blocked)
+    ratio = state.multipliers / jnp.where(blocked, state.multipliers - goal, 1)
+    least, first = smallest(jnp.where(blocked, ratio, jnp.inf))
+    moved = jnp.maximum(state.multipliers + least * (goal - state.multipliers), 0)
+    gone = back & (jnp.arange(len(state.rows)) == first)
+    either = gone[:, None] | gone[None, :]
+    dropped = jnp.where(back, bit(state.rows[first], len(state.members)), jnp.uint32(0))
+    return accepted._replace(
+        rows=jnp.where(gone, -1, state.rows),
+        normals=jnp.where(gone[:, None], 0, state.normals),
+        whitened=jnp.where(gone[:, None], 0, state.whitened),
+        gram=jnp.where(either, 0, state.gram),
+        give=jnp.where(gone, 0, state.give),
+        rhs=jnp.where(gone, 0, state.rhs),
+        extra=jnp.where(gone, 0, jnp.where(back, state.extra, accepted.extra)),
+        multipliers=jnp.where(gone, 0, jnp.where(back, moved, goal)),
+        members=state.members & ~dropped,
+        lacking=jnp.where(back, state.lacking, accepted.lacking),
+        hardenings=jnp.where(back, state.hardenings, accepted.hardenings),
+        entering=jnp.where(back, AGAIN, accepted.entering).astype(jnp.int32),
+    )
+
+
+def _harden(state: ActiveSet, tolerance: float) -> ActiveSet:
+    """Ask for more by what the active rows gave (the method of multipliers), or end.
+
+    Slacks vanish where the rows can be met together. Where they cannot, multipliers grow and
+    nothing else changes, which is recognised by slacks that do not shrink.
+    """
+    given = state.give * state.multipliers
+    lacking = jnp.max(jnp.abs(given - state.extra) / (1 + jnp.abs(state.rhs)))
+    useful = (lacking <= 0.9 * state.lacking) & (state.hardenings < HARDENINGS)
+    return state._replace(
+        extra=given,
+        lacking=lacking,
+        hardenings=state.hardenings + 1,
+        entering=jnp.where((lacking > tolerance) & useful, AGAIN, NONE).astype(jnp.int32),
+    )
+
+
+def _refine(state: ActiveSet, factor: Array, tolerance: float) -> tuple[Array, Array]:
+    """`x` and multipliers, corrected by what the rows themselves, not whitened, say of `x`.
+
+    The coordinates `y` are ill-conditioned where the inertia is: in float32 up to 1e-4 of a row.
+    Rows that can be met are met as they stand: a multiplier may be so large that what is left of
+    their slack, within the tolerance, would show in the objective.
+    """
+    met = state.lacking <= tolerance
+    system, multipliers = cholesky(_system(state)), state.multipliers
+    x = solve_upper_transposed(factor, _point(state.whitened, multipliers))
+    for _ in range(REFINEMENTS):
+        wanted = jnp.where(met, 0, state.give * multipliers - state.extra)
+        left = state.rhs - matmul(state.normals, x) - wanted
+        change = cholesky_solve(system, left)
+        change = jnp.where(jnp.all(multipliers + change >= 0), change, 0)
+        x = x + solve_upper_transposed(factor, _point(state.whitened, change))
+        multipliers = multipliers + change
+    return x, multipliers
+
+
+def contains(members: Array, count: int) -> Array:
+    """Which of `count` rows are in a set kept as bits, 32 to a word: (count,) bool.
+
+    A vector of booleans, or comparing each row with each active one, would cost more than the
+    product with all the rows.
+    """
+    row = np.arange(count)
+    return (members[row // 32] >> (row % 32).astype(np.uint32)) & 1 != 0
+
+
+def bit(row: Array, words: int) -> Array:
+    """The set (words,) of one row."""
+    bit = jnp.left_shift(jnp.uint32(1), (row % 32).astype(jnp.uint32))
+    return jnp.where(jnp.arange(words) == row // 32, bit, jnp.uint32(0))
+
+
+def _select(condition: Array, yes: ActiveSet, no: ActiveSet) -> ActiveSet:
+    chosen: ActiveSet = jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+    return chosen

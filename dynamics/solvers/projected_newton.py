@@ -1,0 +1,112 @@
+"""A projected Newton method: the least violation of rows that cannot be met together.
+
+Minimises `x^T H x / 2` and the squared violations of soft rows, weighed heavily, within hard
+bounds.
+
+Source: Bertsekas, "Projected Newton methods for optimization problems with simple
+constraints", SIAM J. Control and Optimization 20(2), 1982.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ..math.algebra import matmul, smallest
+from .cholesky import cholesky, cholesky_solve, solve_upper_transposed
+from .rows import FLOOR, Rows
+
+HOPELESS = 1e-6
+"""Squared length of a row below which its violation is not minimised."""
+
+VIOLATION_WEIGHT = 1e3
+"""Of squared violations of rows of unit length, against `x^T H x`, where rows cannot be met."""
+
+NEWTON_STEPS = 16
+STEPS = (1.0, 0.3, 0.1, 0.03, 0.01)
+SHORT = (1.0, 0.2)
+NEAR, RIDGE = 1e-5, 1e-6
+"""Steps, their lengths, how near a bound counts as at it, regularisation."""
+
+
+def least_violation(
+    H: Array, A: Rows, b: Array, C: Array, lower: Array, upper: Array, factor: Array, x: Array
+) -> tuple[Array, Array, Array]:
+    """`x`, slack and residual where the rows cannot be met together within the bounds.
+
+    Minimises `x^T H x / 2` and the squared violations, weighed heavily, within the bounds, which
+    are hard: a convex function of `u = C x`, quadratic in pieces, whose minimiser is unique and
+    varies continuously. The step is Newton's among the free coordinates, the best of a few lengths.
+    """
+    there = jnp.isfinite(b)
+    b = jnp.where(there, b, 0)
+    image, units = cholesky(C), jnp.eye(len(x), dtype=x.dtype)
+
+    # Columns one by one, in a loop: there may be hundreds of rows.
+    whitened = jax.lax.map(lambda e: A.times(solve_upper_transposed(factor, e)), units)
+    length = jnp.sum(whitened**2, axis=0) + FLOOR
+    # Nothing can be done about a row of no length; its violation would drown the others'.
+    weight = jnp.where(there & (length > HOPELESS), VIOLATION_WEIGHT / length, 0)
+
+    def rows(u: Array) -> Array:
+        return jnp.where(there, A.times(cholesky_solve(image, u)), 0)
+
+    def pulled(y: Array) -> Array:
+        return cholesky_solve(image, A.transposed(jnp.where(there, y, 0)))
+
+    def metric(u: Array) -> Array:
+        return cholesky_solve(image, matmul(H, cholesky_solve(image, u)))
+
+    def violation(u: Array) -> Array:
+        return jnp.maximum(b - rows(u), 0)
+
+    def cost(u: Array) -> Array:
+        return 0.5 * jnp.sum(u * metric(u)) + 0.5 * jnp.sum(weight * violation(u) ** 2)
+
+    def gradient(u: Array) -> Array:
+        return metric(u) - pulled(weight * violation(u))
+
+    def freed(u: Array, g: Array) -> Array:
+        """Coordinates that are not all but at a bound and pulled against it."""
+        near = NEAR * (1 + jnp.abs(u))
+        return ~(((u <= lower + near) & (g > 0)) | ((u >= upper - near) & (g < 0)))
+
+    def step(_: Array, u: Array) -> Array:
+        g = gradient(u)
+        free = freed(u, g)
+        curved = jnp.where(violation(u) > 0, weight, 0)
+        hessian = jax.lax.map(lambda e: metric(e) + pulled(curved * rows(e)), units)
+        # To a unit diagonal, as torques of different joints differ in size; a little more for
+        # float32, in which the heavy rows leave few digits.
+        root = jnp.where(free, jax.lax.rsqrt(jnp.diagonal(hessian)), 0)
+        scaled = hessian * root[:, None] * root[None, :]
+        scaled = scaled + jnp.diag(jnp.where(free, RIDGE, 1))
+        change = root * cholesky_solve(cholesky(scaled), -root * g)
+        to_bound = jnp.where(free, 0, jnp.where(g > 0, lower, upper) - u)
+        trials = [jnp.clip(u + to_bound + t * change, lower, upper) for t in STEPS]
+        # Where bounds that are near cut Newton's step short, the gradient's still leads down.
+        trials += [jnp.clip(u - t * g / jnp.diagonal(hessian), lower, upper) for t in SHORT]
+        costs = jax.lax.map(cost, jnp.stack(trials))
+        # The cost is known to its rounding only. Where the system is singular, `u` stays.
+        best = jnp.where(jnp.isfinite(costs), costs, jnp.inf)
+        _, chosen = smallest(best)
+        better = best[chosen] <= cost(u) * (1 + 4 * float(np.finfo(u.dtype).eps))
+        return jnp.where(better, jnp.stack(trials)[chosen], u)
+
+    start = jnp.clip(jnp.where(jnp.all(jnp.isfinite(x)), matmul(C, x), 0), lower, upper)
+    found = jax.lax.fori_loop(0, NEWTON_STEPS, step, start)
+
+    def missed(u: Array) -> Array:
+        return jnp.sum(weight * violation(u) ** 2)
+
+    # Heavy as it is, the weight leaves some violation where little of it was necessary.
+    u = jnp.where(missed(found) < missed(start), found, start)
+    g = gradient(u)
+    free = freed(u, g)
+    pushes = weight * violation(u)
+    terms = jax.lax.map(lambda e: jnp.max(jnp.abs(rows(e)) * pushes, initial=0.0), units)
+    pull = jnp.max(jnp.abs(metric(u)))
+    residual = jnp.max(jnp.where(free, jnp.abs(g), 0)) / (1e-6 + pull + jnp.max(terms))
+    return cholesky_solve(image, u), jnp.max(violation(u), initial=0.0), residual
