@@ -18,7 +18,7 @@ from jax.custom_batching import custom_vmap
 from .errors import BuildError, KernelError, KernelWarning
 from .evaluator import Buffer, Evaluation, Fallback, evaluate, is_key
 from .executors import EXECUTORS, executor_for, slower
-from .partition import partitioned
+from .sharding import partitioned
 from .traced import Traced, trace
 
 F = TypeVar("F", bound=Callable[..., Any])
