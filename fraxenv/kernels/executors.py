@@ -11,8 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import mathlib, native, pallas, xla
+from . import pallas, xla
 from .errors import KernelError, KernelWarning
+from .native import executor as native
+from .native import mathlib
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Executor:
     """A way to run a scalar program.
 
     Attributes:
-        build: makes a function of a program; see `native.build`.
+        build: makes a function of a program; see `native.executor.build`.
         expand: makes basic operations of elementary functions, if it knows only those.
     """
 

@@ -156,7 +156,7 @@ def build(
     outputs: Sequence[IdArray],
     results: Sequence[Buffer],
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
-    """The program as a function of batches; see `native.build`."""
+    """The program as a function of batches; see `native.executor.build`."""
     wanted = [int(x) for o in outputs for x in o.ravel()]
 
     def run(size: int, *arrays: Array) -> list[Array]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fraxenv.checkpoint import load_arrays, save_pytree
-from fraxenv.kernels.native import available_cores
+from fraxenv.kernels.native.executor import available_cores
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "scale_out.py"
 QUICK = "--xla_backend_optimization_level=0"  # to compile

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .program import Id, Program
+from ..program import Id, Program
 
 
 def schedule(program: Program, members: Sequence[Id], wanted: Sequence[Id]) -> list[Id]:

@@ -1,11 +1,11 @@
 """LLVM IR of a scalar program: every value becomes a SIMD vector of environments.
 
 The text has three layers. `block` computes one vector's width of environments from rows of the
-input buffers to rows of the output buffers; where a branch is rare (see `tiles`), several functions
-do. `rows` calls it for a range, the ragged end through scratch rows, so that every environment goes
-through the same instructions whatever the size of the batch. `handler` is what XLA calls
-(xla/ffi/api/c_api.h): it reads the buffers' addresses from the call frame and shares the range out
-among threads.
+input buffers to rows of the output buffers; where a branch is rare (see `gather`), several
+functions do. `rows` calls it for a range, the ragged end through scratch rows, so that every
+environment goes through the same instructions whatever the size of the batch. The handler (see
+`ffi`) is what XLA calls: it reads the buffers' addresses from the call frame and shares the range
+out among threads.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from . import tiles
-from .errors import BuildError
-from .evaluator import Buffer
-from .handler import driver
-from .program import BOOL, Id, IdArray, Loop, Program, live_values
+from ..errors import BuildError
+from ..evaluator import Buffer
+from ..program import BOOL, Id, IdArray, Loop, Program, live_values
+from . import gather
+from .ffi import driver
 from .schedule import schedule
 
 _TYPES = {
@@ -82,19 +82,19 @@ def listing(
     floats = [program.dtypes[i].itemsize for i in read if program.dtypes[i].kind == "f"]
     width = vector_bytes // max([4, *floats])
     write = partial(_Writer, buffers=buffers, width=width)
-    rare = tiles.rare_branch(program, alive)
+    rare = gather.rare_branch(program, alive)
     if rare is None:
         parts = [_block(write(program, results), outputs, dtypes)]
         operations, again = parts[0].counted, 0
         vectors = _VECTORS.replace("<<WIDTH>>", str(width))
     else:
-        plan = tiles.plan(program, alive, rare, results, buffers, width)
+        plan = gather.plan(program, alive, rare, results, buffers, width)
         parts = _parts(write, program, plan, outputs, dtypes)
         counted = {w.function: w.counted for w in parts}
         again = counted["round"]
         usual = again - sum(w.rarely for w in parts)
         operations = counted["before"] + plan.rounds * usual + counted["after"]
-        vectors = tiles.driver(plan, width)
+        vectors = gather.driver(plan, width)
     declared = {name: text for w in parts for name, text in w.declared.items()}
     text = driver(
         width,
@@ -144,11 +144,11 @@ def _block(writer: _Writer, outputs: Sequence[IdArray], dtypes: Sequence[np.dtyp
 def _parts(
     write: Callable[..., _Writer],
     program: Program,
-    plan: tiles.Plan,
+    plan: gather.Plan,
     outputs: Sequence[IdArray],
     dtypes: Sequence[np.dtype[Any]],
 ) -> list[_Writer]:
-    """The functions that `tiles.driver` calls."""
+    """The functions that `gather.driver` calls."""
     shared = {x: ("%shared", at) for x, at in plan.shared.offsets.items()}
     fixed = {x: ("%fixed", at) for x, at in plan.fixed.offsets.items()}
     now = {x: ("%now", plan.state.offsets[k]) for k, x in plan.carries.items()}
@@ -162,7 +162,7 @@ def _parts(
         share.keep(x, pointer, at)
     share.emit("ret void")
 
-    before = write(tiles.given(program, shared), plan.before, slots=shared)
+    before = write(gather.given(program, shared), plan.before, slots=shared)
     before.define("void", "before", "ptr %in, i64 %row, ptr %shared, ptr %fixed, ptr %now")
     before.inputs()
     before.scope(0)
@@ -176,7 +176,7 @@ def _parts(
     wanted = [*plan.following.values(), plan.rare.taken]
     loop = None if plan.rare.loop is None else program.loops[plan.rare.loop]
     # One function for both, as its code is hot where it is needed for the branch.
-    one = write(tiles.given(program, known), wanted, slots=known, rare=plan.rare.branch)
+    one = write(gather.given(program, known), wanted, slots=known, rare=plan.rare.branch)
     layout = "ptr %shared, ptr %fixed, ptr %now, ptr %next, i32 %round"
     one.define("i32", "round", f"{layout}, i1 %branching")
     one.round(plan.scope, loop)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .program import Id, Program
+from ..program import Id, Program
 
 F32, F64, I32 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int32)
 

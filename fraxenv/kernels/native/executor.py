@@ -17,11 +17,11 @@ import jax
 import numpy as np
 from jax import Array
 
-from . import cache, handler
-from .errors import BuildError, KernelError
-from .evaluator import Buffer
-from .llvm import listing
-from .program import Id, IdArray, Program
+from ..errors import BuildError, KernelError
+from ..evaluator import Buffer
+from ..program import Id, IdArray, Program
+from . import cache, ffi
+from .module import listing
 
 _lock = threading.Lock()
 _registered: dict[str, int] = {}
@@ -94,10 +94,10 @@ def _machine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     get_threads()
-    llvm.add_symbol(handler.THREADS, ctypes.addressof(_threads))
+    llvm.add_symbol(ffi.THREADS, ctypes.addressof(_threads))
     library = ctypes.CDLL(None) if os.name == "posix" else ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
     give_way = library.sched_yield if os.name == "posix" else library.SwitchToThread
-    llvm.add_symbol(handler.YIELD, ctypes.cast(give_way, ctypes.c_void_p).value)
+    llvm.add_symbol(ffi.YIELD, ctypes.cast(give_way, ctypes.c_void_p).value)
     return llvm.Target.from_default_triple().create_target_machine(
         **_processor(), opt=2, reloc="pic", codemodel="jitdefault", jit=True
     )
@@ -216,7 +216,7 @@ def _compile(text: str) -> tuple[str, bool]:
     import llvmlite.binding as llvm
 
     machine = _machine()
-    text = handler.for_version(text, _ffi_version())
+    text = ffi.for_version(text, _ffi_version())
     host = (machine.triple, *_processor().values(), llvmlite.__version__,
             str(llvm.llvm_version_info))  # fmt: skip
     digest = hashlib.sha256("\n".join((*host, text)).encode()).hexdigest()
@@ -234,7 +234,7 @@ def _compile(text: str) -> tuple[str, bool]:
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine())
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
-        address = engine.get_function_address(handler.TARGET)
+        address = engine.get_function_address(ffi.TARGET)
         if not address:
             raise BuildError("the compiled kernel has no entry point")
         _engines.append(engine)

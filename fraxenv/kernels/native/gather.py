@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .evaluator import Buffer
-from .program import Id, Program, live_values
+from ..evaluator import Buffer
+from ..program import Id, Program, live_values
 from .schedule import captured_values
 
 SHORTEST = 2_000
