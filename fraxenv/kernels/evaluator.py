@@ -19,6 +19,7 @@ from jax.extend import core
 
 from .errors import TooLongError, UnsupportedError
 from .program import Id, IdArray, Program
+from .rules.registry import RULES, STRUCTURAL
 
 
 class Ids(np.ndarray):
@@ -182,8 +183,6 @@ class Evaluator:
             return self._outside(equation, inputs, str(error))
 
     def _by_rule(self, equation: Any, inputs: list[IdArray]) -> list[IdArray]:
-        from .rules import RULES, STRUCTURAL
-
         name = equation.primitive.name
         rule = RULES.get(name)
         if rule is None:

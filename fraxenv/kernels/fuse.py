@@ -18,6 +18,17 @@ from jax.custom_batching import custom_vmap
 from .errors import BuildError, KernelError, KernelWarning
 from .evaluator import Buffer, Evaluation, Fallback, evaluate, is_key
 from .executors import EXECUTORS, executor_for, slower
+from .rules import (  # noqa: F401 (they register themselves)
+    calls,
+    control,
+    elementwise,
+    indexing,
+    linalg,
+    order,
+    products,
+    random,
+    structure,
+)
 from .sharding import partitioned
 from .traced import Traced, trace
 

@@ -21,7 +21,7 @@ from jax import Array, lax
 
 from fraxenv.kernels import KernelWarning, explain, fuse
 from fraxenv.kernels.native import gather
-from fraxenv.kernels.rules import LONG_BRANCH
+from fraxenv.kernels.rules.control import LONG_BRANCH
 
 SIZE = 51
 """Vectors of 16, 8 or 4 lanes, and a remainder."""

@@ -1,0 +1,1 @@
+"""What each of JAX's primitives becomes in a scalar program, by subject."""
