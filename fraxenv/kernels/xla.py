@@ -10,24 +10,8 @@ import numpy as np
 from jax import Array, lax
 
 from .evaluator import Buffer
+from .ops import OPERATIONS
 from .program import Id, IdArray, Program, live_values
-
-_OPS: dict[str, Callable[..., Array]] = {
-    "add": lax.add, "sub": lax.sub, "mul": lax.mul, "div": lax.div, "rem": lax.rem,
-    "neg": lax.neg, "abs": lax.abs, "max": lax.max, "min": lax.min, "sqrt": lax.sqrt,
-    "rsqrt": lax.rsqrt,
-    "floor": lax.floor, "ceil": lax.ceil, "and": lax.bitwise_and, "or": lax.bitwise_or,
-    "xor": lax.bitwise_xor, "not": lax.bitwise_not, "shift_left": lax.shift_left,
-    "shift_right_logical": lax.shift_right_logical,
-    "shift_right_arithmetic": lax.shift_right_arithmetic, "eq": lax.eq, "ne": lax.ne,
-    "lt": lax.lt, "le": lax.le, "gt": lax.gt, "ge": lax.ge, "is_finite": lax.is_finite,
-    "sin": lax.sin, "cos": lax.cos, "tan": lax.tan, "asin": lax.asin, "acos": lax.acos,
-    "atan": lax.atan, "atan2": lax.atan2, "sinh": lax.sinh, "cosh": lax.cosh, "tanh": lax.tanh,
-    "asinh": lax.asinh, "acosh": lax.acosh, "atanh": lax.atanh, "exp": lax.exp, "exp2": lax.exp2,
-    "expm1": lax.expm1, "log": lax.log, "log1p": lax.log1p, "cbrt": lax.cbrt, "pow": lax.pow,
-    "erf": lax.erf, "erf_inv": lax.erf_inv,
-    "round_even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
-}  # fmt: skip
 
 
 def run_program(
@@ -127,19 +111,23 @@ def run_program(
             elif op == "select":
                 c, a, b = (spread(x) for x in args)
                 values[i] = lax.select(c, a, b)
-            elif op == "convert":
-                values[i] = lax.convert_element_type(value(args[0]), dtype)
-            elif op == "bitcast":
-                values[i] = lax.bitcast_convert_type(value(args[0]), dtype)
+            elif OPERATIONS[op].cast:
+                values[i] = _compute(op, value(args[0]), dtype)
             else:
                 # Constants are spread only where both sides are needed as arrays.
                 operands = jnp.broadcast_arrays(
                     *(jnp.asarray(value(x), program.dtypes[x]) for x in args)
                 )
-                values[i] = _OPS[op](*operands)
+                values[i] = _compute(op, *operands)
 
     scope(0)
     return {x: spread(x) for x in outputs}
+
+
+def _compute(op: str, *operands: Any) -> Array:
+    function = OPERATIONS[op].lax
+    assert function is not None, op
+    return function(*operands)
 
 
 def _needed(program: Program, alive: np.ndarray, index: int, k: int) -> bool:

@@ -9,10 +9,12 @@ library lane by lane. Errors over the whole range: `docs/kernels.md`, measured b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ..ops import OPERATIONS
 from ..program import Id, Program
 
 F32, F64, I32 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int32)
@@ -151,11 +153,6 @@ def sin(x: Value) -> Value:
 def cos(x: Value) -> Value:
     """Cosine."""
     return _turned(x, 1, "cosf")
-
-
-def tan(x: Value) -> Value:
-    """Tangent."""
-    return libm("tanf", x)
 
 
 HALF_PI, HALF_PI_LOW = 1.5707963705062866, -4.371139000186241e-8
@@ -305,27 +302,21 @@ def _erf_inv_wide(x: Value) -> Value:
     return where(abs(x) < 1.0, y, where(abs(x).do("eq", 1.0), x * np.inf, x.like(np.nan)))
 
 
-def _from_library(name: str) -> Callable[..., Value]:
-    return lambda x, *others: libm(name, x, *others)
-
-
-_LIBRARY = ("sinh", "cosh", "asinh", "acosh", "atanh", "expm1", "exp2", "cbrt", "pow", "erf", "tan")
-_OWN: dict[str, Callable[..., Value]] = {
-    "sin": sin, "cos": cos, "atan2": atan2, "atan": atan, "asin": asin, "acos": acos, "exp": exp,
-    "log": log, "log1p": log1p, "tanh": tanh, "erf_inv": erf_inv,
+_OWN: dict[tuple[str, str], Callable[..., Value]] = {
+    **{(function.__name__, F32.char): function
+       for function in (sin, cos, atan2, atan, asin, acos, exp, log, log1p, tanh, erf_inv)},
+    ("erf_inv", F64.char): _erf_inv_wide,
 }  # fmt: skip
-
-_EXPANSIONS: dict[tuple[str, str], Callable[..., Value]] = {
-    **{(name, "f"): _from_library(f"{name}f") for name in _LIBRARY},
-    **{(name, "f"): function for name, function in _OWN.items()},
-    **{(name, "d"): _from_library(name) for name in (*_LIBRARY, *_OWN)},
-    ("erf_inv", "d"): _erf_inv_wide,
-}
+"""Functions by polynomials, by the operation's name and dtype; others are the C library's."""
 
 
 def expand(program: Program, op: str, args: tuple[Id, ...]) -> Id | None:
     """An elementary function as basic operations; None for an operation that is basic."""
-    expansion = _EXPANSIONS.get((op, program.dtypes[args[0]].char))
-    if expansion is None:
-        return None
-    return expansion(*(Value(program, a) for a in args)).id
+    char = program.dtypes[args[0]].char
+    function = _OWN.get((op, char))
+    if function is None:
+        name = OPERATIONS[op].library
+        if name is None or char not in (F32.char, F64.char):
+            return None
+        function = partial(libm, f"{name}f" if char == F32.char else name)
+    return function(*(Value(program, a) for a in args)).id

@@ -11,41 +11,28 @@ from jax import lax
 
 from ..errors import UnsupportedError
 from ..evaluator import Evaluator
+from ..ops import OPERATIONS, Operation
 from ..program import BOOL, IdArray
 from .registry import RULES, Rule, rule
-
-_ELEMENTWISE = {
-    "add": "add", "add_any": "add", "sub": "sub", "mul": "mul", "div": "div", "rem": "rem",
-    "neg": "neg", "abs": "abs", "max": "max", "min": "min", "sqrt": "sqrt", "floor": "floor",
-    "ceil": "ceil", "and": "and", "or": "or", "xor": "xor", "not": "not", "eq": "eq", "ne": "ne",
-    "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "is_finite": "is_finite", "sin": "sin",
-    "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "atan2": "atan2",
-    "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh",
-    "atanh": "atanh", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log",
-    "log1p": "log1p", "cbrt": "cbrt", "pow": "pow", "erf": "erf", "erf_inv": "erf_inv",
-    "shift_left": "shift_left", "shift_right_logical": "shift_right_logical",
-    "shift_right_arithmetic": "shift_right_arithmetic",
-}  # fmt: skip
 
 _KINDS = "biuf"
 
 
-def _elementwise(op: str) -> Rule:
+def _elementwise(operation: Operation) -> Rule:
     def apply(ev: Evaluator, equation: Any, *xs: IdArray) -> IdArray:
         dtypes = [np.dtype(v.aval.dtype) for v in equation.invars]
         if any(d.kind not in _KINDS or d == np.float16 for d in dtypes):
             raise UnsupportedError(f"{equation.primitive.name!r} of {dtypes[0]}")
+        op = operation.name
         if op == "pow" and dtypes[0] != dtypes[1]:
             xs = (xs[0], ev.map("convert", xs[1], dtype=dtypes[0]))
-        if dtypes[0] == BOOL and op in ("add", "mul", "max", "min"):
-            return ev.map({"add": "or", "max": "or", "mul": "and", "min": "and"}[op], *xs)
-        return ev.map(op, *xs)
+        return ev.map(operation.logical or op if dtypes[0] == BOOL else op, *xs)
 
     return apply
 
 
-for _name, _op in _ELEMENTWISE.items():
-    RULES[_name] = _elementwise(_op)
+for _operation in OPERATIONS.values():
+    rule(*_operation.primitives)(_elementwise(_operation))
 
 
 def is_nan(ev: Evaluator, x: IdArray) -> IdArray:

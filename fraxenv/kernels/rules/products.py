@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..evaluator import Evaluator
+from ..ops import OPERATIONS
 from ..program import BOOL, IdArray
 from .registry import RULES, Rule, rule
 
@@ -55,7 +56,7 @@ def _reduction(op: str, start: Callable[[np.dtype[Any]], Any]) -> Rule:
     def reduce(ev: Evaluator, equation: Any, x: IdArray) -> IdArray:
         axes = tuple(equation.params["axes"])
         dtype = np.dtype(equation.invars[0].aval.dtype)
-        which = {"max": "or", "min": "and"}.get(op, op) if dtype == BOOL else op
+        which = OPERATIONS[op].logical or op if dtype == BOOL else op
         kept = [k for k in range(x.ndim) if k not in axes]
         shape = tuple(x.shape[k] for k in kept)
         x = x.transpose(*kept, *axes).reshape(*shape, -1)
