@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from jax import Array
 
 from ..errors import BuildError, KernelError
@@ -87,8 +86,8 @@ def _processor() -> dict[str, str]:
 
 
 @functools.cache
-def _machine() -> Any:
-    """LLVM's target machine for this host."""
+def _initialise() -> None:
+    """Prepare LLVM, and the symbols that a kernel has from this process."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -98,6 +97,13 @@ def _machine() -> Any:
     library = ctypes.CDLL(None) if os.name == "posix" else ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
     give_way = library.sched_yield if os.name == "posix" else library.SwitchToThread
     llvm.add_symbol(ffi.YIELD, ctypes.cast(give_way, ctypes.c_void_p).value)
+
+
+def _target_machine() -> Any:
+    """A target machine for this host, which an execution engine will own."""
+    import llvmlite.binding as llvm
+
+    _initialise()
     return llvm.Target.from_default_triple().create_target_machine(
         **_processor(), opt=2, reloc="pic", codemodel="jitdefault", jit=True
     )
@@ -215,7 +221,7 @@ def _compile(text: str) -> tuple[str, bool]:
     import llvmlite
     import llvmlite.binding as llvm
 
-    machine = _machine()
+    machine = _target_machine()
     text = ffi.for_version(text, _ffi_version())
     host = (machine.triple, *_processor().values(), llvmlite.__version__,
             str(llvm.llvm_version_info))  # fmt: skip
@@ -230,8 +236,7 @@ def _compile(text: str) -> tuple[str, bool]:
             module = llvm.parse_assembly(text)
             code = machine.emit_object(module)
             cache.save(digest, code)
-        # MCJIT keeps a reference to the machine it is given, so each kernel has its own engine.
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine())
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         address = engine.get_function_address(ffi.TARGET)
@@ -244,14 +249,3 @@ def _compile(text: str) -> tuple[str, bool]:
 
 
 _engines: list[Any] = []
-
-
-def _fresh_machine() -> Any:
-    import llvmlite.binding as llvm
-
-    return llvm.Target.from_default_triple().create_target_machine(**_processor(), jit=True)
-
-
-def dtypes_supported(dtypes: Sequence[np.dtype[Any]]) -> bool:
-    """Whether the executor can hold numbers of these dtypes."""
-    return all(d.char in "?bBhHiIlLqQfd" for d in dtypes)
