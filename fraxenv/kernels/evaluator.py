@@ -223,13 +223,13 @@ class Evaluator:
     # --- for rules ---
 
     @contextmanager
-    def attempt(self, most: int) -> Iterator[None]:
-        """As of `Program`."""
+    def transaction(self, most: int) -> Iterator[None]:
+        """As `Program.transaction`, with the buffers and fallbacks."""
         made = self.result
         buffers, fallbacks, equations = len(made.buffers), len(made.fallbacks), made.equations
         scope = self.scope
         try:
-            with self.program.attempt(most):
+            with self.program.transaction(most):
                 yield
         except TooLongError:
             del made.buffers[buffers:], made.fallbacks[fallbacks:]

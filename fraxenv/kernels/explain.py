@@ -10,9 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .fuse import check_backend, resolve
-from .fuse import kernel as kernel_of
-from .program import live_values
+from .fuse import check_backend, kernel_for, resolve
+from .program import BOOKKEEPING, live_values
 from .traced import trace
 
 
@@ -100,10 +99,10 @@ def explain(
         prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
         axes: list[int | None] = []
 
-        def spread(axis: int | None, part: Any) -> None:
+        def extend(axis: int | None, part: Any) -> None:
             axes.extend([axis] * len(jax.tree.leaves(part)))
 
-        jax.tree.map(spread, prefix, args, is_leaf=lambda x: x is None)
+        jax.tree.map(extend, prefix, args, is_leaf=lambda x: x is None)
 
         def one(x: Any, axis: int | None) -> Any:
             x = jax.numpy.asarray(x)
@@ -114,7 +113,7 @@ def explain(
 
         single = jax.tree.unflatten(tree, map(one, leaves, axes))
         traced, _ = trace(fn, single, {})
-        kernel = kernel_of(traced, tuple(a is not None for a in axes), chosen)
+        kernel = kernel_for(traced, tuple(a is not None for a in axes), chosen)
         made = kernel.evaluation
         if made is None:
             return Explanation(traced.name, kernel.backend)
@@ -125,11 +124,10 @@ def explain(
             for x in o.ravel()
         ]
         alive = live_values(made.program, wanted)
-        silent = {"constant", "input", "carry", "counter", "final", "round", "loop", "within"}
         kinds = Counter(
             made.program.ops[i]
             for i in np.flatnonzero(alive).tolist()
-            if made.program.ops[i] not in silent
+            if made.program.ops[i] not in BOOKKEEPING
         )
         loops = [
             loop.count

@@ -29,7 +29,7 @@ from .rules import (  # noqa: F401 (they register themselves)
     random,
     structure,
 )
-from .sharding import partitioned
+from .sharding import shardable
 from .traced import Traced, trace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -139,7 +139,7 @@ def _batched(
 
     @custom_vmap
     def run(*operands: Array) -> list[Array]:
-        return kernel(traced, batched, backend)(size, *operands)
+        return kernel_for(traced, batched, backend)(size, *operands)
 
     def merge(outer: int, also: list[bool], *operands: Array) -> tuple[list[Array], list[bool]]:
         merged = []
@@ -169,7 +169,7 @@ def _vmapped(traced: Traced, batched: Sequence[bool], size: int) -> Callable[...
 _lock = threading.RLock()
 
 
-def kernel(traced: Traced, batched: tuple[bool, ...], backend: str) -> Kernel:
+def kernel_for(traced: Traced, batched: tuple[bool, ...], backend: str) -> Kernel:
     """The kernel of a traced function for operands of which those are batched."""
     with _lock:
         kernels = traced.kernels
@@ -227,7 +227,7 @@ class Kernel:
             if outputs:
                 buffers = evaluation.buffers[:count]
                 run, about = executor.build(evaluation.program, buffers, outputs, results)
-                run = _sharded(run, buffers, results)
+                run = shardable(run, buffers, results)
                 parts.append(about)
             steps.append((run, results, fallback))
         self.evaluation, self.parts, self._steps = evaluation, parts, steps
@@ -250,18 +250,6 @@ class Kernel:
             outside = _bind(fallback.equation, size, values)
             arrays += [jax.random.key_data(x) if is_key(x.dtype) else x for x in outside]
         raise AssertionError("the last step returns")  # pragma: no cover
-
-
-def _sharded(
-    run: Callable[..., list[Array]], buffers: Sequence[Buffer], results: Sequence[Buffer]
-) -> Callable[..., Sequence[Array]]:
-    """The kernel so that a batch that is sharded over devices stays so."""
-    batched = [b.batched for b in buffers]
-    if not any(batched):
-        return run
-    ranks = [len(b.shape) + b.batched for b in buffers]
-    call = partitioned(run, batched, ranks, [len(r.shape) + 1 for r in results])
-    return lambda size, *arrays: call(*arrays)
 
 
 def _bind(equation: Any, size: int, operands: Sequence[Array]) -> list[Array]:

@@ -85,23 +85,23 @@ def _remainder(a: Any, b: Any) -> Any:
     return a if isinstance(a, np.integer) and not b else np.fmod(a, b)
 
 
-def _in_width(a: Any, b: Any) -> bool:
+def _fits_width(a: Any, b: Any) -> bool:
     return bool(0 <= int(b) < 8 * a.dtype.itemsize)
 
 
 def _shift_left(a: Any, b: Any) -> Any:
-    return a << a.dtype.type(b) if _in_width(a, b) else a.dtype.type(0)
+    return a << a.dtype.type(b) if _fits_width(a, b) else a.dtype.type(0)
 
 
 def _shift_right_logical(a: Any, b: Any) -> Any:
     unsigned = np.dtype(f"u{a.dtype.itemsize}")
     x = a.view(unsigned)
-    return (x >> unsigned.type(b) if _in_width(a, b) else unsigned.type(0)).view(a.dtype)
+    return (x >> unsigned.type(b) if _fits_width(a, b) else unsigned.type(0)).view(a.dtype)
 
 
 def _shift_right_arithmetic(a: Any, b: Any) -> Any:
     signed = np.dtype(f"i{a.dtype.itemsize}")
-    by = int(b) if _in_width(a, b) else 8 * a.dtype.itemsize - 1
+    by = int(b) if _fits_width(a, b) else 8 * a.dtype.itemsize - 1
     return (a.view(signed) >> signed.type(by)).view(a.dtype)
 
 

@@ -22,6 +22,12 @@ IdArray = np.ndarray
 """A small array of values: integers of the array's shape."""
 
 BOOL = np.dtype(bool)
+
+BOOKKEEPING = frozenset({
+    "constant", "input", "known", "loop", "counter", "carry", "final", "round", "pin",
+})  # fmt: skip
+"""Values for which nothing is computed; all others are operations, calls and lookups."""
+
 LARGEST = 400_000
 """A program of more values is refused: LLVM would take minutes over it."""
 
@@ -197,17 +203,21 @@ class Program:
         ]
         return finals[: len(following)], rounds
 
-    def within(self, scope: int, value: Id) -> Id:
-        """The value as one of a scope, so that what is computed from it stays there, too."""
+    def pin(self, scope: int, value: Id) -> Id:
+        """A value kept in a scope: operations on it do not move out of the loop."""
         if self.ops[value] == "constant":
             return value
-        return self._unique("within", (value,), scope, self.dtypes[value], scope)
+        return self._unique("pin", (value,), scope, self.dtypes[value], scope)
 
     # --- parts ---
 
     @contextmanager
-    def attempt(self, most: int) -> Iterator[None]:
-        """Raise TooLongError, and forget what was added, where it is more than `most` values."""
+    def transaction(self, most: int) -> Iterator[None]:
+        """Add at most `most` values, or none.
+
+        Raises:
+            TooLongError: there are more; the program is as before.
+        """
         began, loops, scopes = len(self.ops), len(self.loops), len(self.depth)
         before, applied = self._most, self.applied
         self._most = min(before, began + most)

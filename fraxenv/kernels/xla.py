@@ -36,7 +36,7 @@ def run_program(
             return program.attributes[x]
         return values[x]
 
-    def spread(x: Id) -> Array:
+    def broadcast(x: Id) -> Array:
         return jnp.broadcast_to(jnp.asarray(value(x), program.dtypes[x]), shape)
 
     def loop(index: int) -> None:
@@ -55,19 +55,19 @@ def run_program(
                 values[p.carries[k]] = x
             scope(p.scope)
             rounds = [
-                lax.dynamic_update_index_in_dim(r, spread(p.stacked[j]), i, 0)
+                lax.dynamic_update_index_in_dim(r, broadcast(p.stacked[j]), i, 0)
                 for r, j in zip(rounds, stacked, strict=True)
             ]
             going = jnp.any(value(p.condition)) if p.condition is not None else jnp.array(True)
             return (
-                [spread(p.following[k]) for k in carried],
-                [spread(p.following[k]) for k in kept],
+                [broadcast(p.following[k]) for k in carried],
+                [broadcast(p.following[k]) for k in kept],
                 rounds,
                 going,
             )
 
         start = (
-            [spread(p.initial[k]) for k in carried],
+            [broadcast(p.initial[k]) for k in carried],
             [jnp.zeros(shape, program.dtypes[p.following[k]]) for k in kept],
             [jnp.zeros((p.count or 0, *shape), program.dtypes[p.stacked[j]]) for j in stacked],
             jnp.array(True),
@@ -97,7 +97,7 @@ def run_program(
                 values[i] = read(*attribute)
             elif op == "loop":
                 loop(attribute)
-            elif op == "within":
+            elif op == "pin":
                 values[i] = value(args[0])
             elif op == "final":
                 values[i] = values[("final", *attribute)]  # type: ignore[index]
@@ -106,22 +106,22 @@ def run_program(
                 values[i] = values[("round", index, j)][t]  # type: ignore[index]
             elif op == "lookup":
                 at, *rows = args
-                table = jnp.stack([spread(r) for r in rows])
+                table = jnp.stack([broadcast(r) for r in rows])
                 values[i] = lax.dynamic_index_in_dim(table, value(at), 0, keepdims=False)
             elif op == "select":
-                c, a, b = (spread(x) for x in args)
+                c, a, b = (broadcast(x) for x in args)
                 values[i] = lax.select(c, a, b)
             elif OPERATIONS[op].cast:
                 values[i] = _compute(op, value(args[0]), dtype)
             else:
-                # Constants are spread only where both sides are needed as arrays.
+                # Constants are broadcast only where both sides are needed as arrays.
                 operands = jnp.broadcast_arrays(
                     *(jnp.asarray(value(x), program.dtypes[x]) for x in args)
                 )
                 values[i] = _compute(op, *operands)
 
     scope(0)
-    return {x: spread(x) for x in outputs}
+    return {x: broadcast(x) for x in outputs}
 
 
 def _compute(op: str, *operands: Any) -> Array:

@@ -52,7 +52,7 @@ class Body:
             scopes.setdefault(program.scopes[i], []).append(i)
         self._scopes = {s: self._ordered(s, ids) for s, ids in scopes.items()}
         self._without_instructions = {
-            "final": self._final, "round": self._round, "within": self._within,
+            "final": self._final, "round": self._round, "pin": self._pin,
             "lookup": self._lookup,
         }  # fmt: skip
 
@@ -207,7 +207,7 @@ class Body:
         # A while loop is left before a round, when every lane has been frozen.
         self.builder.alias(i, (loop.following if loop.condition is None else loop.carries)[k])
 
-    def _within(self, i: Id) -> None:
+    def _pin(self, i: Id) -> None:
         self.builder.alias(i, self._program.args[i][0])
 
     def _round(self, i: Id) -> None:

@@ -20,7 +20,7 @@ from ..errors import BuildError, KernelError
 from ..evaluator import Buffer
 from ..program import Id, IdArray, Program
 from . import cache, ffi
-from .module import listing
+from .module import write_module
 
 _lock = threading.Lock()
 _registered: dict[str, int] = {}
@@ -61,11 +61,11 @@ def get_threads() -> int:
 
 
 def _default_threads() -> int:
-    given = os.environ.get("FRAXENV_THREADS")
-    if given:
-        if not given.isdecimal() or int(given) < 1:
-            raise KernelError(f"FRAXENV_THREADS={given!r}, expected a whole number from 1.")
-        return int(given)
+    text = os.environ.get("FRAXENV_THREADS")
+    if text:
+        if not text.isdecimal() or int(text) < 1:
+            raise KernelError(f"FRAXENV_THREADS={text!r}, expected a whole number from 1.")
+        return int(text)
     return available_cores()
 
 
@@ -148,16 +148,16 @@ def build(
     """
     began = time.perf_counter()
     try:
-        made = listing(program, buffers, outputs, [r.dtype for r in results], vector_bytes())
-        name, cached = _compile(made.text)
+        module = write_module(program, buffers, outputs, [r.dtype for r in results], vector_bytes())
+        name, cached = _compile(module.text)
     except (BuildError, KernelError):
         raise
     except Exception as error:
         raise BuildError(f"LLVM could not compile the kernel: {error}") from error
     about = {
-        "vector": made.width,
-        "operations": made.operations,
-        "rare": made.rare,
+        "vector": module.width,
+        "operations": module.operations,
+        "rare": module.rare,
         "compile_seconds": time.perf_counter() - began,
         "cached": cached,
     }
@@ -209,7 +209,7 @@ def _unchanged(program: Program, x: Id) -> set[tuple[int, int]]:
             inputs.add(attribute)
         elif op == "select":
             pending += program.args[x][1:]
-        elif op == "within":
+        elif op == "pin":
             pending += program.args[x]
         elif op == "final" and program.loops[attribute[0]].condition is not None:
             pending.append(program.loops[attribute[0]].initial[attribute[1]])
@@ -222,7 +222,7 @@ def _compile(text: str) -> tuple[str, bool]:
     import llvmlite.binding as llvm
 
     machine = _target_machine()
-    text = ffi.for_version(text, _ffi_version())
+    text = ffi.with_version(text, _ffi_version())
     host = (machine.triple, *_processor().values(), llvmlite.__version__,
             str(llvm.llvm_version_info))  # fmt: skip
     digest = hashlib.sha256("\n".join((*host, text)).encode()).hexdigest()

@@ -19,7 +19,7 @@ TARGET = "fraxenv_kernel"
 """Symbol of the FFI handler."""
 
 
-def driver(width: int, inputs: Sequence[int], outputs: Sequence[int], grain: int) -> str:
+def write_handler(width: int, inputs: Sequence[int], outputs: Sequence[int], grain: int) -> str:
     """LLVM IR of `fraxenv_kernel`, which calls `vectors(in, out, row, count)` for all the rows.
 
     Args:
@@ -322,7 +322,7 @@ end:
 """
 
 
-def for_version(text: str, version: tuple[int, int]) -> str:
+def with_version(text: str, version: tuple[int, int]) -> str:
     """The text with the version of XLA's FFI filled in."""
     major, minor = version
     return text.replace("<<MAJOR>>", str(major)).replace("<<MINOR>>", str(minor))

@@ -107,13 +107,13 @@ def rare_branch(program: Program, alive: np.ndarray) -> Rare | None:
     return best
 
 
-def given(program: Program, values: Iterable[Id]) -> Program:
-    """The program where values are known from elsewhere, and nothing is computed for them."""
+def with_known(program: Program, values: Iterable[Id]) -> Program:
+    """The program with values known from elsewhere: nothing is computed for them."""
     changed = copy.copy(program)
     changed.ops, changed.args = list(program.ops), list(program.args)
     changed.attributes = list(program.attributes)
     for i in values:
-        changed.ops[i], changed.args[i], changed.attributes[i] = "given", (), None
+        changed.ops[i], changed.args[i], changed.attributes[i] = "known", (), None
     return changed
 
 
@@ -221,7 +221,7 @@ def plan(
             for i in np.flatnonzero(begun).tolist()
             if program.scopes[i] == 0 and program.ops[i] not in ("constant", "input", "loop")
         ]
-    after = given(program, [*finals, *known])
+    after = with_known(program, [*finals, *known])
     later = live_values(after, outputs)
     needed = captured | {i for i in known if later[i]}
     shared, fixed = _common(program, needed, buffers)
@@ -294,7 +294,7 @@ def _copy(name: str, layout: Layout) -> str:
     )
 
 
-def driver(plan: Plan, width: int) -> str:
+def write_vectors(plan: Plan, width: int) -> str:
     """LLVM IR of `@vectors`, which calls the parts of a plan for `count` vectors from `row` on.
 
     They are `@share(in, shared)`, `@before(in, row, shared, fixed, now)`, `@round(shared, fixed,

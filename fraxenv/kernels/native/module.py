@@ -21,7 +21,7 @@ from ..evaluator import Buffer
 from ..program import IdArray, Program, live_values
 from . import gather
 from .control import Body
-from .ffi import driver
+from .ffi import write_handler
 from .memory import load_inputs, store_outputs
 
 _CHUNK_OPERATIONS = 60_000
@@ -29,7 +29,7 @@ _CHUNK_OPERATIONS = 60_000
 
 
 @dataclass(frozen=True)
-class Listing:
+class Module:
     """LLVM IR, and what it takes to run one environment.
 
     Attributes:
@@ -45,13 +45,13 @@ class Listing:
     rare: int
 
 
-def listing(
+def write_module(
     program: Program,
     buffers: Sequence[Buffer],
     outputs: Sequence[IdArray],
     dtypes: Sequence[np.dtype[Any]],
     vector_bytes: int,
-) -> Listing:
+) -> Module:
     """LLVM IR for a program.
 
     Args:
@@ -79,9 +79,9 @@ def listing(
         again = counted["round"]
         usual = again - sum(body.rarely for body in parts)
         operations = counted["before"] + plan.rounds * usual + counted["after"]
-        vectors = gather.driver(plan, width)
+        vectors = gather.write_vectors(plan, width)
     declared = {k: text for body in parts for k, text in body.builder.declared.items()}
-    text = driver(
+    handler = write_handler(
         width,
         [int(np.prod(b.shape, dtype=int)) * b.dtype.itemsize if b.batched else 0 for b in buffers],
         [o.size * d.itemsize for o, d in zip(outputs, dtypes, strict=True)],
@@ -92,8 +92,8 @@ def listing(
         f'"min-legal-vector-width"="{32 * width}" }}\n'
     )
     functions = [body.builder.text() for body in parts]
-    listed = "\n".join((*declared.values(), *functions, vectors, text, attributes))
-    return Listing(listed, width, operations, again)
+    text = "\n".join((*declared.values(), *functions, vectors, handler, attributes))
+    return Module(text, width, operations, again)
 
 
 _VECTORS = """
@@ -140,7 +140,7 @@ def _parts(
     outputs: Sequence[IdArray],
     dtypes: Sequence[np.dtype[Any]],
 ) -> list[Body]:
-    """The functions that `gather.driver` calls."""
+    """The functions that `gather.write_vectors` calls."""
     shared = {x: ("%shared", at) for x, at in plan.shared.offsets.items()}
     fixed = {x: ("%fixed", at) for x, at in plan.fixed.offsets.items()}
     now = {x: ("%now", plan.state.offsets[k]) for k, x in plan.carries.items()}
@@ -155,7 +155,7 @@ def _parts(
         b.store(x, b.address(pointer, at))
     b.emit("ret void")
 
-    before = part(gather.given(program, shared), plan.before, slots=shared)
+    before = part(gather.with_known(program, shared), plan.before, slots=shared)
     b = before.builder
     b.define("void", "before", "ptr %in, i64 %row, ptr %shared, ptr %fixed, ptr %now")
     load_inputs(b, before.inputs, buffers)
@@ -170,7 +170,7 @@ def _parts(
     wanted = [*plan.following.values(), plan.rare.taken]
     loop = None if plan.rare.loop is None else program.loops[plan.rare.loop]
     # One function for both, as its code is hot where it is needed for the branch.
-    one = part(gather.given(program, known), wanted, slots=known, rare=plan.rare.branch)
+    one = part(gather.with_known(program, known), wanted, slots=known, rare=plan.rare.branch)
     b = one.builder
     layout = "ptr %shared, ptr %fixed, ptr %now, ptr %next, i32 %round"
     b.define("i32", "round", f"{layout}, i1 %branching")

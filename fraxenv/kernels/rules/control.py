@@ -14,11 +14,13 @@ from ..program import BOOL, Id, IdArray
 from .registry import rule
 
 UNROLL_ROUNDS = 64
+"""Rounds of the longest loop that is unrolled."""
+
 UNROLL_OPERATIONS = 16_000
+"""Operations of the longest loop that is unrolled, all rounds together."""
 
 LONG_BRANCH = 64
-"""Operations from which on a branch is passed over where no lane takes it."""
-"""A loop of at most so many rounds, and so many operations in all, is unrolled."""
+"""Operations of the longest branch that is computed even where no lane takes it."""
 
 
 @rule("cond")
@@ -66,7 +68,7 @@ def _branch(
     flag, now = np.array(carried[0]), _unpack(carried[1:], initial)
     following, ended = list(carried), program.constant(False, BOOL)
     inside = [
-        np.array([program.within(ev.scope, i) for i in x.ravel().tolist()], int).reshape(x.shape)
+        np.array([program.pin(ev.scope, i) for i in x.ravel().tolist()], int).reshape(x.shape)
         for x in xs
     ]
     began, long = len(program.ops), True
@@ -134,7 +136,7 @@ def _scan(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
     if length <= UNROLL_ROUNDS:
         # What many rounds leave is known only by trying: most of it may fold.
         try:
-            with ev.attempt(UNROLL_OPERATIONS):
+            with ev.transaction(UNROLL_OPERATIONS):
                 return _unrolled(ev, equation, consts, carry, scanned)
         except TooLongError:
             pass

@@ -103,7 +103,7 @@ def _gather(ev: Evaluator, equation: Any, x: IdArray, indices: IdArray) -> IdArr
             starts[axis] = ev.program.constant(place[from_axis], np.dtype(np.int32))
         window = _dynamic_window(ev, x, starts, sizes)
         if fill:
-            inside = _within(ev, starts, [n - s for n, s in zip(x.shape, sizes, strict=True)])
+            inside = _in_range(ev, starts, [n - s for n, s in zip(x.shape, sizes, strict=True)])
             filling = ev.full((), _filling(p["fill_value"], equation), result_dtype(equation))
             window = ev.map("select", inside, window, filling)
         window = window.reshape([sizes[k] for k in window_axes])
@@ -121,7 +121,7 @@ def _filling(value: Any, equation: Any) -> Any:
     return {"f": np.nan, "b": True, "u": highest(dtype), "i": lowest(dtype)}[dtype.kind]
 
 
-def _within(ev: Evaluator, starts: Sequence[Id], last: Sequence[int]) -> IdArray:
+def _in_range(ev: Evaluator, starts: Sequence[Id], last: Sequence[int]) -> IdArray:
     """Whether every start is in [0, last]."""
     inside = np.array(ev.program.constant(True))
     for start, high in zip(starts, last, strict=True):

@@ -95,11 +95,11 @@ def _pad(ev: Evaluator, equation: Any, x: IdArray, filling: IdArray) -> IdArray:
     for axis, (low, high, interior) in enumerate(equation.params["padding_config"]):
         x = np.moveaxis(x, axis, 0)
         size = len(x) + max(len(x) - 1, 0) * interior
-        spread = np.full((size, *x.shape[1:]), int(filling))
-        spread[:: interior + 1] = x
-        spread = spread[max(-low, 0) : size - max(-high, 0)]
+        dilated = np.full((size, *x.shape[1:]), int(filling))
+        dilated[:: interior + 1] = x
+        dilated = dilated[max(-low, 0) : size - max(-high, 0)]
         ends = [np.full((max(n, 0), *x.shape[1:]), int(filling)) for n in (low, high)]
-        x = np.moveaxis(np.concatenate([ends[0], spread, ends[1]]), 0, axis)
+        x = np.moveaxis(np.concatenate([ends[0], dilated, ends[1]]), 0, axis)
     return x
 
 
