@@ -1,4 +1,4 @@
-"""The algebra of operations: what is simpler than applying one to those operands.
+"""Simplification: algebraic identities of the operations.
 
 Each function takes a program and an operation's operands, and returns the simpler value, or None.
 Structural zeros absorb what they multiply, and the sign of a zero is not kept: a sparse product is

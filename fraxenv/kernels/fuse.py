@@ -99,7 +99,7 @@ def check_backend(backend: str) -> None:
 
 
 def resolve(backend: str) -> str:
-    """What "auto" means here and now."""
+    """The backend that "auto" is here and now."""
     if backend != "auto":
         return backend
     chosen = os.environ.get("FRAXENV_BACKEND", "auto")
@@ -162,7 +162,7 @@ def _batched(
 
 
 def _vmapped(traced: Traced, batched: Sequence[bool], size: int) -> Callable[..., list[Array]]:
-    """What a kernel computes, by JAX's own `vmap`."""
+    """The same function by JAX's own `vmap`."""
     return jax.vmap(traced, in_axes=[0 if b else None for b in batched], axis_size=size)
 
 
@@ -170,7 +170,7 @@ _lock = threading.RLock()
 
 
 def kernel_for(traced: Traced, batched: tuple[bool, ...], backend: str) -> Kernel:
-    """The kernel of a traced function for operands of which those are batched."""
+    """The kernel of a traced function; `batched` says of each operand whether it is."""
     with _lock:
         kernels = traced.kernels
         if (batched, backend) not in kernels:
@@ -182,10 +182,10 @@ class Kernel:
     """A traced function compiled for a batch.
 
     Attributes:
-        backend: the executor that serves it.
+        backend: the name of its executor.
         evaluation: the scalar program.
-        parts: of each part, what its executor says of it.
-        seconds: partial evaluation and compilation took so long.
+        parts: the executor's report on each part.
+        seconds: duration of partial evaluation and compilation, s.
     """
 
     def __init__(self, traced: Traced, batched: tuple[bool, ...], backend: str) -> None:

@@ -20,7 +20,7 @@ from . import algebra
 
 @dataclass(frozen=True)
 class Instruction:
-    """LLVM's instruction for each kind of numbers, or its intrinsic, which begins with `llvm.`.
+    """LLVM's instruction, or intrinsic (`llvm.` and its name), for each kind of numbers.
 
     Attributes:
         floating: for floats.
@@ -51,7 +51,7 @@ class Operation:
         simplify: a simpler value than the operation's; see `algebra`.
         llvm: the instruction; None where `native.instructions` writes several, or where
             `native.mathlib` makes other operations of it.
-        library: the C library's function of float64; that of float32 has an `f` behind its name.
+        library: the C library's function of float64; the one of float32 ends in `f`.
         logical: the operation in its place where the operands are bools.
         commutative: whether the order of its operands does not matter.
         predicate: whether its result is a bool, whatever it is of.

@@ -1,4 +1,4 @@
-"""Scalar programs: what a function of small arrays becomes when its arrays are taken apart.
+"""Scalar programs: functions of small arrays with the arrays taken apart.
 
 Every value is one number per environment (a lane), or a constant. A program is built through
 `Program.apply`, which folds constants, drops what changes nothing and shares what is computed
@@ -45,7 +45,7 @@ class Loop:
         initial: their values before the first round.
         following: their values after a round, already frozen where a while loop's lane has ended;
             then the stacked ones.
-        stacked: values of the body of which every round's is kept.
+        stacked: values of the body that are kept of every round.
         condition: whether a while loop's lane is still running, from `carries`.
     """
 
@@ -64,16 +64,16 @@ class Program:
     """A scalar program under construction.
 
     Args:
-        expand: makes basic operations of elementary functions, for executors that know only those.
+        expand: expands elementary functions, for executors with basic operations only.
 
     Attributes:
         ops: the operation of each value.
-        args: the values it takes.
-        attributes: what else it takes: the number of a constant, the place of an input.
-        dtypes: of each value.
+        args: the operands of each value.
+        attributes: other parameters of each value: a constant's number, an input's place.
+        dtypes: the dtype of each value.
         scopes: the scope that each value belongs to: 0, or a loop's body.
         loops: the loops; `loop` values refer to them by index.
-        depth: of each scope.
+        depth: the number of loops around each scope.
     """
 
     def __init__(self, expand: Callable[..., Id | None] | None = None) -> None:
@@ -150,7 +150,7 @@ class Program:
         return self._unique("call", args, name, self.dtypes[args[-1]], self._innermost(args))
 
     def lookup(self, index: Id, values: Sequence[Id]) -> Id:
-        """`values[index]` for an index within them that is the same in every lane."""
+        """`values[index]` for an index in range that is the same in every lane."""
         number = self.number(index)
         if number is not None:
             return values[int(number)]
@@ -291,7 +291,7 @@ class Program:
 
 
 def live_values(program: Program, outputs: Sequence[Id]) -> np.ndarray:
-    """Which values (bool, by id) are needed for the outputs: all others are dead code."""
+    """The values (bool, by id) that the outputs need: all others are dead code."""
     alive = np.zeros(len(program.ops), bool)
     pending = list(outputs)
 

@@ -25,8 +25,8 @@ class Body:
     Attributes:
         builder: the function's text.
         inputs: the elements of buffers that it needs.
-        operations: vector operations so far, rounds of loops counted.
-        rarely: those of the rare branch.
+        operations: vector operations, rounds of loops counted.
+        rarely: vector operations of the rare branch, which are in `operations`.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Body:
         b.begin(body)
 
     def _fill_tables(self, scope: int, outer: int) -> None:
-        """Lay out in memory what a loop, or a loop within it, looks up by its counter."""
+        """Lay out in memory the tables that a loop, or an inner one, looks up by its counter."""
         p, b = self._program, self.builder
         inner = {scope}
         for loop in p.loops:
@@ -190,7 +190,7 @@ class Body:
                     b.store(x, b.value(f"getelementptr {t}, ptr {memory}, i32 {k}"))
                 self._tables[values] = memory
 
-    # --- values that a loop made ---
+    # --- operations without instructions of their own ---
 
     def _lookup(self, i: Id) -> None:
         self.operations += 1

@@ -177,7 +177,7 @@ def _in_place(
     outputs: Sequence[IdArray],
     results: Sequence[Buffer],
 ) -> dict[int, int]:
-    """Inputs that results may overwrite: those that become them where nothing happens to a lane.
+    """Inputs that results may overwrite: a result equals its input in lanes that do not change.
 
     That is what a state is that is handed from step to step, and XLA need not copy it between the
     rounds of a scan, which it does in a single thread. A vector's rows are read before they are

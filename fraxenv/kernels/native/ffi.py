@@ -1,4 +1,4 @@
-"""The part of a native kernel that does not depend on what it computes, as LLVM IR.
+"""The handler of XLA's FFI around every native kernel, as LLVM IR.
 
 It follows XLA's FFI ABI, version 0.x (xla/ffi/api/c_api.h): structures are laid out for 64-bit
 machines. The thread that XLA calls in takes part in the work and waits only for pieces that another
@@ -20,7 +20,7 @@ TARGET = "fraxenv_kernel"
 
 
 def write_handler(width: int, inputs: Sequence[int], outputs: Sequence[int], grain: int) -> str:
-    """LLVM IR of `fraxenv_kernel`, which calls `vectors(in, out, row, count)` for all the rows.
+    """The handler, `fraxenv_kernel`, which calls `vectors(in, out, row, count)` for all the rows.
 
     Args:
         width: rows of a vector.

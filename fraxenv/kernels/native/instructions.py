@@ -14,7 +14,7 @@ from .builder import Builder, float_literal, llvm_type, mangled, splat
 Emitter = Callable[[Builder, Id], None]
 
 EMITTERS: dict[str, Emitter] = {}
-"""What writes the operations that are not one instruction."""
+"""The emitters of operations that are not one instruction, by the operation."""
 
 
 def _emits(*ops: str) -> Callable[[Emitter], Emitter]:

@@ -39,7 +39,7 @@ class Value:
         return Value(self.program, self.program.constant(number, self.dtype))
 
     def do(self, op: str, *others: Value | float, dtype: Any = None) -> Value:
-        """The operation with this value first."""
+        """An operation with this value as its first operand."""
         rest = [x.id if isinstance(x, Value) else self.like(x).id for x in others]
         return Value(self.program, self.program.apply(op, self.id, *rest, dtype=dtype))
 
@@ -156,7 +156,7 @@ def cos(x: Value) -> Value:
 
 
 HALF_PI, HALF_PI_LOW = 1.5707963705062866, -4.371139000186241e-8
-"""A quarter turn: the nearest float32, and what is missing."""
+"""A quarter turn: the nearest float32, and the remainder."""
 
 
 def _atan_fraction(t: Value, steep: Value) -> Value:
@@ -261,7 +261,7 @@ def log(x: Value) -> Value:
 
 
 def log1p(x: Value) -> Value:
-    """`log(1 + x)`, exact near zero: what rounding takes from the sum is put back."""
+    """`log(1 + x)`, exact near zero: the rounding error of the sum is compensated."""
     u = x + 1.0
     d = u - 1.0
     usual = log(u)

@@ -22,7 +22,7 @@ def load_inputs(b: Builder, inputs: Sequence[Id], buffers: Sequence[Buffer]) -> 
     Args:
         b: the function under construction.
         inputs: the elements, as values of the program.
-        buffers: what the program reads.
+        buffers: the program's inputs.
     """
     wanted: dict[int, list[tuple[int, Id]]] = {}
     for i in inputs:
@@ -103,7 +103,7 @@ def store_outputs(b: Builder, outputs: Sequence[IdArray], dtypes: Sequence[np.dt
     Args:
         b: the function under construction.
         outputs: the values of each result.
-        dtypes: each result's.
+        dtypes: the dtype of each result.
     """
     for number, (ids, dtype) in enumerate(zip(outputs, dtypes, strict=True)):
         size = ids.size

@@ -25,18 +25,18 @@ from .ffi import write_handler
 from .memory import load_inputs, store_outputs
 
 _CHUNK_OPERATIONS = 60_000
-"""Vector operations in the smallest piece of work that is given to a thread."""
+"""Vector operations of the smallest piece of work for a thread."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """LLVM IR, and what it takes to run one environment.
+    """An LLVM module, and the cost of running it.
 
     Attributes:
         text: the module.
         width: environments per vector.
         operations: vector operations per vector of environments, rounds of loops counted.
-        rare: the same of a round that takes a rare branch, which is not in `operations`.
+        rare: vector operations of a round that takes the rare branch; not in `operations`.
     """
 
     text: str
@@ -52,13 +52,13 @@ def write_module(
     dtypes: Sequence[np.dtype[Any]],
     vector_bytes: int,
 ) -> Module:
-    """LLVM IR for a program.
+    """A program as an LLVM module.
 
     Args:
         program: made with `mathlib.expand`.
-        buffers: what it reads.
+        buffers: its inputs.
         outputs: the values of each result.
-        dtypes: each result's.
+        dtypes: the dtype of each result.
         vector_bytes: width of the machine's vectors.
     """
     results = [int(x) for o in outputs for x in o.ravel()]

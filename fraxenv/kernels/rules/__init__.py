@@ -1,1 +1,1 @@
-"""What each of JAX's primitives becomes in a scalar program, by subject."""
+"""The rules of JAX's primitives, by subject."""

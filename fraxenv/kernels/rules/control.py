@@ -51,7 +51,7 @@ def _branch(
     here: IdArray,
     otherwise: list[IdArray] | None,
 ) -> list[IdArray]:
-    """A branch's results where it is taken, other ones elsewhere.
+    """A branch's results where it is taken, `otherwise` elsewhere.
 
     A long branch is computed only if some lane takes it: it is a loop that ends after one round.
     """

@@ -17,7 +17,7 @@ from .registry import rule
 def _by_implementation(
     ev: Evaluator, function: Callable[..., Any], keys: IdArray, key: Any, *others: IdArray
 ) -> IdArray:
-    """What the key's own implementation computes, key by key."""
+    """A function of the key's own implementation, key by key."""
     words = key_shape(key)
     flat = keys.reshape(-1, *words)
     shapes = [jax.ShapeDtypeStruct(words, np.uint32)]

@@ -38,7 +38,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def result_dtype(equation: Any) -> np.dtype[Any]:
-    """The dtype of an equation's first result; of typed keys that of their bits."""
+    """The dtype of an equation's first result; typed keys count as their bits."""
     dtype = equation.outvars[0].aval.dtype
     extended = jnp.issubdtype(dtype, jax.dtypes.extended)
     return np.dtype(np.uint32 if extended else dtype)
