@@ -19,6 +19,7 @@ from jax.extend import core
 
 from .errors import TooLongError, UnsupportedError
 from .program import Id, IdArray, Program
+from .rules.registry import RULES, STRUCTURAL
 
 
 class Ids(np.ndarray):
@@ -52,10 +53,10 @@ class Fallback:
     """An equation that is computed outside the kernel, batched by JAX.
 
     Attributes:
-        equation: what to compute.
+        equation: the equation.
         operands: its operands' values.
-        first_buffer: its results are the buffers from here on.
-        reason: why there is no rule.
+        first_buffer: index of the buffer of its first result.
+        reason: the reason why there is no rule.
     """
 
     equation: Any
@@ -66,15 +67,15 @@ class Fallback:
 
 @dataclass
 class Evaluation:
-    """What partial evaluation made of a function.
+    """The result of partial evaluation.
 
     Attributes:
         program: the scalar program.
-        buffers: what it reads: the function's arguments, then the fallbacks' results.
-        fallbacks: in the order in which they have to run.
+        buffers: its inputs: the function's arguments, then the fallbacks' results.
+        fallbacks: the equations outside the kernel, in the order in which they have to run.
         outputs: the values of each result.
         results: each result as a buffer: its shape and dtype.
-        equations: the number of equations of the function, those of its parts included.
+        equations: number of equations of the function and its inner calls.
     """
 
     program: Program
@@ -86,7 +87,7 @@ class Evaluation:
 
 
 def is_key(dtype: Any) -> bool:
-    """Whether a dtype is that of typed random keys."""
+    """Whether a dtype is one of typed random keys."""
     return bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
 
 
@@ -123,7 +124,7 @@ class Evaluator:
     """Runs equations on arrays of values; see `evaluate`.
 
     Attributes:
-        result: what has been made so far.
+        result: the buffers, fallbacks and program so far.
         program: the program under construction.
         platform: as in `evaluate`.
         scope: the scope of the program that is being built.
@@ -182,8 +183,6 @@ class Evaluator:
             return self._outside(equation, inputs, str(error))
 
     def _by_rule(self, equation: Any, inputs: list[IdArray]) -> list[IdArray]:
-        from .rules import RULES, STRUCTURAL
-
         name = equation.primitive.name
         rule = RULES.get(name)
         if rule is None:
@@ -197,7 +196,7 @@ class Evaluator:
     def _by_component(
         self, rule: Any, equation: Any, inputs: list[IdArray], key: Any
     ) -> list[IdArray]:
-        """Move typed keys about: each of a key's words goes the same way."""
+        """Apply a structural rule to typed keys, word by word."""
         words = int(np.prod(key_shape(key)))
 
         def component(x: IdArray, variable: Any, k: int) -> IdArray:
@@ -224,13 +223,13 @@ class Evaluator:
     # --- for rules ---
 
     @contextmanager
-    def attempt(self, most: int) -> Iterator[None]:
-        """As of `Program`."""
+    def transaction(self, most: int) -> Iterator[None]:
+        """As `Program.transaction`, with the buffers and fallbacks."""
         made = self.result
         buffers, fallbacks, equations = len(made.buffers), len(made.fallbacks), made.equations
         scope = self.scope
         try:
-            with self.program.attempt(most):
+            with self.program.transaction(most):
                 yield
         except TooLongError:
             del made.buffers[buffers:], made.fallbacks[fallbacks:]

@@ -1,4 +1,4 @@
-"""The executors, and which of them serves where."""
+"""The executors, and the choice of one for a platform."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import mathlib, native, pallas, xla
+from . import pallas, xla
 from .errors import KernelError, KernelWarning
+from .native import executor as native
+from .native import mathlib
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,8 @@ class Executor:
     """A way to run a scalar program.
 
     Attributes:
-        build: makes a function of a program; see `native.build`.
-        expand: makes basic operations of elementary functions, if it knows only those.
+        build: compiles a program to a function; see `native.executor.build`.
+        expand: the expansion of elementary functions into basic operations, if it needs one.
     """
 
     build: Callable[..., Any]
@@ -45,7 +47,7 @@ def executor_for(platform: str) -> str:
 
 
 def slower(backend: str) -> tuple[str, ...]:
-    """What to try, in this order, where an executor cannot build a kernel."""
+    """The backends to try, in this order, where an executor cannot build a kernel."""
     if backend == "pallas" and jax.default_backend() != "cpu":
         return ("xla", "vmap")
     return ("vmap",) if backend != "vmap" else ()
@@ -72,7 +74,7 @@ def _native_works() -> bool:
 
 
 def _self_test() -> str | None:
-    """Run a small kernel; None, or what is wrong."""
+    """Run a small kernel; None, or the failure."""
     from .evaluator import evaluate
     from .traced import Traced
 

@@ -1,4 +1,4 @@
-"""What a fused kernel is made of, for those who wonder why something is slow."""
+"""The contents of a fused kernel, to find out why something is slow."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ from typing import Any
 import jax
 import numpy as np
 
-from .fuse import check_backend, resolve
-from .fuse import kernel as kernel_of
-from .program import live_values
+from .fuse import check_backend, kernel_for, resolve
+from .program import BOOKKEEPING, live_values
 from .traced import trace
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What became of a function; `print` it.
+    """A report on a fused function; `print` it.
 
     Attributes:
-        name: the function's.
-        backend: the executor that serves it.
-        equations: in its jaxpr, those of inner calls counted.
+        name: the function's name.
+        backend: the name of its executor.
+        equations: number of equations of its jaxpr, inner calls included.
         operations_before: scalar operations per environment that a batched run computes.
         operations_after: scalar operations per environment in the kernel, in the text.
-        operations_run: the same as run: rounds of loops counted.
-        operations_rare: of a round that takes the rare branch, for which environments are gathered;
-            not in `operations_run`.
-        kinds: how often each operation is in the kernel.
+        operations_run: scalar operations per environment in a run: rounds of loops counted.
+        operations_rare: operations of a round that takes the rare branch, for which environments
+            are gathered; not in `operations_run`.
+        kinds: count of each operation in the kernel.
         loops: rounds of each loop that stayed one; None for a while loop.
-        fallbacks: what is computed outside the kernel, and why.
+        fallbacks: primitives outside the kernel, and the reasons.
         kernels: number of kernels; one more than the fallbacks.
         vector: environments per SIMD vector; 0 where the executor has none.
-        compile_seconds: partial evaluation and compilation.
+        compile_seconds: duration of partial evaluation and compilation, s.
         cached: whether the machine code came from the cache.
     """
 
@@ -79,7 +78,7 @@ class Explanation:
 def explain(
     fn: Callable[..., Any], backend: str = "auto", in_axes: Any = 0
 ) -> Callable[..., Explanation]:
-    """A function of `fuse(fn)`'s arguments that says what became of `fn`.
+    """A function of `fuse(fn)`'s arguments that returns a report on its kernel.
 
     Args:
         fn: a function of one environment's arrays.
@@ -100,10 +99,10 @@ def explain(
         prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
         axes: list[int | None] = []
 
-        def spread(axis: int | None, part: Any) -> None:
+        def extend(axis: int | None, part: Any) -> None:
             axes.extend([axis] * len(jax.tree.leaves(part)))
 
-        jax.tree.map(spread, prefix, args, is_leaf=lambda x: x is None)
+        jax.tree.map(extend, prefix, args, is_leaf=lambda x: x is None)
 
         def one(x: Any, axis: int | None) -> Any:
             x = jax.numpy.asarray(x)
@@ -114,7 +113,7 @@ def explain(
 
         single = jax.tree.unflatten(tree, map(one, leaves, axes))
         traced, _ = trace(fn, single, {})
-        kernel = kernel_of(traced, tuple(a is not None for a in axes), chosen)
+        kernel = kernel_for(traced, tuple(a is not None for a in axes), chosen)
         made = kernel.evaluation
         if made is None:
             return Explanation(traced.name, kernel.backend)
@@ -125,11 +124,10 @@ def explain(
             for x in o.ravel()
         ]
         alive = live_values(made.program, wanted)
-        silent = {"constant", "input", "carry", "counter", "final", "round", "loop", "within"}
         kinds = Counter(
             made.program.ops[i]
             for i in np.flatnonzero(alive).tolist()
-            if made.program.ops[i] not in silent
+            if made.program.ops[i] not in BOOKKEEPING
         )
         loops = [
             loop.count

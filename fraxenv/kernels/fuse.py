@@ -18,7 +18,18 @@ from jax.custom_batching import custom_vmap
 from .errors import BuildError, KernelError, KernelWarning
 from .evaluator import Buffer, Evaluation, Fallback, evaluate, is_key
 from .executors import EXECUTORS, executor_for, slower
-from .partition import partitioned
+from .rules import (  # noqa: F401 (they register themselves)
+    calls,
+    control,
+    elementwise,
+    indexing,
+    linalg,
+    order,
+    products,
+    random,
+    structure,
+)
+from .sharding import shardable
 from .traced import Traced, trace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -88,7 +99,7 @@ def check_backend(backend: str) -> None:
 
 
 def resolve(backend: str) -> str:
-    """What "auto" means here and now."""
+    """The backend that "auto" is here and now."""
     if backend != "auto":
         return backend
     chosen = os.environ.get("FRAXENV_BACKEND", "auto")
@@ -128,7 +139,7 @@ def _batched(
 
     @custom_vmap
     def run(*operands: Array) -> list[Array]:
-        return kernel(traced, batched, backend)(size, *operands)
+        return kernel_for(traced, batched, backend)(size, *operands)
 
     def merge(outer: int, also: list[bool], *operands: Array) -> tuple[list[Array], list[bool]]:
         merged = []
@@ -151,15 +162,15 @@ def _batched(
 
 
 def _vmapped(traced: Traced, batched: Sequence[bool], size: int) -> Callable[..., list[Array]]:
-    """What a kernel computes, by JAX's own `vmap`."""
+    """The same function by JAX's own `vmap`."""
     return jax.vmap(traced, in_axes=[0 if b else None for b in batched], axis_size=size)
 
 
 _lock = threading.RLock()
 
 
-def kernel(traced: Traced, batched: tuple[bool, ...], backend: str) -> Kernel:
-    """The kernel of a traced function for operands of which those are batched."""
+def kernel_for(traced: Traced, batched: tuple[bool, ...], backend: str) -> Kernel:
+    """The kernel of a traced function; `batched` says of each operand whether it is."""
     with _lock:
         kernels = traced.kernels
         if (batched, backend) not in kernels:
@@ -171,10 +182,10 @@ class Kernel:
     """A traced function compiled for a batch.
 
     Attributes:
-        backend: the executor that serves it.
+        backend: the name of its executor.
         evaluation: the scalar program.
-        parts: of each part, what its executor says of it.
-        seconds: partial evaluation and compilation took so long.
+        parts: the executor's report on each part.
+        seconds: duration of partial evaluation and compilation, s.
     """
 
     def __init__(self, traced: Traced, batched: tuple[bool, ...], backend: str) -> None:
@@ -216,7 +227,7 @@ class Kernel:
             if outputs:
                 buffers = evaluation.buffers[:count]
                 run, about = executor.build(evaluation.program, buffers, outputs, results)
-                run = _sharded(run, buffers, results)
+                run = shardable(run, buffers, results)
                 parts.append(about)
             steps.append((run, results, fallback))
         self.evaluation, self.parts, self._steps = evaluation, parts, steps
@@ -239,18 +250,6 @@ class Kernel:
             outside = _bind(fallback.equation, size, values)
             arrays += [jax.random.key_data(x) if is_key(x.dtype) else x for x in outside]
         raise AssertionError("the last step returns")  # pragma: no cover
-
-
-def _sharded(
-    run: Callable[..., list[Array]], buffers: Sequence[Buffer], results: Sequence[Buffer]
-) -> Callable[..., Sequence[Array]]:
-    """The kernel so that a batch that is sharded over devices stays so."""
-    batched = [b.batched for b in buffers]
-    if not any(batched):
-        return run
-    ranks = [len(b.shape) + b.batched for b in buffers]
-    call = partitioned(run, batched, ranks, [len(r.shape) + 1 for r in results])
-    return lambda size, *arrays: call(*arrays)
 
 
 def _bind(equation: Any, size: int, operands: Sequence[Array]) -> list[Array]:

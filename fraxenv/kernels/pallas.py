@@ -29,7 +29,7 @@ def build(
     outputs: Sequence[IdArray],
     results: Sequence[Buffer],
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
-    """The program as a Pallas kernel; see `native.build`.
+    """The program as a Pallas kernel; see `native.executor.build`.
 
     Raises:
         BuildError: Pallas is not installed.

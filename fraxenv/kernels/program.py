@@ -1,4 +1,4 @@
-"""Scalar programs: what a function of small arrays becomes when its arrays are taken apart.
+"""Scalar programs: functions of small arrays with the arrays taken apart.
 
 Every value is one number per environment (a lane), or a constant. A program is built through
 `Program.apply`, which folds constants, drops what changes nothing and shares what is computed
@@ -14,20 +14,22 @@ from typing import Any
 
 import numpy as np
 
+from .algebra import Id as Id
 from .errors import BuildError, TooLongError
-
-Id = int
-"""A value of a program: an index into its lists."""
+from .ops import OPERATIONS, Operation
 
 IdArray = np.ndarray
 """A small array of values: integers of the array's shape."""
 
 BOOL = np.dtype(bool)
-COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+BOOKKEEPING = frozenset({
+    "constant", "input", "known", "loop", "counter", "carry", "final", "round", "pin",
+})  # fmt: skip
+"""Values for which nothing is computed; all others are operations, calls and lookups."""
+
 LARGEST = 400_000
 """A program of more values is refused: LLVM would take minutes over it."""
-
-COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "eq", "ne"})
 
 
 @dataclass
@@ -43,7 +45,7 @@ class Loop:
         initial: their values before the first round.
         following: their values after a round, already frozen where a while loop's lane has ended;
             then the stacked ones.
-        stacked: values of the body of which every round's is kept.
+        stacked: values of the body that are kept of every round.
         condition: whether a while loop's lane is still running, from `carries`.
     """
 
@@ -62,16 +64,16 @@ class Program:
     """A scalar program under construction.
 
     Args:
-        expand: makes basic operations of elementary functions, for executors that know only those.
+        expand: expands elementary functions, for executors with basic operations only.
 
     Attributes:
         ops: the operation of each value.
-        args: the values it takes.
-        attributes: what else it takes: the number of a constant, the place of an input.
-        dtypes: of each value.
+        args: the operands of each value.
+        attributes: other parameters of each value: a constant's number, an input's place.
+        dtypes: the dtype of each value.
         scopes: the scope that each value belongs to: 0, or a loop's body.
         loops: the loops; `loop` values refer to them by index.
-        depth: of each scope.
+        depth: the number of loops around each scope.
     """
 
     def __init__(self, expand: Callable[..., Id | None] | None = None) -> None:
@@ -120,21 +122,21 @@ class Program:
         `dtype` is needed for casts only.
         """
         self.applied += 1
-        folded = self._fold(op, args, dtype)
+        operation = OPERATIONS[op]
+        folded = self._fold(operation, args, dtype)
         if folded is not None:
             return folded
-        simplify = _SIMPLIFY.get(op)
-        if simplify is not None:
-            simple = simplify(self, *args)
+        if operation.simplify is not None:
+            simple = operation.simplify(self, *args)
             if simple is not None:
                 return simple
         if self._expand is not None:
             expanded = self._expand(self, op, args)
             if expanded is not None:
                 return expanded
-        if op in COMMUTATIVE and args[0] > args[1]:
+        if operation.commutative and args[0] > args[1]:
             args = (args[1], args[0])
-        if op in COMPARISONS or op == "is_finite":
+        if operation.predicate:
             dtype = BOOL
         elif dtype is None:
             dtype = self.dtypes[args[-1]]
@@ -148,7 +150,7 @@ class Program:
         return self._unique("call", args, name, self.dtypes[args[-1]], self._innermost(args))
 
     def lookup(self, index: Id, values: Sequence[Id]) -> Id:
-        """`values[index]` for an index within them that is the same in every lane."""
+        """`values[index]` for an index in range that is the same in every lane."""
         number = self.number(index)
         if number is not None:
             return values[int(number)]
@@ -201,17 +203,21 @@ class Program:
         ]
         return finals[: len(following)], rounds
 
-    def within(self, scope: int, value: Id) -> Id:
-        """The value as one of a scope, so that what is computed from it stays there, too."""
+    def pin(self, scope: int, value: Id) -> Id:
+        """A value kept in a scope: operations on it do not move out of the loop."""
         if self.ops[value] == "constant":
             return value
-        return self._unique("within", (value,), scope, self.dtypes[value], scope)
+        return self._unique("pin", (value,), scope, self.dtypes[value], scope)
 
     # --- parts ---
 
     @contextmanager
-    def attempt(self, most: int) -> Iterator[None]:
-        """Raise TooLongError, and forget what was added, where it is more than `most` values."""
+    def transaction(self, most: int) -> Iterator[None]:
+        """Add at most `most` values, or none.
+
+        Raises:
+            TooLongError: there are more; the program is as before.
+        """
         began, loops, scopes = len(self.ops), len(self.loops), len(self.depth)
         before, applied = self._most, self.applied
         self._most = min(before, began + most)
@@ -230,9 +236,10 @@ class Program:
         finally:
             self._most = before
 
-    def _fold(self, op: str, args: tuple[Id, ...], dtype: np.dtype[Any] | None) -> Id | None:
-        compute = FOLD.get(op)
-        if compute is None:
+    def _fold(
+        self, operation: Operation, args: tuple[Id, ...], dtype: np.dtype[Any] | None
+    ) -> Id | None:
+        if operation.fold is None:
             return None
         numbers = []
         for a in args:
@@ -240,10 +247,10 @@ class Program:
                 return None
             numbers.append(self.attributes[a])
         with np.errstate(all="ignore"):
-            if op in ("convert", "bitcast"):
-                return self.constant(compute(numbers[0], dtype))
-            value = compute(*numbers)
-        result = BOOL if op in COMPARISONS or op == "is_finite" else numbers[-1].dtype
+            if operation.cast:
+                return self.constant(operation.fold(numbers[0], dtype))
+            value = operation.fold(*numbers)
+        result = BOOL if operation.predicate else numbers[-1].dtype
         return self.constant(value, result)
 
     def _innermost(self, args: tuple[Id, ...]) -> int:
@@ -284,7 +291,7 @@ class Program:
 
 
 def live_values(program: Program, outputs: Sequence[Id]) -> np.ndarray:
-    """Which values (bool, by id) are needed for the outputs: all others are dead code."""
+    """The values (bool, by id) that the outputs need: all others are dead code."""
     alive = np.zeros(len(program.ops), bool)
     pending = list(outputs)
 
@@ -312,263 +319,3 @@ def live_values(program: Program, outputs: Sequence[Id]) -> np.ndarray:
         elif op == "round":
             need(program.loops[attribute[0]].stacked[attribute[1]])
     return alive
-
-
-# --- constant folding ---
-
-
-def _division(a: Any, b: Any) -> Any:
-    if isinstance(a, np.floating):
-        return a / b
-    # Towards zero; XLA gives all ones where it divides by zero.
-    return np.floor_divide(a - np.fmod(a, b), b) if b else np.invert(a.dtype.type(0))
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    return a if isinstance(a, np.integer) and not b else np.fmod(a, b)
-
-
-def _within_width(a: Any, b: Any) -> bool:
-    return bool(0 <= int(b) < 8 * a.dtype.itemsize)
-
-
-def _left(a: Any, b: Any) -> Any:
-    return a << a.dtype.type(b) if _within_width(a, b) else a.dtype.type(0)
-
-
-def _logical_right(a: Any, b: Any) -> Any:
-    unsigned = np.dtype(f"u{a.dtype.itemsize}")
-    x = a.view(unsigned)
-    return (x >> unsigned.type(b) if _within_width(a, b) else unsigned.type(0)).view(a.dtype)
-
-
-def _arithmetic_right(a: Any, b: Any) -> Any:
-    signed = np.dtype(f"i{a.dtype.itemsize}")
-    by = int(b) if _within_width(a, b) else 8 * a.dtype.itemsize - 1
-    return (a.view(signed) >> signed.type(by)).view(a.dtype)
-
-
-def _convert(a: Any, dtype: np.dtype[Any]) -> Any:
-    if isinstance(a, np.floating) and np.issubdtype(dtype, np.integer):
-        if np.isnan(a):
-            return dtype.type(0)
-        info = np.iinfo(dtype)
-        if a >= float(info.max):
-            return dtype.type(info.max)
-        if a <= float(info.min):
-            return dtype.type(info.min)
-    return a.astype(dtype)
-
-
-FOLD: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": _division,
-    "rem": _remainder,
-    "neg": lambda a: np.negative(a),
-    "abs": np.abs,
-    "max": np.maximum,
-    "min": np.minimum,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda a: a.dtype.type(1) / np.sqrt(a),
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round_even": np.rint,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "not": np.invert,
-    "shift_left": _left,
-    "shift_right_logical": _logical_right,
-    "shift_right_arithmetic": _arithmetic_right,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "is_finite": np.isfinite,
-    "select": lambda condition, a, b: a if condition else b,
-    "convert": _convert,
-    "bitcast": lambda a, dtype: a.view(dtype),
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "atan2": np.arctan2,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
-    "cbrt": np.cbrt,
-    "pow": np.power,
-}
-"""NumPy's function for each operation that folds when all of its arguments are constants."""
-
-
-# --- algebra ---
-# Structural zeros absorb what they multiply, and the sign of a zero is not kept: a sparse product
-# is computed as one, where a dense one would turn an infinite factor into NaN.
-
-
-def _is_float(p: Program, x: Id) -> bool:
-    return p.dtypes[x].kind == "f"
-
-
-def _is(p: Program, x: Id, number: float) -> bool:
-    return p.ops[x] == "constant" and bool(p.attributes[x] == number)
-
-
-def _add(p: Program, a: Id, b: Id) -> Id | None:
-    if _is(p, a, 0):
-        return b
-    if _is(p, b, 0):
-        return a
-    if p.ops[b] == "neg":
-        return p.apply("sub", a, p.args[b][0])
-    if p.ops[a] == "neg":
-        return p.apply("sub", b, p.args[a][0])
-    return None
-
-
-def _sub(p: Program, a: Id, b: Id) -> Id | None:
-    if _is(p, b, 0):
-        return a
-    if _is(p, a, 0):
-        return p.apply("neg", b)
-    if p.ops[b] == "neg":
-        return p.apply("add", a, p.args[b][0])
-    if p.ops[a] == "neg":
-        return p.apply("neg", p.apply("add", p.args[a][0], b))
-    if a == b and not _is_float(p, a):
-        return p.constant(0, p.dtypes[a])
-    return None
-
-
-def _mul(p: Program, a: Id, b: Id) -> Id | None:
-    if p.ops[b] == "constant":
-        a, b = b, a
-    if p.ops[a] == "constant":
-        number = p.attributes[a]
-        if number == 0:
-            return a
-        if number == 1:
-            return b
-        if number == -1:
-            return p.apply("neg", b)
-        if p.ops[b] == "neg":
-            return p.apply("mul", p.apply("neg", a), p.args[b][0])
-        return None
-    # Signs move outwards, where sums absorb them.
-    negative = p.ops[a] == "neg"
-    if negative:
-        a = p.args[a][0]
-    if p.ops[b] == "neg":
-        b, negative = p.args[b][0], not negative
-        product = p.apply("mul", a, b)
-        return p.apply("neg", product) if negative else product
-    return p.apply("neg", p.apply("mul", a, b)) if negative else None
-
-
-def _div(p: Program, a: Id, b: Id) -> Id | None:
-    if _is(p, b, 1):
-        return a
-    if not _is_float(p, a):
-        return None
-    if p.ops[b] == "constant":
-        mantissa, exponent = np.frexp(p.attributes[b])
-        # A power of two, and not so large that its reciprocal is subnormal: the product is exact.
-        if abs(mantissa) == 0.5 and abs(exponent) < np.finfo(p.dtypes[a]).maxexp - 1:
-            return p.apply("mul", a, p.constant(1 / p.attributes[b], p.dtypes[a]))
-    if p.ops[a] == "neg":
-        return p.apply("neg", p.apply("div", p.args[a][0], b))
-    return None
-
-
-def _neg(p: Program, a: Id) -> Id | None:
-    if p.ops[a] == "neg":
-        return p.args[a][0]
-    if p.ops[a] == "sub":
-        return p.apply("sub", p.args[a][1], p.args[a][0])
-    return None
-
-
-def _select(p: Program, condition: Id, a: Id, b: Id) -> Id | None:
-    if p.ops[condition] == "constant":
-        return a if p.attributes[condition] else b
-    if a == b:
-        return a
-    if p.ops[condition] == "not":
-        return p.apply("select", p.args[condition][0], b, a)
-    if p.dtypes[a] == BOOL:
-        if _is(p, a, True):
-            return p.apply("or", condition, b)
-        if _is(p, b, False):
-            return p.apply("and", condition, a)
-    # Choosing again by the same condition chooses the same.
-    if p.ops[a] == "select" and p.args[a][0] == condition:
-        return p.apply("select", condition, p.args[a][1], b)
-    if p.ops[b] == "select" and p.args[b][0] == condition:
-        return p.apply("select", condition, a, p.args[b][2])
-    return None
-
-
-def _and(p: Program, a: Id, b: Id) -> Id | None:
-    for x, other in ((a, b), (b, a)):
-        if _is(p, x, 0):
-            return x
-        if p.dtypes[a] == BOOL and _is(p, x, True):
-            return other
-    return a if a == b else None
-
-
-def _or(p: Program, a: Id, b: Id) -> Id | None:
-    for x, other in ((a, b), (b, a)):
-        if _is(p, x, 0):
-            return other
-        if p.dtypes[a] == BOOL and _is(p, x, True):
-            return x
-    return a if a == b else None
-
-
-def _not(p: Program, a: Id) -> Id | None:
-    return p.args[a][0] if p.ops[a] == "not" else None
-
-
-def _extreme(p: Program, a: Id, b: Id) -> Id | None:
-    for x in (a, b):
-        number = p.number(x)
-        if number is not None and number != number:
-            return x
-    return a if a == b else None
-
-
-def _no_shift(p: Program, a: Id, b: Id) -> Id | None:
-    return a if _is(p, b, 0) else None
-
-
-_SIMPLIFY: dict[str, Callable[..., Id | None]] = {
-    "add": _add,
-    "sub": _sub,
-    "mul": _mul,
-    "div": _div,
-    "neg": _neg,
-    "select": _select,
-    "and": _and,
-    "or": _or,
-    "not": _not,
-    "max": _extreme,
-    "min": _extreme,
-    "shift_left": _no_shift,
-    "shift_right_logical": _no_shift,
-}

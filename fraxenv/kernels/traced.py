@@ -15,9 +15,9 @@ class Traced:
     Attributes:
         name: of the function.
         jaxpr: its equations for one environment.
-        operands: abstract values of what it takes: outer values it closes over, then arguments.
+        operands: abstract values of its operands: outer values it closes over, then arguments.
         collective: whether it computes across a named axis, environments for example.
-        kernels: made of it so far.
+        kernels: its kernels so far, by batched operands and backend.
     """
 
     def __init__(self, name: str, closed: Any, out_tree: Any) -> None:

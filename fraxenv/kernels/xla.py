@@ -10,24 +10,8 @@ import numpy as np
 from jax import Array, lax
 
 from .evaluator import Buffer
+from .ops import OPERATIONS
 from .program import Id, IdArray, Program, live_values
-
-_OPS: dict[str, Callable[..., Array]] = {
-    "add": lax.add, "sub": lax.sub, "mul": lax.mul, "div": lax.div, "rem": lax.rem,
-    "neg": lax.neg, "abs": lax.abs, "max": lax.max, "min": lax.min, "sqrt": lax.sqrt,
-    "rsqrt": lax.rsqrt,
-    "floor": lax.floor, "ceil": lax.ceil, "and": lax.bitwise_and, "or": lax.bitwise_or,
-    "xor": lax.bitwise_xor, "not": lax.bitwise_not, "shift_left": lax.shift_left,
-    "shift_right_logical": lax.shift_right_logical,
-    "shift_right_arithmetic": lax.shift_right_arithmetic, "eq": lax.eq, "ne": lax.ne,
-    "lt": lax.lt, "le": lax.le, "gt": lax.gt, "ge": lax.ge, "is_finite": lax.is_finite,
-    "sin": lax.sin, "cos": lax.cos, "tan": lax.tan, "asin": lax.asin, "acos": lax.acos,
-    "atan": lax.atan, "atan2": lax.atan2, "sinh": lax.sinh, "cosh": lax.cosh, "tanh": lax.tanh,
-    "asinh": lax.asinh, "acosh": lax.acosh, "atanh": lax.atanh, "exp": lax.exp, "exp2": lax.exp2,
-    "expm1": lax.expm1, "log": lax.log, "log1p": lax.log1p, "cbrt": lax.cbrt, "pow": lax.pow,
-    "erf": lax.erf, "erf_inv": lax.erf_inv,
-    "round_even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
-}  # fmt: skip
 
 
 def run_program(
@@ -52,7 +36,7 @@ def run_program(
             return program.attributes[x]
         return values[x]
 
-    def spread(x: Id) -> Array:
+    def broadcast(x: Id) -> Array:
         return jnp.broadcast_to(jnp.asarray(value(x), program.dtypes[x]), shape)
 
     def loop(index: int) -> None:
@@ -71,19 +55,19 @@ def run_program(
                 values[p.carries[k]] = x
             scope(p.scope)
             rounds = [
-                lax.dynamic_update_index_in_dim(r, spread(p.stacked[j]), i, 0)
+                lax.dynamic_update_index_in_dim(r, broadcast(p.stacked[j]), i, 0)
                 for r, j in zip(rounds, stacked, strict=True)
             ]
             going = jnp.any(value(p.condition)) if p.condition is not None else jnp.array(True)
             return (
-                [spread(p.following[k]) for k in carried],
-                [spread(p.following[k]) for k in kept],
+                [broadcast(p.following[k]) for k in carried],
+                [broadcast(p.following[k]) for k in kept],
                 rounds,
                 going,
             )
 
         start = (
-            [spread(p.initial[k]) for k in carried],
+            [broadcast(p.initial[k]) for k in carried],
             [jnp.zeros(shape, program.dtypes[p.following[k]]) for k in kept],
             [jnp.zeros((p.count or 0, *shape), program.dtypes[p.stacked[j]]) for j in stacked],
             jnp.array(True),
@@ -113,7 +97,7 @@ def run_program(
                 values[i] = read(*attribute)
             elif op == "loop":
                 loop(attribute)
-            elif op == "within":
+            elif op == "pin":
                 values[i] = value(args[0])
             elif op == "final":
                 values[i] = values[("final", *attribute)]  # type: ignore[index]
@@ -122,24 +106,28 @@ def run_program(
                 values[i] = values[("round", index, j)][t]  # type: ignore[index]
             elif op == "lookup":
                 at, *rows = args
-                table = jnp.stack([spread(r) for r in rows])
+                table = jnp.stack([broadcast(r) for r in rows])
                 values[i] = lax.dynamic_index_in_dim(table, value(at), 0, keepdims=False)
             elif op == "select":
-                c, a, b = (spread(x) for x in args)
+                c, a, b = (broadcast(x) for x in args)
                 values[i] = lax.select(c, a, b)
-            elif op == "convert":
-                values[i] = lax.convert_element_type(value(args[0]), dtype)
-            elif op == "bitcast":
-                values[i] = lax.bitcast_convert_type(value(args[0]), dtype)
+            elif OPERATIONS[op].cast:
+                values[i] = _compute(op, value(args[0]), dtype)
             else:
-                # Constants are spread only where both sides are needed as arrays.
+                # Constants are broadcast only where both sides are needed as arrays.
                 operands = jnp.broadcast_arrays(
                     *(jnp.asarray(value(x), program.dtypes[x]) for x in args)
                 )
-                values[i] = _OPS[op](*operands)
+                values[i] = _compute(op, *operands)
 
     scope(0)
-    return {x: spread(x) for x in outputs}
+    return {x: broadcast(x) for x in outputs}
+
+
+def _compute(op: str, *operands: Any) -> Array:
+    function = OPERATIONS[op].lax
+    assert function is not None, op
+    return function(*operands)
 
 
 def _needed(program: Program, alive: np.ndarray, index: int, k: int) -> bool:
@@ -156,7 +144,7 @@ def build(
     outputs: Sequence[IdArray],
     results: Sequence[Buffer],
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
-    """The program as a function of batches; see `native.build`."""
+    """The program as a function of batches; see `native.executor.build`."""
     wanted = [int(x) for o in outputs for x in o.ravel()]
 
     def run(size: int, *arrays: Array) -> list[Array]:

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fraxenv.kernels import mathlib
 from fraxenv.kernels.evaluator import evaluate
-from fraxenv.kernels.native import vector_bytes
+from fraxenv.kernels.native import mathlib
+from fraxenv.kernels.native.executor import vector_bytes
 from fraxenv.kernels.program import Program, live_values
 from fraxenv.kernels.traced import trace
 

@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import Array, lax
 
-from fraxenv.kernels import KernelWarning, explain, fuse, tiles
-from fraxenv.kernels.rules import LONG_BRANCH
+from fraxenv.kernels import KernelWarning, explain, fuse
+from fraxenv.kernels.native import gather
+from fraxenv.kernels.rules.control import LONG_BRANCH
 
 SIZE = 51
 """Vectors of 16, 8 or 4 lanes, and a remainder."""
@@ -227,24 +228,24 @@ def in_a_loop(x: Array, p: Array, which: Array, pull: Array | float = 0.0) -> An
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[tiles.Plan]:
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[gather.Plan]:
     """The plans that are made."""
-    made: list[tiles.Plan] = []
-    make = tiles.plan
+    made: list[gather.Plan] = []
+    make = gather.plan
 
-    def plan(*args: Any) -> tiles.Plan:
+    def plan(*args: Any) -> gather.Plan:
         made.append(make(*args))
         return made[-1]
 
-    monkeypatch.setattr(tiles, "plan", plan)
+    monkeypatch.setattr(gather, "plan", plan)
     return made
 
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every branch counts as worth gathering for."""
-    monkeypatch.setattr(tiles, "SHORTEST", 1)
-    monkeypatch.setattr(tiles, "SHARE", 0.0)
+    monkeypatch.setattr(gather, "SHORTEST", 1)
+    monkeypatch.setattr(gather, "SHARE", 0.0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -253,7 +254,7 @@ def test_branches_gathered(
     branch: Callable[..., Any],
     dtype: str,
     always: None,
-    plans: list[tiles.Plan],
+    plans: list[gather.Plan],
     precision: Callable[[str], AbstractContextManager[Any]],
 ) -> None:
     with precision(dtype):
@@ -266,9 +267,9 @@ def test_branches_gathered(
 
 
 @pytest.mark.parametrize("pattern", ["mixed", "all", "none"])
-@pytest.mark.parametrize("size", [1, 16, 16 * tiles.MOST_VECTORS + 5, 1000])
+@pytest.mark.parametrize("size", [1, 16, 16 * gather.MOST_VECTORS + 5, 1000])
 def test_branches_gathered_of_many(
-    size: int, pattern: str, always: None, plans: list[tiles.Plan]
+    size: int, pattern: str, always: None, plans: list[gather.Plan]
 ) -> None:
     """Several tiles, several threads, a ragged end; an environment is the same wherever it is."""
     few = [np.resize(np.asarray(a), (size, *a.shape[1:])) for a in arguments(np.float32, pattern)]
@@ -293,7 +294,7 @@ def test_branches_gathered_of_many(
         np.testing.assert_array_equal(np.asarray(a)[order], b)
 
 
-def test_branches_not_worth_gathering_for(plans: list[tiles.Plan]) -> None:
+def test_branches_not_worth_gathering_for(plans: list[gather.Plan]) -> None:
     """Short ones, and ones that are little of what would be repeated."""
 
     def longer(x: Array, seed: int) -> Array:

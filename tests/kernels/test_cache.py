@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fraxenv.kernels import cache
+from fraxenv.kernels.native import cache
 
 CODE = bytes(range(256)) * 3
 DIGEST = "ab" * 32

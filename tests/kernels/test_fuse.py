@@ -26,9 +26,9 @@ from fraxenv.kernels import (
     fuse,
     fusible,
     get_threads,
-    native,
     set_threads,
 )
+from fraxenv.kernels.native import executor
 
 Equal = Callable[..., None]
 Threads = Callable[[int], None]
@@ -295,7 +295,7 @@ def test_number_of_threads_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in (0, -1):
         with pytest.raises(KernelError, match="at least one"):
             set_threads(n)
-    monkeypatch.setattr(native, "_threads", ctypes.c_int32(0))
+    monkeypatch.setattr(executor, "_threads", ctypes.c_int32(0))
     monkeypatch.setenv("FRAXENV_THREADS", "many")
     with pytest.raises(KernelError, match="FRAXENV_THREADS='many', expected a whole number"):
         get_threads()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fraxenv.kernels.native import available_cores
+from fraxenv.kernels.native.executor import available_cores
 from fraxenv.storage.files import load_arrays, save_pytree
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "scale_out.py"

@@ -9,11 +9,13 @@ library lane by lane. Errors over the whole range: `docs/kernels.md`, measured b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .program import Id, Program
+from ..ops import OPERATIONS
+from ..program import Id, Program
 
 F32, F64, I32 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int32)
 
@@ -37,7 +39,7 @@ class Value:
         return Value(self.program, self.program.constant(number, self.dtype))
 
     def do(self, op: str, *others: Value | float, dtype: Any = None) -> Value:
-        """The operation with this value first."""
+        """An operation with this value as its first operand."""
         rest = [x.id if isinstance(x, Value) else self.like(x).id for x in others]
         return Value(self.program, self.program.apply(op, self.id, *rest, dtype=dtype))
 
@@ -153,13 +155,8 @@ def cos(x: Value) -> Value:
     return _turned(x, 1, "cosf")
 
 
-def tan(x: Value) -> Value:
-    """Tangent."""
-    return libm("tanf", x)
-
-
 HALF_PI, HALF_PI_LOW = 1.5707963705062866, -4.371139000186241e-8
-"""A quarter turn: the nearest float32, and what is missing."""
+"""A quarter turn: the nearest float32, and the remainder."""
 
 
 def _atan_fraction(t: Value, steep: Value) -> Value:
@@ -264,7 +261,7 @@ def log(x: Value) -> Value:
 
 
 def log1p(x: Value) -> Value:
-    """`log(1 + x)`, exact near zero: what rounding takes from the sum is put back."""
+    """`log(1 + x)`, exact near zero: the rounding error of the sum is compensated."""
     u = x + 1.0
     d = u - 1.0
     usual = log(u)
@@ -305,27 +302,21 @@ def _erf_inv_wide(x: Value) -> Value:
     return where(abs(x) < 1.0, y, where(abs(x).do("eq", 1.0), x * np.inf, x.like(np.nan)))
 
 
-def _from_library(name: str) -> Callable[..., Value]:
-    return lambda x, *others: libm(name, x, *others)
-
-
-_LIBRARY = ("sinh", "cosh", "asinh", "acosh", "atanh", "expm1", "exp2", "cbrt", "pow", "erf", "tan")
-_OWN: dict[str, Callable[..., Value]] = {
-    "sin": sin, "cos": cos, "atan2": atan2, "atan": atan, "asin": asin, "acos": acos, "exp": exp,
-    "log": log, "log1p": log1p, "tanh": tanh, "erf_inv": erf_inv,
+_OWN: dict[tuple[str, str], Callable[..., Value]] = {
+    **{(function.__name__, F32.char): function
+       for function in (sin, cos, atan2, atan, asin, acos, exp, log, log1p, tanh, erf_inv)},
+    ("erf_inv", F64.char): _erf_inv_wide,
 }  # fmt: skip
-
-_EXPANSIONS: dict[tuple[str, str], Callable[..., Value]] = {
-    **{(name, "f"): _from_library(f"{name}f") for name in _LIBRARY},
-    **{(name, "f"): function for name, function in _OWN.items()},
-    **{(name, "d"): _from_library(name) for name in (*_LIBRARY, *_OWN)},
-    ("erf_inv", "d"): _erf_inv_wide,
-}
+"""Functions by polynomials, by the operation's name and dtype; others are the C library's."""
 
 
 def expand(program: Program, op: str, args: tuple[Id, ...]) -> Id | None:
     """An elementary function as basic operations; None for an operation that is basic."""
-    expansion = _EXPANSIONS.get((op, program.dtypes[args[0]].char))
-    if expansion is None:
-        return None
-    return expansion(*(Value(program, a) for a in args)).id
+    char = program.dtypes[args[0]].char
+    function = _OWN.get((op, char))
+    if function is None:
+        name = OPERATIONS[op].library
+        if name is None or char not in (F32.char, F64.char):
+            return None
+        function = partial(libm, f"{name}f" if char == F32.char else name)
+    return function(*(Value(program, a) for a in args)).id

@@ -25,15 +25,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .evaluator import Buffer
-from .program import Id, Program, live_values
+from ..evaluator import Buffer
+from ..program import Id, Program, live_values
 from .schedule import captured_values
 
 SHORTEST = 2_000
 """Operations of a branch below which gathering costs more than it saves."""
 
 SHARE = 0.25
-"""Operations of a branch, of those that have to be repeated for it, likewise."""
+"""Share of a branch in the operations repeated for it, below which gathering does not pay."""
 
 LOOKUPS = 256
 """Values that may be laid out anew in every round to be looked up by its number."""
@@ -107,19 +107,19 @@ def rare_branch(program: Program, alive: np.ndarray) -> Rare | None:
     return best
 
 
-def given(program: Program, values: Iterable[Id]) -> Program:
-    """The program where values are known from elsewhere, and nothing is computed for them."""
+def with_known(program: Program, values: Iterable[Id]) -> Program:
+    """The program with these values known from elsewhere: nothing is computed for them."""
     changed = copy.copy(program)
     changed.ops, changed.args = list(program.ops), list(program.args)
     changed.attributes = list(program.attributes)
     for i in values:
-        changed.ops[i], changed.args[i], changed.attributes[i] = "given", (), None
+        changed.ops[i], changed.args[i], changed.attributes[i] = "known", (), None
     return changed
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where values are in a vector's memory: the byte each begins at, and their size in all."""
+    """Offsets and sizes of values in a vector's memory, and the size of all, bytes."""
 
     offsets: Mapping[Id, int]
     sizes: Mapping[Id, int]
@@ -141,17 +141,17 @@ class Plan:
 
     Attributes:
         rare: the branch.
-        rounds: of its loop.
-        scope: the scope that is gone through round by round.
-        before: values that are computed before the loop: they fill `shared`, `fixed` and `now`.
-        shared: where what all lanes have in common is.
-        fixed: where what the rounds, and what comes after them, need from before the loop is.
-        state: where what is carried is, by its number.
-        initial: what is carried into the first round, by its number.
-        carries: the same at the beginning of a round.
-        following: what is carried at the end of a round, likewise.
-        finals: values after the loop, and the number of what is carried that they are.
-        after: the program of what comes after the loop.
+        rounds: number of rounds of its loop.
+        scope: the scope of a round.
+        before: the values computed before the loop: they fill `shared`, `fixed` and `now`.
+        shared: layout of the values that are the same in all lanes.
+        fixed: layout of the other values from before the loop that are needed in it or after it.
+        state: layout of the carried values, by their number.
+        initial: the carried values before the first round, by their number.
+        carries: the carried values at the beginning of a round, by their number.
+        following: the carried values at the end of a round, by their number.
+        finals: the number of the carried value that each value after the loop is.
+        after: the program after the loop.
     """
 
     rare: Rare
@@ -182,14 +182,14 @@ def plan(
     buffers: Sequence[Buffer],
     width: int,
 ) -> Plan:
-    """How to compute a program with a rare branch.
+    """The parts of a program with a rare branch.
 
     Args:
         program: the program.
         alive: its live values.
         rare: the branch.
         outputs: the program's results.
-        buffers: what it reads.
+        buffers: its inputs.
         width: lanes of a vector.
     """
     carries: dict[int, Id] = {}
@@ -221,7 +221,7 @@ def plan(
             for i in np.flatnonzero(begun).tolist()
             if program.scopes[i] == 0 and program.ops[i] not in ("constant", "input", "loop")
         ]
-    after = given(program, [*finals, *known])
+    after = with_known(program, [*finals, *known])
     later = live_values(after, outputs)
     needed = captured | {i for i in known if later[i]}
     shared, fixed = _common(program, needed, buffers)
@@ -244,7 +244,7 @@ def plan(
 def _common(
     program: Program, values: Iterable[Id], buffers: Sequence[Buffer]
 ) -> tuple[list[Id], list[Id]]:
-    """The values that are the same in all lanes, and the others."""
+    """The values that are uniform over the lanes, and the others."""
     same = np.zeros(len(program.ops), bool)
     for i, (op, args) in enumerate(zip(program.ops, program.args, strict=True)):
         if op == "input":
@@ -294,8 +294,8 @@ def _copy(name: str, layout: Layout) -> str:
     )
 
 
-def driver(plan: Plan, width: int) -> str:
-    """LLVM IR of `@vectors`, which calls the parts of a plan for `count` vectors from `row` on.
+def write_vectors(plan: Plan, width: int) -> str:
+    """The function `@vectors`, which calls the parts of a plan for `count` vectors from `row`.
 
     They are `@share(in, shared)`, `@before(in, row, shared, fixed, now)`, `@round(shared, fixed,
     now, next, round, branching)` -> which lanes take the branch, which is left out unless

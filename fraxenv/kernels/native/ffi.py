@@ -1,4 +1,4 @@
-"""The part of a native kernel that does not depend on what it computes, as LLVM IR.
+"""The handler of XLA's FFI around every native kernel, as LLVM IR.
 
 It follows XLA's FFI ABI, version 0.x (xla/ffi/api/c_api.h): structures are laid out for 64-bit
 machines. The thread that XLA calls in takes part in the work and waits only for pieces that another
@@ -19,8 +19,8 @@ TARGET = "fraxenv_kernel"
 """Symbol of the FFI handler."""
 
 
-def driver(width: int, inputs: Sequence[int], outputs: Sequence[int], grain: int) -> str:
-    """LLVM IR of `fraxenv_kernel`, which calls `vectors(in, out, row, count)` for all the rows.
+def write_handler(width: int, inputs: Sequence[int], outputs: Sequence[int], grain: int) -> str:
+    """The handler, `fraxenv_kernel`, which calls `vectors(in, out, row, count)` for all the rows.
 
     Args:
         width: rows of a vector.
@@ -322,7 +322,7 @@ end:
 """
 
 
-def for_version(text: str, version: tuple[int, int]) -> str:
+def with_version(text: str, version: tuple[int, int]) -> str:
     """The text with the version of XLA's FFI filled in."""
     major, minor = version
     return text.replace("<<MAJOR>>", str(major)).replace("<<MINOR>>", str(minor))

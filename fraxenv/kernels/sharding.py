@@ -9,22 +9,25 @@ from jax import Array
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
+from .evaluator import Buffer
 
-def partitioned(
-    run: Callable[..., Sequence[Array]],
-    batched: Sequence[bool],
-    ranks: Sequence[int],
-    results: Sequence[int],
+
+def shardable(
+    run: Callable[..., Sequence[Array]], buffers: Sequence[Buffer], results: Sequence[Buffer]
 ) -> Callable[..., Sequence[Array]]:
-    """`run(size, *arrays)` as a function of the arrays that JAX may split along the batch.
+    """A kernel, `run(size, *arrays)`, that JAX may split along the batch.
 
     Args:
         run: the kernel.
-        batched: whether each array has the batch as its first axis; one of them has.
-        ranks: the number of axes of each array, the batch included.
-        results: the same for each result.
+        buffers: its arrays, for one environment.
+        results: its results, likewise.
     """
-    first = list(batched).index(True)
+    batched = [b.batched for b in buffers]
+    if not any(batched):
+        return run
+    ranks = [len(b.shape) + b.batched for b in buffers]
+    result_ranks = [len(r.shape) + 1 for r in results]
+    first = batched.index(True)
 
     def local(*arrays: Array) -> tuple[Array, ...]:
         return tuple(run(arrays[first].shape[0], *arrays))
@@ -37,16 +40,16 @@ def partitioned(
             return NamedSharding(mesh, PartitionSpec(*((axis,) if is_batched and rank else ())))
 
         inputs = tuple(sharding(r, b) for r, b in zip(ranks, batched, strict=True))
-        return mesh, local, tuple(sharding(r, True) for r in results), inputs
+        return mesh, local, tuple(sharding(r, True) for r in result_ranks), inputs
 
-    factors = (f"x{k}" for k in range(sum(ranks) + sum(results)))
+    factors = (f"x{k}" for k in range(sum(ranks) + sum(result_ranks)))
 
     def axes(rank: int, is_batched: bool) -> str:
         own = [next(factors) for _ in range(rank - is_batched)]
         return " ".join(["batch", *own] if is_batched else own)
 
     operands = ", ".join(axes(r, b) for r, b in zip(ranks, batched, strict=True))
-    rule = f"{operands} -> {', '.join(axes(r, True) for r in results)}"
+    rule = f"{operands} -> {', '.join(axes(r, True) for r in result_ranks)}"
     call = custom_partitioning(local)
     call.def_partition(partition=split, sharding_rule=rule)
-    return call
+    return lambda size, *arrays: call(*arrays)

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from jax import Array
 
-from . import cache, handler
-from .errors import BuildError, KernelError
-from .evaluator import Buffer
-from .llvm import listing
-from .program import Id, IdArray, Program
+from ..errors import BuildError, KernelError
+from ..evaluator import Buffer
+from ..program import Id, IdArray, Program
+from . import cache, ffi
+from .module import write_module
 
 _lock = threading.Lock()
 _registered: dict[str, int] = {}
@@ -62,11 +61,11 @@ def get_threads() -> int:
 
 
 def _default_threads() -> int:
-    given = os.environ.get("FRAXENV_THREADS")
-    if given:
-        if not given.isdecimal() or int(given) < 1:
-            raise KernelError(f"FRAXENV_THREADS={given!r}, expected a whole number from 1.")
-        return int(given)
+    text = os.environ.get("FRAXENV_THREADS")
+    if text:
+        if not text.isdecimal() or int(text) < 1:
+            raise KernelError(f"FRAXENV_THREADS={text!r}, expected a whole number from 1.")
+        return int(text)
     return available_cores()
 
 
@@ -87,17 +86,24 @@ def _processor() -> dict[str, str]:
 
 
 @functools.cache
-def _machine() -> Any:
-    """LLVM's target machine for this host."""
+def _initialise() -> None:
+    """Prepare LLVM, and the symbols that a kernel has from this process."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     get_threads()
-    llvm.add_symbol(handler.THREADS, ctypes.addressof(_threads))
+    llvm.add_symbol(ffi.THREADS, ctypes.addressof(_threads))
     library = ctypes.CDLL(None) if os.name == "posix" else ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
     give_way = library.sched_yield if os.name == "posix" else library.SwitchToThread
-    llvm.add_symbol(handler.YIELD, ctypes.cast(give_way, ctypes.c_void_p).value)
+    llvm.add_symbol(ffi.YIELD, ctypes.cast(give_way, ctypes.c_void_p).value)
+
+
+def _target_machine() -> Any:
+    """A target machine for this host, which an execution engine will own."""
+    import llvmlite.binding as llvm
+
+    _initialise()
     return llvm.Target.from_default_triple().create_target_machine(
         **_processor(), opt=2, reloc="pic", codemodel="jitdefault", jit=True
     )
@@ -142,16 +148,16 @@ def build(
     """
     began = time.perf_counter()
     try:
-        made = listing(program, buffers, outputs, [r.dtype for r in results], vector_bytes())
-        name, cached = _compile(made.text)
+        module = write_module(program, buffers, outputs, [r.dtype for r in results], vector_bytes())
+        name, cached = _compile(module.text)
     except (BuildError, KernelError):
         raise
     except Exception as error:
         raise BuildError(f"LLVM could not compile the kernel: {error}") from error
     about = {
-        "vector": made.width,
-        "operations": made.operations,
-        "rare": made.rare,
+        "vector": module.width,
+        "operations": module.operations,
+        "rare": module.rare,
         "compile_seconds": time.perf_counter() - began,
         "cached": cached,
     }
@@ -171,7 +177,7 @@ def _in_place(
     outputs: Sequence[IdArray],
     results: Sequence[Buffer],
 ) -> dict[int, int]:
-    """Inputs that results may overwrite: those that become them where nothing happens to a lane.
+    """Inputs that results may overwrite: a result equals its input in lanes that do not change.
 
     That is what a state is that is handed from step to step, and XLA need not copy it between the
     rounds of a scan, which it does in a single thread. A vector's rows are read before they are
@@ -203,7 +209,7 @@ def _unchanged(program: Program, x: Id) -> set[tuple[int, int]]:
             inputs.add(attribute)
         elif op == "select":
             pending += program.args[x][1:]
-        elif op == "within":
+        elif op == "pin":
             pending += program.args[x]
         elif op == "final" and program.loops[attribute[0]].condition is not None:
             pending.append(program.loops[attribute[0]].initial[attribute[1]])
@@ -215,8 +221,8 @@ def _compile(text: str) -> tuple[str, bool]:
     import llvmlite
     import llvmlite.binding as llvm
 
-    machine = _machine()
-    text = handler.for_version(text, _ffi_version())
+    machine = _target_machine()
+    text = ffi.with_version(text, _ffi_version())
     host = (machine.triple, *_processor().values(), llvmlite.__version__,
             str(llvm.llvm_version_info))  # fmt: skip
     digest = hashlib.sha256("\n".join((*host, text)).encode()).hexdigest()
@@ -230,11 +236,10 @@ def _compile(text: str) -> tuple[str, bool]:
             module = llvm.parse_assembly(text)
             code = machine.emit_object(module)
             cache.save(digest, code)
-        # MCJIT keeps a reference to the machine it is given, so each kernel has its own engine.
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine())
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
-        address = engine.get_function_address(handler.TARGET)
+        address = engine.get_function_address(ffi.TARGET)
         if not address:
             raise BuildError("the compiled kernel has no entry point")
         _engines.append(engine)
@@ -244,14 +249,3 @@ def _compile(text: str) -> tuple[str, bool]:
 
 
 _engines: list[Any] = []
-
-
-def _fresh_machine() -> Any:
-    import llvmlite.binding as llvm
-
-    return llvm.Target.from_default_triple().create_target_machine(**_processor(), jit=True)
-
-
-def dtypes_supported(dtypes: Sequence[np.dtype[Any]]) -> bool:
-    """Whether the executor can hold numbers of these dtypes."""
-    return all(d.char in "?bBhHiIlLqQfd" for d in dtypes)

@@ -15,16 +15,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .program import Id, Program
+from ..program import Id, Program
 
 
 def schedule(program: Program, members: Sequence[Id], wanted: Sequence[Id]) -> list[Id]:
-    """The live operations of one scope, each after what it needs.
+    """The live operations of one scope in an order that respects dependencies.
 
     Args:
         program: the program.
         members: ids of the scope's live operations, in any order that respects dependencies.
-        wanted: ids that are needed after all of them, in the order in which they are.
+        wanted: ids that are needed after all of them, in the order of their use.
     """
     here = {x: k for k, x in enumerate(members)}
     captured = captured_values(program)
@@ -53,7 +53,7 @@ def _operands(program: Program, x: Id, captured: Mapping[int, Sequence[Id]]) -> 
 
 
 def captured_values(program: Program, alive: np.ndarray | None = None) -> dict[int, list[Id]]:
-    """What each loop's body uses from outside, by its scope.
+    """The values that each loop's body uses from outside, by its scope.
 
     Args:
         program: the program.

@@ -21,14 +21,14 @@ def directory() -> Path | None:
     """Where kernels are kept; None if they are not."""
     if os.environ.get("FRAXENV_CACHE", "1") in ("0", "off", "false"):
         return None
-    given = os.environ.get("FRAXENV_CACHE_DIR")
-    if given:
-        return Path(given)
+    folder = os.environ.get("FRAXENV_CACHE_DIR")
+    if folder:
+        return Path(folder)
     variable = {"win32": "LOCALAPPDATA", "darwin": ""}.get(sys.platform, "XDG_CACHE_HOME")
-    within = {"win32": "", "darwin": "Library/Caches"}.get(sys.platform, ".cache")
+    default = {"win32": "", "darwin": "Library/Caches"}.get(sys.platform, ".cache")
     base = os.environ.get(variable)
     try:
-        return (Path(base) if base else Path.home() / within) / "fraxenv" / "kernels"
+        return (Path(base) if base else Path.home() / default) / "fraxenv" / "kernels"
     except RuntimeError:  # there is no home
         return None
 

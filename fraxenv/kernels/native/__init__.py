@@ -1,0 +1,1 @@
+"""The native executor: a scalar program as LLVM IR, compiled for this machine."""

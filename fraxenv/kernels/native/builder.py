@@ -1,0 +1,205 @@
+"""The text of an LLVM function in which every value is a SIMD vector of environments."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import BuildError
+from ..program import BOOL, Id, Program
+
+_TYPES = {
+    "?": "i1", "b": "i8", "B": "i8", "h": "i16", "H": "i16", "i": "i32", "I": "i32",
+    "l": "i64", "L": "i64", "q": "i64", "Q": "i64", "f": "float", "d": "double",
+}  # fmt: skip
+_PACKED = frozenset({"int2", "uint2", "int4", "uint4", "float4_e2m1fn"})
+
+
+def llvm_type(dtype: np.dtype[Any]) -> str:
+    """The element type; numbers that no rule computes with are carried as bits.
+
+    Raises:
+        BuildError: several of the dtype share a byte.
+    """
+    if dtype.name in _PACKED:
+        raise BuildError(f"{dtype} is kept several to a byte")
+    return _TYPES.get(dtype.char) or f"i{8 * dtype.itemsize}"
+
+
+def mangled(dtype: np.dtype[Any]) -> str:
+    """The element type as LLVM's intrinsics have it in their names."""
+    return llvm_type(dtype).replace("float", "f32").replace("double", "f64")
+
+
+def float_literal(number: Any) -> str:
+    """A float as LLVM reads it without rounding: the bits of the float64."""
+    return f"0x{struct.unpack('<Q', struct.pack('<d', float(number)))[0]:016X}"
+
+
+def stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of a value in memory: bools have a byte."""
+    return np.dtype(np.uint8) if dtype == BOOL else dtype
+
+
+def literal(number: Any) -> str:
+    """A NumPy scalar as LLVM reads it."""
+    dtype = number.dtype
+    if dtype == BOOL:
+        return "true" if number else "false"
+    if dtype.char not in _TYPES:
+        return str(int.from_bytes(number.tobytes(), "little"))
+    return float_literal(number) if dtype.kind == "f" else str(int(number))
+
+
+def splat(dtype: np.dtype[Any], text: str) -> str:
+    """A literal in every lane."""
+    return f"splat ({llvm_type(dtype)} {text})"
+
+
+class Builder:
+    """One LLVM function under construction.
+
+    Args:
+        program: the program of which the function computes a part.
+        width: lanes of a vector.
+        slots: values in memory: the pointer's name and the byte where they begin.
+
+    Attributes:
+        names: the registers of the values that have been computed.
+        declared: the declarations of external functions, by their names.
+        block: the label of the basic block that is being written.
+        lines: the text so far.
+        function: the function's name.
+    """
+
+    def __init__(
+        self, program: Program, width: int, slots: Mapping[Id, tuple[str, int]] | None = None
+    ) -> None:
+        self.program, self.width = program, width
+        self.slots = dict(slots or {})
+        self.names: dict[Id, str] = {}
+        self.declared: dict[str, str] = {}
+        self.block = "entry"
+        self.lines: list[str] = []
+        self.function = self._heading = ""
+        self._loaded: dict[Id, str] = {}
+        self._allocas: list[str] = []
+        self._fresh = 0
+
+    # --- text ---
+
+    def define(self, result: str, name: str, parameters: str) -> None:
+        """Name the function."""
+        self.function = name
+        self._heading = f"define internal {result} @{name}({parameters}) #0"
+
+    def text(self) -> str:
+        """The function's definition."""
+        body = "\n".join(["entry:", *("  " + a for a in self._allocas), *self.lines])
+        return f"{self._heading} {{\n{body}\n}}\n"
+
+    def register(self, stem: str = "t") -> str:
+        """A new register's name."""
+        self._fresh += 1
+        return f"%{stem}{self._fresh}"
+
+    def label(self, stem: str) -> str:
+        """A new basic block's label."""
+        self._fresh += 1
+        return f"{stem}{self._fresh}"
+
+    def begin(self, label: str) -> None:
+        """Begin a basic block."""
+        self.lines.append(f"{label}:")
+        self.block = label
+        self._loaded = {}
+
+    def emit(self, line: str) -> None:
+        """Write a line."""
+        self.lines.append("  " + line)
+
+    def value(self, code: str) -> str:
+        """The register of an instruction's result."""
+        name = self.register()
+        self.emit(f"{name} = {code}")
+        return name
+
+    # --- values of the program ---
+
+    def type(self, dtype: np.dtype[Any]) -> str:
+        """The type of vectors."""
+        return f"<{self.width} x {llvm_type(dtype)}>"
+
+    def set(self, x: Id, code: str) -> None:
+        """Compute a value by an instruction."""
+        self.names[x] = f"%v{x}"
+        self.emit(f"%v{x} = {code}")
+
+    def alias(self, x: Id, source: Id) -> None:
+        """Let a value be another one."""
+        if source in self.slots:
+            self.slots[x] = self.slots[source]
+        else:
+            self.names[x] = self.name(source)
+
+    def name(self, x: Id) -> str:
+        """A value as an operand."""
+        if self.program.ops[x] == "constant":
+            return splat(self.program.dtypes[x], literal(self.program.attributes[x]))
+        if x not in self.slots:
+            return self.names[x]
+        # Loaded anew in every block, where it is needed: it need not stay at hand.
+        if x not in self._loaded:
+            pointer, offset = self.slots[x]
+            self._loaded[x] = self.load(self.program.dtypes[x], self.address(pointer, offset))
+        return self._loaded[x]
+
+    # --- common instructions ---
+
+    def intrinsic(self, name: str, dtype: np.dtype[Any], *operands: str, extra: str = "") -> str:
+        """A call of one of LLVM's functions; `extra` is an operand that is no vector."""
+        t = self.type(dtype)
+        full = f"@llvm.{name}.v{self.width}{mangled(dtype)}"
+        parameters = ", ".join([t] * len(operands) + (["i1"] if extra else []))
+        self.declared[full] = f"declare {t} {full}({parameters})"
+        typed = ", ".join(f"{t} {o}" for o in operands)
+        return f"call {t} {full}({typed}{extra})"
+
+    def broadcast(self, x: str, dtype: np.dtype[Any]) -> str:
+        """A scalar in every lane."""
+        t, s = self.type(dtype), llvm_type(dtype)
+        one = self.value(f"insertelement {t} poison, {s} {x}, i32 0")
+        return f"shufflevector {t} {one}, {t} poison, <{self.width} x i32> zeroinitializer"
+
+    def lanes(self, x: Id) -> str:
+        """The lanes in which a bool holds, as bits of an integer."""
+        return self.value(f"bitcast {self.type(BOOL)} {self.name(x)} to i{self.width}")
+
+    # --- memory ---
+
+    def alloca(self, count: int, dtype: np.dtype[Any]) -> str:
+        """Room for vectors on the stack."""
+        name = self.register("m")
+        self._allocas.append(f"{name} = alloca [{count} x {self.type(dtype)}], align 64")
+        return name
+
+    def address(self, pointer: str, offset: int) -> str:
+        """The address some bytes from another."""
+        return self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+
+    def store(self, x: Id, address: str) -> None:
+        """Write a value to memory."""
+        dtype, name = self.program.dtypes[x], self.name(x)
+        t = self.type(stored(dtype))
+        if dtype == BOOL:
+            name = self.value(f"zext {self.type(dtype)} {name} to {t}")
+        self.emit(f"store {t} {name}, ptr {address}")
+
+    def load(self, dtype: np.dtype[Any], address: str) -> str:
+        """A vector from memory."""
+        t = self.type(stored(dtype))
+        x = self.value(f"load {t}, ptr {address}")
+        return self.value(f"icmp ne {t} {x}, zeroinitializer") if dtype == BOOL else x

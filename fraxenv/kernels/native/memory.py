@@ -1,0 +1,227 @@
+"""Rows of buffers to vectors of environments, and back.
+
+A buffer has one environment's numbers in a row; a vector has one number of every lane's. Square
+parts of 32 bit buffers are transposed in registers, all others are moved number by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..evaluator import Buffer
+from ..program import BOOL, Id, IdArray
+from .builder import Builder, llvm_type
+
+
+def load_inputs(b: Builder, inputs: Sequence[Id], buffers: Sequence[Buffer]) -> None:
+    """Load elements of the buffers `%in` for the vector of rows from `%row` on.
+
+    Args:
+        b: the function under construction.
+        inputs: the elements, as values of the program.
+        buffers: the program's inputs.
+    """
+    wanted: dict[int, list[tuple[int, Id]]] = {}
+    for i in inputs:
+        buffer, element = b.program.attributes[i]
+        wanted.setdefault(buffer, []).append((element, i))
+    for number, elements in sorted(wanted.items()):
+        _load_buffer(b, number, buffers[number], elements)
+
+
+def _load_buffer(
+    b: Builder, number: int, buffer: Buffer, elements: Sequence[tuple[int, Id]]
+) -> None:
+    size, dtype = int(np.prod(buffer.shape, dtype=int)), buffer.dtype
+    place = b.value(f"getelementptr ptr, ptr %in, i64 {number}")
+    base = b.value(f"load ptr, ptr {place}")
+    if not buffer.batched:
+        for element, i in sorted(elements):
+            _load_uniform(b, base, dtype, element, i)
+        return
+    offset = b.value(f"mul i64 %row, {size * dtype.itemsize}")
+    base = b.value(f"getelementptr i8, ptr {base}, i64 {offset}")
+    if size == 1:
+        _load_contiguous(b, base, dtype, elements[0][1])
+    elif dtype.itemsize == 4 and size >= 4 and len(elements) > 2:
+        _load_transposed(b, base, dtype, size, dict(elements))
+    else:
+        _load_columns(b, base, dtype, size, sorted(elements))
+
+
+def _load_uniform(b: Builder, base: str, dtype: np.dtype[Any], element: int, i: Id) -> None:
+    """An element that all environments share."""
+    memory = _memory_type(dtype)
+    place = b.value(f"getelementptr {memory}, ptr {base}, i64 {element}")
+    x = b.value(f"load {memory}, ptr {place}")
+    if dtype == BOOL:
+        x = b.value(f"icmp ne i8 {x}, 0")
+    b.set(i, b.broadcast(x, dtype))
+
+
+def _load_contiguous(b: Builder, base: str, dtype: np.dtype[Any], i: Id) -> None:
+    """The only element of each row."""
+    if dtype == BOOL:
+        x = b.value(f"load <{b.width} x i8>, ptr {base}, align 1")
+        b.set(i, f"icmp ne <{b.width} x i8> {x}, zeroinitializer")
+    else:
+        b.set(i, f"load {b.type(dtype)}, ptr {base}, align {dtype.itemsize}")
+
+
+def _load_transposed(
+    b: Builder, base: str, dtype: np.dtype[Any], size: int, columns: dict[int, Id]
+) -> None:
+    for start, names in _transposed_squares(b, base, dtype, size):
+        for k, name in enumerate(names):
+            if start + k in columns and columns[start + k] not in b.names:
+                b.names[columns[start + k]] = name
+
+
+def _load_columns(
+    b: Builder, base: str, dtype: np.dtype[Any], size: int, elements: Sequence[tuple[int, Id]]
+) -> None:
+    memory = _memory_type(dtype)
+    t = f"<{b.width} x {memory}>"
+    for element, i in elements:
+        x = "poison"
+        for lane in range(b.width):
+            place = b.value(f"getelementptr {memory}, ptr {base}, i64 {lane * size + element}")
+            one = b.value(f"load {memory}, ptr {place}, align {dtype.itemsize}")
+            x = b.value(f"insertelement {t} {x}, {memory} {one}, i32 {lane}")
+        if dtype == BOOL:
+            b.set(i, f"icmp ne {t} {x}, zeroinitializer")
+        else:
+            b.names[i] = x
+
+
+def store_outputs(b: Builder, outputs: Sequence[IdArray], dtypes: Sequence[np.dtype[Any]]) -> None:
+    """Store results to the buffers `%out` for the vector of rows from `%row` on.
+
+    Args:
+        b: the function under construction.
+        outputs: the values of each result.
+        dtypes: the dtype of each result.
+    """
+    for number, (ids, dtype) in enumerate(zip(outputs, dtypes, strict=True)):
+        size = ids.size
+        place = b.value(f"getelementptr ptr, ptr %out, i64 {number}")
+        base = b.value(f"load ptr, ptr {place}")
+        offset = b.value(f"mul i64 %row, {size * dtype.itemsize}")
+        base = b.value(f"getelementptr i8, ptr {base}, i64 {offset}")
+        names = [b.name(int(x)) for x in ids.ravel()]
+        memory = _memory_type(dtype)
+        t = f"<{b.width} x {memory}>"
+        if dtype == BOOL:
+            names = [b.value(f"zext {b.type(dtype)} {x} to {t}") for x in names]
+        if size == 1:
+            b.emit(f"store {t} {names[0]}, ptr {base}, align {dtype.itemsize}")
+        elif dtype.itemsize == 4 and size >= 4:
+            _store_transposed(b, base, dtype, size, names)
+        else:
+            _store_columns(b, base, dtype, names)
+
+
+def _store_transposed(
+    b: Builder, base: str, dtype: np.dtype[Any], size: int, names: Sequence[str]
+) -> None:
+    s, t = llvm_type(dtype), b.type(dtype)
+    side, starts = _squares(b.width, size)
+    for start in starts:
+        rows = _transpose(b, names[start : start + side], t)
+        for r, row in enumerate(rows):
+            for g in range(b.width // side):
+                mask = ", ".join(f"i32 {g * side + k}" for k in range(side))
+                part = row
+                if side < b.width:
+                    part = b.value(f"shufflevector {t} {row}, {t} poison, <{side} x i32> <{mask}>")
+                at = b.value(f"getelementptr {s}, ptr {base}, i64 {(g * side + r) * size + start}")
+                b.emit(f"store <{side} x {s}> {part}, ptr {at}, align {dtype.itemsize}")
+
+
+def _store_columns(b: Builder, base: str, dtype: np.dtype[Any], names: Sequence[str]) -> None:
+    memory = _memory_type(dtype)
+    t = f"<{b.width} x {memory}>"
+    for column, x in enumerate(names):
+        for lane in range(b.width):
+            one = b.value(f"extractelement {t} {x}, i32 {lane}")
+            at = b.value(f"getelementptr {memory}, ptr {base}, i64 {lane * len(names) + column}")
+            b.emit(f"store {memory} {one}, ptr {at}, align {dtype.itemsize}")
+
+
+def _memory_type(dtype: np.dtype[Any]) -> str:
+    """The type of a number in a buffer."""
+    return "i8" if dtype == BOOL else llvm_type(dtype)
+
+
+# --- transposition in registers ---
+
+
+def _squares(width: int, size: int) -> tuple[int, list[int]]:
+    """The side of the squares that cover `size` columns, and the column where each begins."""
+    side = min(width, 1 << (size.bit_length() - 1))
+    starts = list(range(0, size - side + 1, side))
+    if starts[-1] + side < size:
+        starts.append(size - side)  # overlaps the one before
+    return side, starts
+
+
+def _transposed_squares(
+    b: Builder, base: str, dtype: np.dtype[Any], size: int
+) -> Iterator[tuple[int, list[str]]]:
+    """Columns of a matrix of rows: the first one's number, and their vectors."""
+    s, t = llvm_type(dtype), b.type(dtype)
+    side, starts = _squares(b.width, size)
+    for start in starts:
+        rows = []
+        for r in range(side):
+            parts = []
+            for g in range(b.width // side):
+                place = b.value(
+                    f"getelementptr {s}, ptr {base}, i64 {(g * side + r) * size + start}"
+                )
+                parts.append(b.value(f"load <{side} x {s}>, ptr {place}, align {dtype.itemsize}"))
+            rows.append(_concatenate(b, parts, s, side))
+        yield start, _transpose(b, rows, t)
+
+
+def _concatenate(b: Builder, parts: Sequence[str], s: str, size: int) -> str:
+    """Vectors of `size` elements one after the other."""
+    while len(parts) > 1:
+        mask = ", ".join(f"i32 {k}" for k in range(2 * size))
+        t = f"<{size} x {s}>"
+        parts = [
+            b.value(f"shufflevector {t} {x}, {t} {y}, <{2 * size} x i32> <{mask}>")
+            for x, y in zip(parts[::2], parts[1::2], strict=True)
+        ]
+        size *= 2
+    return parts[0]
+
+
+def _transpose(b: Builder, rows: Sequence[str], t: str) -> list[str]:
+    """Transpose squares that lie side by side in vectors: as many rows as a square has."""
+    rows, side, step = list(rows), len(rows), 1
+    while step < side:
+        mixed = list(rows)
+        for upper in range(side):
+            if upper & step:
+                continue
+            lower = upper + step
+            low, high = [], []
+            for lane in range(b.width):
+                if lane & step:
+                    low.append(b.width + lane - step)
+                    high.append(b.width + lane)
+                else:
+                    low.append(lane)
+                    high.append(lane + step)
+            for target, mask in ((upper, low), (lower, high)):
+                text = ", ".join(f"i32 {k}" for k in mask)
+                mixed[target] = b.value(
+                    f"shufflevector {t} {rows[upper]}, {t} {rows[lower]}, "
+                    f"<{b.width} x i32> <{text}>"
+                )
+        rows, step = mixed, step * 2
+    return rows

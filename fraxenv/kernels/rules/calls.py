@@ -1,0 +1,56 @@
+"""Calls of functions, and functions with rules of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import UnsupportedError
+from ..evaluator import Evaluator
+from ..program import IdArray
+from .registry import rule
+
+
+@rule("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint")
+def _call(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
+    p = equation.params
+    inner = p.get("jaxpr") or p.get("call_jaxpr") or p.get("call")
+    if hasattr(inner, "consts"):
+        return ev.closed(inner, xs)
+    return ev.run(inner, (), xs)
+
+
+@rule("custom_vmap_call")
+def _custom_vmap_call(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
+    plain = getattr(equation.params["rule"], "plain", None)
+    if plain is None:
+        results: list[IdArray] = _call(ev, equation, *xs)
+        return results
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+    return ev.closed(jax.make_jaxpr(plain)(*shapes), xs)
+
+
+@rule("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
+def _custom_derivative(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
+    inner = equation.params.get("call_jaxpr") or equation.params["fun_jaxpr"]
+    return ev.closed(inner, xs)
+
+
+@rule("custom_linear_solve")
+def _custom_linear_solve(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
+    lengths = equation.params["const_lengths"]
+    skipped = lengths.matvec + lengths.vecmat
+    constants = xs[skipped : skipped + lengths.solve]
+    rhs = xs[sum(lengths) :]
+    return ev.closed(equation.params["jaxprs"].solve, (*constants, *rhs))
+
+
+@rule("platform_index")
+def _platform_index(ev: Evaluator, equation: Any) -> IdArray:
+    aliases = {"gpu": ("gpu", "cuda", "rocm")}.get(ev.platform, (ev.platform,))
+    for k, names in enumerate(equation.params["platforms"]):
+        if names is None or any(a in names for a in aliases):
+            return ev.full((), k, np.int32)
+    raise UnsupportedError(f"'platform_index' without an entry for {ev.platform!r}")

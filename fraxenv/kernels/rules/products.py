@@ -1,0 +1,115 @@
+"""Products, sums and other reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import UnsupportedError
+from ..evaluator import Evaluator
+from ..ops import OPERATIONS
+from ..program import BOOL, IdArray
+from .registry import RULES, Rule, rule
+
+
+@rule("dot_general")
+def _dot_general(ev: Evaluator, equation: Any, a: IdArray, b: IdArray) -> IdArray:
+    (contract_a, contract_b), (batch_a, batch_b) = equation.params["dimension_numbers"]
+    out = np.dtype(equation.outvars[0].aval.dtype)
+    if out.kind not in "iuf":
+        raise UnsupportedError(f"'dot_general' of {out}")
+    a, b = (x if ev.dtype(int(x.flat[0])) == out else ev.map("convert", x, dtype=out)
+            for x in (a, b)) if a.size and b.size else (a, b)  # fmt: skip
+    free_a = [k for k in range(a.ndim) if k not in (*contract_a, *batch_a)]
+    free_b = [k for k in range(b.ndim) if k not in (*contract_b, *batch_b)]
+    shape = equation.outvars[0].aval.shape
+
+    def size(x: IdArray, axes: Sequence[int]) -> int:
+        return int(np.prod([x.shape[k] for k in axes], dtype=int))
+
+    depth, batch = size(a, contract_a), size(a, batch_a)
+    rows = a.transpose(*batch_a, *free_a, *contract_a)
+    rows = rows.reshape(batch, size(a, free_a), depth)
+    columns = b.transpose(*batch_b, *free_b, *contract_b)
+    columns = columns.reshape(batch, size(b, free_b), depth)
+    apply = ev.program.apply
+    zero = ev.program.constant(0, out)
+    minus_zero = ev.program.constant(-0.0, out)
+    present = [(x != zero) & (x != minus_zero) for x in (rows, columns)]
+    ev.program.applied += 2 * batch * rows.shape[1] * columns.shape[1] * depth
+    result = []
+    for n in range(batch):
+        for i, row in enumerate(rows[n].tolist()):
+            both = present[0][n, i] & present[1][n]
+            for j, column in enumerate(columns[n].tolist()):
+                total = zero
+                for k in np.flatnonzero(both[j]).tolist():
+                    product = apply("mul", row[k], column[k])
+                    total = product if total == zero else apply("add", total, product)
+                result.append(total)
+    return np.array(result, int).reshape(shape)
+
+
+def _reduction(op: str, start: Callable[[np.dtype[Any]], Any]) -> Rule:
+    def reduce(ev: Evaluator, equation: Any, x: IdArray) -> IdArray:
+        axes = tuple(equation.params["axes"])
+        dtype = np.dtype(equation.invars[0].aval.dtype)
+        which = OPERATIONS[op].logical or op if dtype == BOOL else op
+        kept = [k for k in range(x.ndim) if k not in axes]
+        shape = tuple(x.shape[k] for k in kept)
+        x = x.transpose(*kept, *axes).reshape(*shape, -1)
+        if x.shape[-1] == 0:
+            return ev.full(shape, start(dtype), dtype)
+        total = x[..., 0]
+        for k in range(1, x.shape[-1]):
+            total = ev.map(which, total, x[..., k])
+        return total
+
+    return reduce
+
+
+def lowest(dtype: np.dtype[Any]) -> Any:
+    """The least number of a dtype."""
+    if dtype == BOOL:
+        return False
+    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+
+
+def highest(dtype: np.dtype[Any]) -> Any:
+    """The greatest number of a dtype."""
+    if dtype == BOOL:
+        return True
+    return np.inf if dtype.kind == "f" else np.iinfo(dtype).max
+
+
+RULES["reduce_sum"] = _reduction("add", lambda d: 0)
+RULES["reduce_prod"] = _reduction("mul", lambda d: 1)
+RULES["reduce_max"] = _reduction("max", lowest)
+RULES["reduce_min"] = _reduction("min", highest)
+RULES["reduce_and"] = _reduction("and", lambda d: ~d.type(0))
+RULES["reduce_or"] = _reduction("or", lambda d: 0)
+RULES["reduce_xor"] = _reduction("xor", lambda d: 0)
+
+
+def _cumulative(op: str) -> Rule:
+    def accumulate(ev: Evaluator, equation: Any, x: IdArray) -> IdArray:
+        axis, reverse = equation.params["axis"], equation.params["reverse"]
+        rows = np.moveaxis(x, axis, 0)
+        rows = rows[::-1] if reverse else rows
+        sums = list(rows[:1])
+        for row in rows[1:]:
+            sums.append(ev.map(op, sums[-1], row))
+        if not sums:
+            return x
+        total = np.stack(sums)
+        return np.moveaxis(total[::-1] if reverse else total, 0, axis)
+
+    return accumulate
+
+
+RULES["cumsum"] = _cumulative("add")
+RULES["cumprod"] = _cumulative("mul")
+RULES["cummax"] = _cumulative("max")
+RULES["cummin"] = _cumulative("min")
