@@ -36,7 +36,7 @@ DERIVATIVES_TOLERANCE = 1e-9
 COMPILER = {"float32": {}, "float64": {"xla_backend_optimization_level": 0}}
 GRAVITY = (2.0, -3.0, -9.0)
 
-validate = load_script("validate_dynamics")
+validate = load_script("measure/validate_dynamics")
 BUNDLED = dynamics.list_robots()
 # Real robots are as published, without the rotors that would help light wrists. Of the made-up one
 # the mass matrix is so badly conditioned that rounding the right one to float32 costs 8e-5.

@@ -1,4 +1,4 @@
-"""`scripts/benchmark.py`, run as users run it; and the C that it emits."""
+"""`scripts/measure/benchmark.py`, run as users run it; and the C that it emits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support import colours
 
 from fraxenv import fuse
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "measure"
 
 
 def benchmark(tmp_path: Path, *options: str, broken: str = "") -> list[dict[str, Any]]:

@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 from support import colours, load_script
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+EXAMPLES = Path(__file__).parents[2] / "scripts" / "examples"
 
 
 def run(script: str, picture: Path, *options: str) -> dict[str, list[float]]:
     """The numbers in each row of the table that the script prints."""
-    command = [sys.executable, SCRIPTS / script, *options, "--output", picture]
+    command = [sys.executable, EXAMPLES / script, *options, "--output", picture]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     with Image.open(picture) as image:
         assert image.size[0] >= 1500
@@ -58,7 +58,7 @@ def test_what_is_measured_beside_frax_computes_the_same(
     monkeypatch: pytest.MonkeyPatch, x64: None
 ) -> None:
     pytest.importorskip("frax")
-    script = load_script("measure_controllers")
+    script = load_script("measure/measure_controllers")
     given = script.arguments()
     laws = script.frax_laws()
     ours = {

@@ -1,4 +1,4 @@
-"""`scripts/identify_payload.py`, run as users run it."""
+"""`scripts/examples/identify_payload.py`, run as users run it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from support import colours
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "identify_payload.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "examples" / "identify_payload.py"
 
 
 @pytest.mark.parametrize(

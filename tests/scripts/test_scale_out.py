@@ -1,4 +1,4 @@
-"""`scripts/scale_out.py`: several devices or processes give what one device gives."""
+"""`scripts/examples/scale_out.py`: several devices or processes give what one device gives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from fraxenv.checkpoint import load_arrays, save_pytree
 from fraxenv.kernels.native import available_cores
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "scale_out.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "examples" / "scale_out.py"
 QUICK = "--xla_backend_optimization_level=0"  # to compile
 FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
 

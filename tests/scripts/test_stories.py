@@ -10,12 +10,12 @@ from pathlib import Path
 from PIL import Image
 from support import colours
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+EXAMPLES = Path(__file__).parents[2] / "scripts" / "examples"
 
 
 def run(script: str, picture: Path, *options: str) -> str:
     """What a script prints."""
-    command = [sys.executable, SCRIPTS / script, *options, "--output", picture]
+    command = [sys.executable, EXAMPLES / script, *options, "--output", picture]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     with Image.open(picture) as image:

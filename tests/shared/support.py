@@ -21,8 +21,9 @@ from fraxenv.kernels import fusible
 
 
 def load_script(name: str) -> ModuleType:
-    """A module of `scripts/`, by its name."""
+    """A module of `scripts/`, by its path there without the ending: "measure/compare_qp"."""
     path = Path(__file__).parents[2] / "scripts" / f"{name}.py"
+    name = path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

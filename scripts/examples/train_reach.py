@@ -1,8 +1,8 @@
 """Train a policy to reach, and see what it has learned: the story of docs/stories/reach.md.
 
-    python scripts/train_reach.py
-    python scripts/train_reach.py --seeds 2 --steps 300000
-    python scripts/train_reach.py --help
+    python scripts/examples/train_reach.py
+    python scripts/examples/train_reach.py --seeds 2 --steps 300000
+    python scripts/examples/train_reach.py --help
 
 Several seeds of rejax's PPO train side by side, as one compiled program. Drawn are what they
 learned over time, the distance to the goal during new episodes, before training and after, and a

@@ -1,6 +1,6 @@
 """Draw the picture of the viewer in the documentation: drag the target behind a box, and look.
 
-    python scripts/draw_viewer.py        # writes docs/viewer.png
+    python scripts/docs/draw_viewer.py        # writes docs/viewer.png
 
 Needs the extras `train` and `viewer`, playwright, and Chromium or Chrome on the PATH.
 """

@@ -13,7 +13,7 @@ from typing import Any
 
 from mkdocs.plugins import event_priority
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = tempfile.TemporaryDirectory(prefix="fraxenv-docs-")  # as long as MkDocs runs
 
 

@@ -7,9 +7,9 @@ shown. Mutants are a random share of each file's, the same in every run. Exits 1
 are killed. The results are in docs/reliability.md.
 
     pip install -e ".[mutation]"
-    python scripts/mutants.py
-    python scripts/mutants.py --files dynamics/crba.py --share 1
-    python scripts/mutants.py --mutants dynamics/crba.py:NumberReplacer:3
+    python scripts/harden/mutants.py
+    python scripts/harden/mutants.py --files dynamics/crba.py --share 1
+    python scripts/harden/mutants.py --mutants dynamics/crba.py:NumberReplacer:3
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 OPERATORS = (
     *(f"ReplaceBinaryOperator_{change}" for change in (

@@ -7,8 +7,8 @@ gives something impossible, or takes more than ten seconds or 4 GiB. Such an inp
 are in docs/reliability.md.
 
     pip install -e ".[fuzz]"
-    python scripts/fuzz.py --seconds 600
-    python scripts/fuzz.py --targets urdf --replay runs/fuzz/urdf/crash-da39a3
+    python scripts/harden/fuzz.py --seconds 600
+    python scripts/harden/fuzz.py --targets urdf --replay runs/fuzz/urdf/crash-da39a3
 """
 
 from __future__ import annotations

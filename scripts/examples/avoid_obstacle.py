@@ -3,7 +3,7 @@
 Draws the barriers' least value, the hand's path error and the torques over time, and pictures of
 both runs at the moment at which the ball is nearest.
 
-    python scripts/avoid_obstacle.py --output avoid_obstacle.png
+    python scripts/examples/avoid_obstacle.py --output avoid_obstacle.png
 """
 
 from __future__ import annotations

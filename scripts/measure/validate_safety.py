@@ -3,7 +3,7 @@
 Counts, at every control step, barriers that become negative and torques beyond their limits, and
 measures what the filter costs. The results are in docs/safety.md.
 
-    python scripts/validate_safety.py --control-steps 10000000
+    python scripts/measure/validate_safety.py --control-steps 10000000
 """
 
 from __future__ import annotations

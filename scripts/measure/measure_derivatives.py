@@ -1,6 +1,6 @@
 """Cost of the exact derivatives of forward dynamics, beside forward dynamics and differences.
 
-    python scripts/measure_derivatives.py
+    python scripts/measure/measure_derivatives.py
 
 Prints, for plain `jax.vmap` and for fused kernels, compile time and time per evaluation of a batch
 in float32: medians, least and greatest, and the ratio to forward dynamics in the same run.

@@ -1,8 +1,8 @@
 """Find out what a Panda holds from how it moves, by derivatives of the simulation.
 
-    python scripts/identify_payload.py
-    python scripts/identify_payload.py --mass 2 --shift 0 0.05 0.1
-    python scripts/identify_payload.py --help
+    python scripts/examples/identify_payload.py
+    python scripts/examples/identify_payload.py --mass 2 --shift 0 0.05 0.1
+    python scripts/examples/identify_payload.py --help
 
 A payload changes the mass and the centre of mass of the arm's last body, and the arm swings under
 known torques. The Levenberg-Marquardt method improves mass and centre of mass until short

@@ -1,8 +1,8 @@
 """Drag the hand through obstacles, with the safety filter off and on: docs/stories/drag.md.
 
-    python scripts/drag_hand.py
-    python scripts/drag_hand.py --seconds 4 --output drag.png
-    python scripts/drag_hand.py --help
+    python scripts/examples/drag_hand.py
+    python scripts/examples/drag_hand.py --seconds 4 --output drag.png
+    python scripts/examples/drag_hand.py --help
 
 What a mouse does in the viewer, a fixed path does here: the target is dragged through two balls,
 into the floor, and out of reach. The policy goes straight for the target. Drawn are both runs, how

@@ -1,7 +1,7 @@
 """Let a Panda's hand follow a figure eight, with and without feed-forward.
 
-    python scripts/track_figure_eight.py
-    python scripts/track_figure_eight.py --period 2 --output eight.png
+    python scripts/examples/track_figure_eight.py
+    python scripts/examples/track_figure_eight.py --period 2 --output eight.png
 
 The hand draws a lemniscate in a vertical plane and keeps its orientation. Operational space control
 that knows the reference's velocity and acceleration follows it to fractions of a millimetre; one

@@ -3,9 +3,9 @@
 docs/environments.md gets its tables, and every registered environment a page with a picture in
 docs/environments/.
 
-    python scripts/document_environments.py            # writes, and draws the pictures that lack
-    python scripts/document_environments.py --redraw   # draws all of them
-    python scripts/document_environments.py --check    # exits with 1 where it would change anything
+    python scripts/docs/document_environments.py            # writes; draws pictures that lack
+    python scripts/docs/document_environments.py --redraw   # draws all of them
+    python scripts/docs/document_environments.py --check    # exits with 1 if it would change any
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from fraxenv.envs import action_names
 from fraxenv.registry import env_spec
 from fraxenv.rendering import render_env
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "environments.md"
-START, END = "<!-- from here on written by scripts/document_environments.py -->", "<!-- end -->"
+START = "<!-- from here on written by scripts/docs/document_environments.py -->"
+END = "<!-- end -->"
 SEED = 7  # of the pictures: goals well in sight
 
 
@@ -149,7 +150,7 @@ def main() -> int:
     undrawn = [p for p in pictures if options.redraw or not p.exists()]
     if options.check:
         for path in stale + undrawn:
-            print(f"{path} is out of date: run python scripts/document_environments.py")
+            print(f"{path} is out of date: run python scripts/docs/document_environments.py")
         return int(bool(stale + undrawn))
     for path, text in pages():
         write_atomic(path, text.encode())

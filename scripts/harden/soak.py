@@ -5,7 +5,7 @@ with adversarial ones: full deflections that hold for a while and then reverse, 
 range, infinities and NaNs. Counts what must not happen; exits 1 if any of it did. The results are
 in docs/reliability.md.
 
-    python scripts/soak.py --steps 100000000
+    python scripts/harden/soak.py --steps 100000000
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Train one policy on all devices of one machine or of several, or measure how steps scale.
 
-    python scripts/scale_out.py                                     # all devices of this machine
-    XLA_FLAGS=--xla_force_host_platform_device_count=4 python scripts/scale_out.py
-    python scripts/scale_out.py --launch 2                          # two processes, a core each
-    python scripts/scale_out.py --measure --launch 1 2              # environment steps/s of both
-    python scripts/scale_out.py --coordinator host:1234 --processes 8 --process-id 0   # and so on
-    python scripts/scale_out.py --help
+    python scripts/examples/scale_out.py                             # all devices of this machine
+    XLA_FLAGS=--xla_force_host_platform_device_count=4 python scripts/examples/scale_out.py
+    python scripts/examples/scale_out.py --launch 2                  # two processes, a core each
+    python scripts/examples/scale_out.py --measure --launch 1 2      # environment steps/s of both
+    python scripts/examples/scale_out.py --coordinator host:1234 --processes 8 --process-id 0
+    python scripts/examples/scale_out.py --help
 
 Proximal policy optimisation with data parallelism: every device has its share of the environments
 and a copy of the policy; gradients are averaged over all of them. What an environment draws depends

@@ -1,7 +1,7 @@
 """Time of one control step of a Panda, beside frax's functions in the same run.
 
-    python scripts/measure_controllers.py
-    python scripts/measure_controllers.py --x64
+    python scripts/measure/measure_controllers.py
+    python scripts/measure/measure_controllers.py --x64
 
 From joint positions and velocities and a pose to torques (operational space control) or to joint
 velocities (differential inverse kinematics), one robot at a time: as a native kernel for a batch of

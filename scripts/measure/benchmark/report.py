@@ -18,8 +18,8 @@ from .machine import Machine
 from .records import HEADLINE, EnvironmentSpeed, LeftOut, Line, Measurement
 from .workloads import WORKLOADS, Workload
 
-DOCS = Path(__file__).parents[2] / "docs" / "performance.md"
-BEGIN, END = "<!-- written by scripts/benchmark.py -->", "<!-- until here -->"
+DOCS = Path(__file__).parents[3] / "docs" / "performance.md"
+BEGIN, END = "<!-- written by scripts/measure/benchmark.py -->", "<!-- until here -->"
 
 
 @dataclass(frozen=True)

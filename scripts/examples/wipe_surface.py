@@ -1,7 +1,7 @@
 """Let a Panda wipe a surface that is not quite where it should be, by a schedule of stiffness.
 
-    python scripts/wipe_surface.py
-    python scripts/wipe_surface.py --tilt 10 --force 15 --output wipe.png
+    python scripts/examples/wipe_surface.py
+    python scripts/examples/wipe_surface.py --tilt 10 --force 15 --output wipe.png
 
 The hand comes down, wipes in loops, and lifts again. It is told a level surface; the real one is
 tilted. A hand that stays stiff pushes where the surface is too high and loses it where it is too

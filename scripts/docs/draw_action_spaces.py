@@ -1,7 +1,7 @@
 """Draw what actions do: the pictures of docs/action_space.md.
 
-    python scripts/draw_action_spaces.py
-    python scripts/draw_action_spaces.py --output docs/pictures
+    python scripts/docs/draw_action_spaces.py
+    python scripts/docs/draw_action_spaces.py --output docs/pictures
 
 Every picture shows a real environment that was given the same action for a while: the robot as it
 was (pale) and as it is, and the way of its hand. Needs the extra `train`.

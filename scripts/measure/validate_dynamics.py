@@ -1,8 +1,8 @@
 """The worst errors of our dynamics over many robots, as Markdown tables.
 
-    python scripts/validate_dynamics.py
-    python scripts/validate_dynamics.py --robots panda hyq --output validation.md
-    python scripts/validate_dynamics.py --help
+    python scripts/measure/validate_dynamics.py
+    python scripts/measure/validate_dynamics.py --robots panda hyq --output validation.md
+    python scripts/measure/validate_dynamics.py --help
 
 What `scripts/cross_check.py` does for one robot, in float64 and float32, for all bundled robots and
 those of the package example-robot-data that are listed below. Needs the extra `test`.

@@ -1,6 +1,6 @@
 """Errors of the native kernels' elementary functions, over the whole range of float32.
 
-    python scripts/kernel_accuracy.py [--step 97] [NAME ...]
+    python scripts/measure/kernel_accuracy.py [--step 97] [NAME ...]
 
 Every `--step`-th float32 (of two arguments: as many random pairs), and the neighbours of every
 number where a function changes its way, against NumPy's and SciPy's float64. Prints the largest and

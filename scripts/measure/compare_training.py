@@ -3,7 +3,7 @@
 Trains policies by the presets, with several seeds each, and evaluates them on episodes that they
 never saw. The results are in docs/environments.md.
 
-    python scripts/compare_training.py --output runs/compare_training
+    python scripts/measure/compare_training.py --output runs/compare_training
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How well operational space control tracks: a table of what docs/controllers.md promises.
 
-    python scripts/validate_control.py
+    python scripts/measure/validate_control.py
 
 Steps of 5 cm, absolute poses in free space, and paths through the Panda's singularities, in float32
 on the plain dynamics: no soft stops, no damping.

@@ -1,7 +1,7 @@
 """Let a G1 move both hands, until it cannot: who gives way then is a matter of priority.
 
-    python scripts/move_two_hands.py
-    python scripts/move_two_hands.py --apart 0.4 --output hands.png
+    python scripts/examples/move_two_hands.py
+    python scripts/examples/move_two_hands.py --apart 0.4 --output hands.png
 
 One operational space controller steers both hands. They draw circles, and are then pulled apart to
 the sides, further than the waist and the arms reach. As equals they share what is left of the way;

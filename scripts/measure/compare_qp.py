@@ -5,7 +5,7 @@ repeated and with contradictory rows, inside obstacles) give the problems; quadp
 gives the answers. Compared are the active-set method that the filter uses, ADMM (the method of
 OSQP) and, if it is installed, the interior-point method of qpax.
 
-    python scripts/compare_qp.py --states 100000
+    python scripts/measure/compare_qp.py --states 100000
 """
 
 from __future__ import annotations
