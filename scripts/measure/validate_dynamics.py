@@ -4,7 +4,7 @@
     python scripts/measure/validate_dynamics.py --robots panda hyq --output validation.md
     python scripts/measure/validate_dynamics.py --help
 
-What `scripts/cross_check.py` does for one robot, in float64 and float32, for all bundled robots and
+What `fraxenv cross-check` does for one robot, in float64 and float32, for all bundled robots and
 those of the package example-robot-data that are listed below. Needs the extra `test`.
 """
 
