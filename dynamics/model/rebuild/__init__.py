@@ -13,23 +13,46 @@ from __future__ import annotations
 import re
 import tempfile
 import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from lxml import etree
 
-from fraxenv.checkpoint import write_atomic
-
-from ... import load_urdf
+from ... import Robot, load_urdf
 from ...errors import ConfigError
 from .fit import fitted_looks
 from .options import Options
-from .pairs import find_pairs
+from .pairs import Pairs, find_pairs
 from .source import add_frames, read
 from .write import default_configuration, looks_of, toml_text, urdf_text
 
+__all__ = ["Options", "Rebuilt", "rebuild"]
 
-def rebuild(options: Options) -> None:
-    """Make the two files and say what is in them.
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """The two files and what is in them.
+
+    Attributes:
+        urdf: the robot's file.
+        toml: its companion.
+        robot: as the two files describe it.
+        mass: of all links, those that stand on the floor included, kg.
+        pairs: self-collision pairs.
+        bones: links that are drawn as bones, because the source shows nothing that can be read.
+    """
+
+    urdf: Path
+    toml: Path
+    robot: Robot
+    mass: float
+    pairs: Pairs
+    bones: Sequence[str]
+
+
+def rebuild(options: Options) -> Rebuilt:
+    """Make the two files.
 
     Raises:
         ConfigError: an option that cannot be; the files exist and `force` is not given.
@@ -37,7 +60,9 @@ def rebuild(options: Options) -> None:
         UnknownNameError: an option names a link or joint that does not exist.
     """
     urdf_path, toml_path = _targets(options)
-    with tempfile.TemporaryDirectory() as folder:
+    options.output.mkdir(parents=True, exist_ok=True)
+    # In the same folder, from where finished files move into place whole.
+    with tempfile.TemporaryDirectory(dir=options.output, prefix=".rebuild-") as folder:
         draft = Path(folder) / urdf_path.name
         root = read(options.urdf)
         add_frames(root, options.frames)
@@ -53,28 +78,13 @@ def rebuild(options: Options) -> None:
         welded = load_urdf(draft, q_default=default_configuration(draft, options, floating=False))
         pairs = find_pairs(welded, options)
         text = toml_text(draft, options, pairs)
+        companion = draft.with_suffix(".toml")
+        companion.write_text(text, "utf-8")
         robot = load_urdf(draft, **tomllib.loads(text))
-        urdf = draft.read_bytes()
-    write_atomic(urdf_path, urdf)
-    write_atomic(toml_path, text.encode())
-
-    print(f"Wrote {urdf_path} and {toml_path}.")
-    if looks.bones:
-        print(
-            f"No mesh or shape could be read for {', '.join(looks.bones)}: drawn as bones between "
-            "joints. Say where the meshes are with --meshes FOLDER."
-        )
+        draft.replace(urdf_path)
+        companion.replace(toml_path)
     mass = sum(float(m.get("value")) for m in root.iterfind("link/inertial/mass"))
-    print(
-        f"{options.name}: {robot.nv} degrees of freedom, {mass:.4g} kg, "
-        f"{len(robot.topology.collision_shapes)} spheres, {len(pairs.names)} pairs."
-    )
-    if pairs.names:
-        print(
-            f"At q_default the closest pair is {pairs.clearance:.3f} m apart; the pairs find "
-            f"{pairs.coverage:.1%} of the colliding configurations, which are "
-            f"{pairs.colliding:.1%} of all."
-        )
+    return Rebuilt(urdf_path, toml_path, robot, mass, pairs, looks.bones)
 
 
 def _targets(options: Options) -> tuple[Path, Path]:

@@ -60,9 +60,9 @@ def fitted_looks(root: Element, robot: Robot, options: Options) -> Looks:
     )
 
     shapes: dict[str, list[str]] = {name: [] for name in links}
-    for name, drawn in visuals.items():
-        for colour, shape in drawn:
-            shapes[name] += shape_lines("visual", shape, colour=colour)
+    for name, coloured in visuals.items():
+        for colour, primitive in coloured:
+            shapes[name] += shape_lines("visual", primitive, colour=colour)
     for body, balls in spheres.items():
         link = carrier[body]
         inverse = np.linalg.inv(poses[link])
@@ -108,14 +108,16 @@ def _surface(shape: Primitive | Array) -> Array:
         case _:
             mesh = trimesh.creation.box(extents=shape.size)
     points, _ = trimesh.sample.sample_surface(mesh, SURFACE_POINTS, seed=0)
-    return points @ shape.rotation.T + shape.position
+    turned: Array = points @ shape.rotation.T
+    return turned + shape.position
 
 
 def _principal_axes(points: Array) -> Array:
     """Right-handed, orthonormal columns (3, 3): the directions that the points spread along."""
     _, _, rows = np.linalg.svd(points - points.mean(0), full_matrices=False)
     axes = rows.T
-    return axes * np.array([1.0, 1.0, np.sign(np.linalg.det(axes))])
+    right_handed: Array = axes * np.array([1.0, 1.0, np.sign(np.linalg.det(axes))])
+    return right_handed
 
 
 def _ball(points: Array) -> Primitive:

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tyro.conf import Positional
-
 ROBOTS: Final = Path(__file__).resolve().parents[2] / "robots"
 
 
@@ -43,8 +41,8 @@ class Options:
         seed: of the random configurations.
     """
 
-    urdf: Positional[Path]
-    name: Positional[str]
+    urdf: Path
+    name: str
     source: str = ""
     license: str = ""
     output: Path = ROBOTS

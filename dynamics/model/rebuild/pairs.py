@@ -12,10 +12,9 @@ from typing import Final
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from rich.progress import track
 
 from ... import Robot, forward_kinematics
-from ...errors import ConfigError, RobotLoadError, unknown_name
+from ...errors import ConfigError, RobotLoadError, import_extra, unknown_name
 from ...robot import WORLD
 from .options import Options
 from .source import Array
@@ -61,6 +60,7 @@ def find_pairs(robot: Robot, options: Options) -> Pairs:
     pairs, at_default = (x[at_default >= options.clearance] for x in (pairs, at_default))
     q = _random_configurations(robot, options.samples, options.seed)
     steps = range(0, len(q), _BATCH)
+    track = import_extra("rich.progress", "cli", "The progress bar").track
     hits = np.concatenate(
         [
             _gaps(robot, q[i : i + _BATCH], pairs) < -_PENETRATION
@@ -70,8 +70,8 @@ def find_pairs(robot: Robot, options: Options) -> Pairs:
     chosen_from, measured_on = hits[::2], hits[1::2]
     first = _numbers_of(options.first_pairs, names, pairs)
     chosen = _cover(chosen_from, _mirror(names, pairs), first, options)
-    colliding = measured_on.any(axis=1)
-    found = measured_on[:, chosen].any(axis=1)
+    colliding = np.any(measured_on, axis=1)
+    found = np.any(measured_on[:, chosen], axis=1)
     return Pairs(
         [(names[a], names[b]) for a, b in pairs[sorted(chosen)]],
         float(at_default[chosen].min(initial=np.inf)),
@@ -145,7 +145,8 @@ def _gaps(robot: Robot, q: Array, pairs: NDArray[np.intp]) -> Array:
     radius = np.array([shape.size[0] for shape in shapes])
     first, second = pairs.T
     distance = np.linalg.norm(centre[:, first] - centre[:, second], axis=2)
-    return distance - radius[first] - radius[second]
+    gaps: Array = distance - radius[first] - radius[second]
+    return gaps
 
 
 def _mirror(names: Sequence[str], pairs: NDArray[np.intp]) -> list[int]:

@@ -80,7 +80,7 @@ def _origin(element: Element) -> Array:
         np.array((("" if origin is None else origin.get(k)) or "0 0 0").split(), float)
         for k in ("xyz", "rpy")
     )
-    pose = trimesh.transformations.euler_matrix(*rpy, axes="sxyz")
+    pose: Array = trimesh.transformations.euler_matrix(rpy[0], rpy[1], rpy[2], "sxyz")
     pose[:3, 3] = xyz
     return pose
 
