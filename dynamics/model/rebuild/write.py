@@ -48,7 +48,7 @@ def header_text(options: Options, visuals: int, spheres: int, bones: Sequence[st
     if bones:
         fitted += f", and to bones between joints for {', '.join(bones)}"
     text = f"""
-  {options.name}, made by scripts/rebuild_robot.py; primitives only, no meshes. SI units, radians.
+  {options.name}, made by fraxenv.dynamics.model.rebuild; primitives, no meshes. SI units, radians.
 
   Where the numbers come from
     source      {options.source}
@@ -164,7 +164,7 @@ def toml_text(path: Path, options: Options, pairs: Pairs) -> str:
     q = default_configuration(path, options, floating=options.floating_base)
     lines = [
         f"# Companion of {options.name}.urdf: what URDF has no place for. SI units, radians.",
-        "# Made by scripts/rebuild_robot.py.",
+        "# Made by fraxenv.dynamics.model.rebuild.",
         "",
     ]
     if options.floating_base:
