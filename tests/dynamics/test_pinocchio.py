@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
-from support import load_script
+from support import load_script, with_slow
 
 from fraxenv import dynamics
 from fraxenv.cross_check.pinocchio import PinocchioOracle
@@ -43,16 +43,16 @@ BUNDLED = dynamics.list_robots()
 ROTORS_FLOAT32 = {"joints": 0.3}
 # The others run with `scripts/test.sh --slow`.
 QUICK = {
-    *((name, "float64") for name in (*BUNDLED, "g1_floating", "tree", "joints")),
-    *((name, "float32") for name in ("panda", "g1_floating", "joints", "ur10", "tiago")),
-    *((name, "float64") for name in ("talos", "hyq", "solo", "ur5", "baxter", "tiago", "kinova")),
+    *((name, "float64") for name in ("cartpole", "double_pendulum", "planar_mobile_manipulator")),
+    *((name, "float64") for name in ("ur10", "g1", "g1_floating", "tree", "joints", "tiago")),
+    *((name, "float32") for name in ("panda", "g1_floating")),
 }
 EVERY = [
     (name, bits)
     for name in (*BUNDLED, "g1_floating", "tree", "joints", *validate.ELSEWHERE)
     for bits in TOLERANCE
 ]
-CASES = [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in EVERY]
+CASES = with_slow(EVERY, *(set(EVERY) - QUICK))
 
 
 def load(name: str, bits: str, tree_path: Path, joints_path: Path) -> tuple[Robot, PinocchioOracle]:

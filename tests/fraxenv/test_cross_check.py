@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 from PIL import Image
-from support import colours, packaged
+from support import colours, packaged, with_slow
 
 from fraxenv import dynamics
 from fraxenv.cli import main
@@ -83,6 +83,7 @@ def write(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("floating_base", [True, False])
 def test_every_joint_agrees_with_mujoco(
     write: Callable[[str], Path], dtype: np.dtype[Any], floating_base: bool
@@ -159,11 +160,14 @@ def picture(tmp_path: Path) -> Path:
     "arguments",
     [
         ["panda"],
-        ["panda", "--float32"],
-        ["planar_mobile_manipulator"],
-        ["g1", "--float32", "--seed", "1"],
-        ["ur_description/urdf/ur5_robot.urdf"],
-        ["hyq_description/robots/hyq_no_sensors.urdf", "--floating-base"],
+        pytest.param(["panda", "--float32"], marks=pytest.mark.slow),
+        pytest.param(["planar_mobile_manipulator"], marks=pytest.mark.slow),
+        pytest.param(["g1", "--float32", "--seed", "1"], marks=pytest.mark.slow),
+        pytest.param(["ur_description/urdf/ur5_robot.urdf"], marks=pytest.mark.slow),
+        pytest.param(
+            ["hyq_description/robots/hyq_no_sensors.urdf", "--floating-base"],
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda arguments: "-".join(Path(a).stem.strip("-") for a in arguments),
 )
@@ -292,9 +296,9 @@ CART = """
     ("axis", "agreeing", "normal"),
     [
         ('<axis xyz="0 0 2"/>', "Pinocchio and MuJoCo", None),
-        ('<axis xyz="0 1 0"/>', "MuJoCo", "[0. 1. 0.]"),
-        ('<axis xyz="0 0 -1"/>', "MuJoCo", "[ 0.  0. -1.]"),
-        ("", "MuJoCo", "[1. 0. 0.]"),  # URDF's default
+        pytest.param('<axis xyz="0 1 0"/>', "MuJoCo", "[0. 1. 0.]", marks=pytest.mark.slow),
+        pytest.param('<axis xyz="0 0 -1"/>', "MuJoCo", "[ 0.  0. -1.]", marks=pytest.mark.slow),
+        pytest.param("", "MuJoCo", "[1. 0. 0.]", marks=pytest.mark.slow),  # URDF's default
     ],
 )
 def test_planar_joints_that_pinocchio_would_take_for_others(
@@ -355,8 +359,10 @@ def test_one_joint_agrees(
     assert "agrees with Pinocchio and MuJoCo" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("options", [[], ["--float32"]], ids=["float64", "float32"])
-@pytest.mark.parametrize("robot", VANISHING)
+@pytest.mark.parametrize(
+    "options", with_slow([[], ["--float32"]], ["--float32"]), ids=["float64", "float32"]
+)
+@pytest.mark.parametrize("robot", with_slow(VANISHING, "scara"))
 def test_rounding_of_what_vanishes_is_no_difference(
     robot: str,
     options: list[str],

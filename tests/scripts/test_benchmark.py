@@ -38,6 +38,7 @@ def of(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["type"] == kind]
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_compares_and_draws(tmp_path: Path) -> None:
     contenders = ["native", "vmap", "pinocchio-parallel", "mujoco-rollout"]
     contenders += ["c"] if shutil.which("gcc") else []

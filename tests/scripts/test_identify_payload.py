@@ -17,8 +17,10 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "examples" / "identify_payload.
 
 @pytest.mark.parametrize(
     ("mass", "shift"),
-    [("0.5", ("0.01", "-0.02", "0.03")), ("4", ("0.3", "0", "0"))],
-    ids=["light", "heavy and far out"],
+    [
+        pytest.param("0.5", ("0.01", "-0.02", "0.03"), id="light"),
+        pytest.param("4", ("0.3", "0", "0"), id="heavy and far out", marks=pytest.mark.slow),
+    ],
 )
 def test_a_payload_is_recovered_and_drawn(
     mass: str, shift: tuple[str, str, str], tmp_path: Path

@@ -14,6 +14,7 @@ from support import colours, load_script
 EXAMPLES = Path(__file__).parents[2] / "scripts" / "examples"
 
 
+@pytest.mark.slow
 def test_the_ball_is_avoided(tmp_path: Path) -> None:
     picture = tmp_path / "avoid.png"
     command = [sys.executable, EXAMPLES / "avoid_obstacle.py", "--output", picture]

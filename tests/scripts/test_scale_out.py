@@ -66,6 +66,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, np.
     return {path.stem: load_arrays(path)[0] for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_environments_are_the_same_bit_for_bit(results: Any) -> None:
     assert_same_bits(results["measure-1-1"], results["measure-1-4"])
 
@@ -86,6 +87,7 @@ def assert_same_bits(one: dict[str, np.ndarray], several: dict[str, np.ndarray])
         assert array.tobytes() == several[name].tobytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["1-4", "2-2"], ids=["four devices", "two processes"])
 def test_the_policy_is_the_same_to_rounding(results: Any, where: str) -> None:
     one, several = results["train-1-1"], results[f"train-{where}"]
