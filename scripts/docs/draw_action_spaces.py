@@ -9,7 +9,6 @@ was (pale) and as it is, and the way of its hand. Needs the extra `train`.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from jax import Array
-from matplotlib.figure import Figure
 from rich.progress import track
 
 import fraxenv
-from fraxenv.checkpoint import write_atomic
 from fraxenv.dynamics import Robot, frame_pose
 from fraxenv.envs import Environment, EnvParams
+from fraxenv.plots import COLOURS, picture
 from fraxenv.rendering import Camera, Shape, render, scene
 
 ID = "PandaReach-v0"
@@ -34,7 +32,6 @@ CAMERA = Camera(eye=(1.75, -1.25, 0.95), target=(0.26, 0.0, 0.36), fov=32.0)
 SIZE = 420  # pixels
 WAY = (0.95, 0.66, 0.10, 1.0)
 PALE = 0.94  # of its size: what has not moved hides its pale twin
-COLOURS = ("#1f6f8b", "#d95f02", "#7570b3")
 
 
 @dataclass(frozen=True)
@@ -84,19 +81,18 @@ def before_and_after(robot: Robot, configurations: Array) -> np.ndarray:
     return render([*scene(robot, configurations[-1]), *way, *pale], CAMERA, SIZE, SIZE)
 
 
-def panels(titles: Sequence[str], pictures: Sequence[np.ndarray], columns: int) -> Figure:
-    """Pictures side by side, each with its title."""
-    rows = -(-len(pictures) // columns)
-    figure = Figure(figsize=(3.4 * columns, 3.65 * rows), dpi=110, layout="constrained")
-    grid = figure.subplots(rows, columns).flat
-    for axes, title, picture in zip(grid, titles, pictures, strict=True):
-        axes.imshow(picture)
-        axes.set_title(title, fontsize=10)
-        axes.axis("off")
-    return figure
+def panels(path: Path, titles: Sequence[str], images: Sequence[np.ndarray], columns: int) -> None:
+    """Draw images side by side, each with its title."""
+    rows = -(-len(images) // columns)
+    with picture(path, 3.4 * columns, 3.65 * rows, 110) as figure:
+        grid = figure.subplots(rows, columns).flat
+        for axes, title, image in zip(grid, titles, images, strict=True):
+            axes.imshow(image)
+            axes.set_title(title)
+            axes.axis("off")
 
 
-def six_numbers() -> Figure:
+def six_numbers(path: Path) -> None:
     """What each number of `ee_delta_pose` does, held at 1 for half a second."""
     env, params = fraxenv.make(ID)
     actions = jnp.stack([one_number(6, i, 25) for i in range(6)])
@@ -109,23 +105,23 @@ def six_numbers() -> Figure:
         turned = np.degrees(np.arccos(np.clip((trace - 1) / 2, -1, 1)))
         what = f"{100 * moved:.0f} cm" if axis.unit == "m" else f"{turned:.0f}°"
         titles.append(f"{axis.name} = 1: {what} in 0.5 s")
-    return panels(titles, [before_and_after(env.robot, q) for q in found], 3)
+    panels(path, titles, [before_and_after(env.robot, q) for q in found], 3)
 
 
-def frames() -> Figure:
+def frames(path: Path) -> None:
     """The same number in the axes of the base, and in those of the hand."""
-    titles, pictures = [], []
+    titles, images = [], []
     for frame, words in (("base", "up, as the world"), ("ee", "where the fingers point")):
         env, params = fraxenv.make(ID, action_options={"frame": frame})
         found = held(env, params, one_number(6, 2, 25)[None])[0]
         titles.append(f'dz = 1, frame="{frame}": {words}')
-        pictures.append(before_and_after(env.robot, found))
-    return panels(titles, pictures, 2)
+        images.append(before_and_after(env.robot, found))
+    panels(path, titles, images, 2)
 
 
-def spaces() -> Figure:
+def spaces(path: Path) -> None:
     """The first number of every action space at 1, the others at 0."""
-    titles, pictures = [], []
+    titles, images = [], []
     rows = {
         "ee_delta_pose": (50, "the hand moves along x"),
         "ee_pose": (75, "the hand goes to a place"),
@@ -138,42 +134,38 @@ def spaces() -> Figure:
         env, params = fraxenv.make(ID, action=name)
         found = held(env, params, one_number(env.num_actions, 0, steps)[None])[0]
         titles.append(f"{name}, {steps / 50:.1f} s:\n{words}")
-        pictures.append(before_and_after(env.robot, found))
-    return panels(titles, pictures, 3)
+        images.append(before_and_after(env.robot, found))
+    panels(path, titles, images, 3)
 
 
-def in_time() -> Figure:
+def in_time(path: Path) -> None:
     """How far and how fast the hand goes under `dx = 1` for a second, and what stiffness does."""
-    figure = Figure(figsize=(10.2, 3.3), dpi=110, layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    pushed = jnp.concatenate([one_number(6, 0, 50), jnp.zeros((25, 6))])[None]
-    time = np.arange(pushed.shape[1] + 1) / 50
-    for target, colour in zip(("measured", "desired"), COLOURS, strict=False):
-        env, params = fraxenv.make(ID, action_options={"target": target})
-        x = hand_ways(env.robot, held(env, params, pushed))[0][0, :, 0]
-        left.plot(time, 100 * (x - x[0]), color=colour, label=f'target="{target}"')
-        middle.plot(time[1:], 50 * np.diff(x), color=colour)
-    left.set(ylabel="way of the hand along x, cm", title="dx = 1 for a second, then 0")
-    left.legend(frameon=False, fontsize=9)
-    middle.set(ylabel="its speed, m/s", title="")
+    with picture(path, 10.2, 3.3, 110) as figure:
+        left, middle, right = figure.subplots(1, 3)
+        pushed = jnp.concatenate([one_number(6, 0, 50), jnp.zeros((25, 6))])[None]
+        time = np.arange(pushed.shape[1] + 1) / 50
+        for target, colour in zip(("measured", "desired"), COLOURS, strict=False):
+            env, params = fraxenv.make(ID, action_options={"target": target})
+            x = hand_ways(env.robot, held(env, params, pushed))[0][0, :, 0]
+            left.plot(time, 100 * (x - x[0]), color=colour, label=f'target="{target}"')
+            middle.plot(time[1:], 50 * np.diff(x), color=colour)
+        left.set(ylabel="way of the hand along x, cm", title="dx = 1 for a second, then 0")
+        left.legend()
+        middle.set(ylabel="its speed, m/s", title="")
 
-    env, params = fraxenv.make(ID, action="ee_delta_pose+impedance")
-    names = [axis.name for axis in params.action.axes(env.robot)]
-    stiffness = [i for i, name in enumerate(names) if name.startswith("kp_")]
-    for value, colour in zip((-0.5, 0.0, 1.0), COLOURS, strict=True):
-        gains = jnp.zeros((75, len(names))).at[:50, 0].set(1.0)
-        gains = gains.at[:, jnp.array(stiffness)].set(value)
-        x = hand_ways(env.robot, held(env, params, gains[None]))[0][0, :, 0]
-        right.plot(time, 100 * (x - x[0]), color=colour, label=f"{value:g}")
-    right.legend(title="stiffness", frameon=False, fontsize=9)
-    right.set(ylabel="way of the hand along x, cm", title="the same, with +impedance")
-    for axes in (left, middle, right):
-        axes.axvspan(0, 1, color="0.95", zorder=0)
-        axes.set(xlabel="time, s", xlim=(0, time[-1]))
-        axes.title.set_fontsize(10)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure
+        env, params = fraxenv.make(ID, action="ee_delta_pose+impedance")
+        names = [axis.name for axis in params.action.axes(env.robot)]
+        stiffness = [i for i, name in enumerate(names) if name.startswith("kp_")]
+        for value, colour in zip((-0.5, 0.0, 1.0), COLOURS, strict=False):
+            gains = jnp.zeros((75, len(names))).at[:50, 0].set(1.0)
+            gains = gains.at[:, jnp.array(stiffness)].set(value)
+            x = hand_ways(env.robot, held(env, params, gains[None]))[0][0, :, 0]
+            right.plot(time, 100 * (x - x[0]), color=colour, label=f"{value:g}")
+        right.legend(title="stiffness")
+        right.set(ylabel="way of the hand along x, cm", title="the same, with +impedance")
+        for axes in (left, middle, right):
+            axes.axvspan(0, 1, color="0.95", zorder=0)
+            axes.set(xlabel="time, s", xlim=(0, time[-1]))
 
 
 def main(options: Options) -> None:
@@ -185,10 +177,9 @@ def main(options: Options) -> None:
         "action_spaces": spaces,
     }
     for name, draw in figures.items():
-        buffer = io.BytesIO()
-        draw().savefig(buffer, format="png")
-        write_atomic(options.output / f"{name}.png", buffer.getvalue())
-        print(f"Wrote {options.output / name}.png")
+        path = options.output / f"{name}.png"
+        draw(path)
+        print(f"Wrote {path}")
 
 
 if __name__ == "__main__":

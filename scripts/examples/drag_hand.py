@@ -12,7 +12,6 @@ extra `train`, for the picture.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from jax import Array
-from matplotlib.figure import Figure
 
 import fraxenv
-from fraxenv.checkpoint import write_atomic
 from fraxenv.controllers import SafetyFilter, default_barriers
 from fraxenv.dynamics import (
     HalfSpace,
@@ -36,6 +33,8 @@ from fraxenv.dynamics import (
     obstacle_distances,
 )
 from fraxenv.envs import Marker, Motion, Task, configuration
+from fraxenv.plots import COLOURS as PALETTE
+from fraxenv.plots import picture
 from fraxenv.rendering import Camera, render, scene
 
 WAYPOINTS = jnp.array(
@@ -55,7 +54,7 @@ RADII = jnp.array([0.09, 0.08])
 FLOOR = HalfSpace(jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0]))
 WORLD = Obstacles(spheres=Sphere(CENTRES, RADII), half_spaces=FLOOR)
 CAMERA = Camera(eye=(1.9, -1.5, 1.15), target=(0.3, 0.0, 0.36), fov=33.0)
-COLOURS = {"off": "#d95f02", "on": "#1f6f8b"}
+COLOURS = {"off": PALETTE[1], "on": PALETTE[0]}
 TARGET, BALL = (0.15, 0.65, 0.35, 1.0), (0.80, 0.35, 0.28, 1.0)
 
 
@@ -153,7 +152,7 @@ def run(options: Options, enabled: bool) -> dict[str, Array]:
     return seen | {"robot": env.robot, "time": np.arange(1, steps + 1) / env.policy_hz}
 
 
-def picture(robot: Robot, seen: dict[str, Any], moment: int, options: Options) -> np.ndarray:
+def still(robot: Robot, seen: dict[str, Any], moment: int, options: Options) -> np.ndarray:
     """The robot, the target and the balls, with the way of the target in the last second."""
     markers = [
         Marker(centre, None, (float(radius),), BALL)
@@ -166,35 +165,31 @@ def picture(robot: Robot, seen: dict[str, Any], moment: int, options: Options) -
     return render(scene(robot, seen["q"][moment], markers), CAMERA, 400, 360)
 
 
-def plot(runs: dict[str, dict[str, Any]], options: Options) -> Figure:
-    """Four moments of both runs, and their distances over time."""
+def plot(runs: dict[str, dict[str, Any]], options: Options) -> None:
+    """Draw four moments of both runs, and their distances over time."""
     way = np.array([dragged(t / options.seconds) for t in runs["on"]["time"]])
     in_balls = [np.argmin(np.linalg.norm(way - centre, axis=1)) for centre in CENTRES]
     moments = [*in_balls, np.argmin(way[:, 2]), np.argmax(way[:, 0])]
-    figure = Figure(figsize=(11.5, 9.6), dpi=110, layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=[1.35, 1])
-    for row, (name, seen) in zip(top.subplots(2, 4), runs.items(), strict=True):
-        for axes, moment in zip(row, moments, strict=True):
-            axes.imshow(picture(seen["robot"], seen, moment, options))
-            axes.set_title(f"filter {name}, {seen['time'][moment]:.1f} s", fontsize=10)
-            axes.axis("off")
-    clearance, distance = bottom.subplots(2, 1, sharex=True)
-    for name, seen in runs.items():
-        style = {"color": COLOURS[name], "label": f"filter {name}"}
-        clearance.plot(seen["time"], 100 * seen["clearance"], **style)
-        distance.plot(seen["time"], 100 * seen["distance"], **style)
-    at_work = np.asarray(runs["on"]["intervened"], bool)
-    shade = {"facecolor": "0.9", "edgecolor": "0.6", "linewidth": 0.5, "zorder": 0}
-    shade |= {"transform": clearance.get_xaxis_transform(), "label": "the filter at work"}
-    clearance.fill_between(runs["on"]["time"], 0, 1, where=at_work, **shade)
-    clearance.axhline(0, color="black", linewidth=0.8)
-    clearance.set(ylabel="robot to balls and floor, cm")
-    clearance.legend(frameon=False, ncols=3, fontsize=9)
-    distance.set(ylabel="hand to target, cm", xlabel="time, s", xlim=(0, options.seconds))
-    for axes in (clearance, distance):
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure
+    with picture(options.output, 11.5, 9.6, 110) as figure:
+        top, bottom = figure.subfigures(2, 1, height_ratios=[1.35, 1])
+        for row, (name, seen) in zip(top.subplots(2, 4), runs.items(), strict=True):
+            for axes, moment in zip(row, moments, strict=True):
+                axes.imshow(still(seen["robot"], seen, moment, options))
+                axes.set_title(f"filter {name}, {seen['time'][moment]:.1f} s")
+                axes.axis("off")
+        clearance, distance = bottom.subplots(2, 1, sharex=True)
+        for name, seen in runs.items():
+            style = {"color": COLOURS[name], "label": f"filter {name}"}
+            clearance.plot(seen["time"], 100 * seen["clearance"], **style)
+            distance.plot(seen["time"], 100 * seen["distance"], **style)
+        at_work = np.asarray(runs["on"]["intervened"], bool)
+        shade = {"facecolor": "0.9", "edgecolor": "0.6", "linewidth": 0.5, "zorder": 0}
+        shade |= {"transform": clearance.get_xaxis_transform(), "label": "the filter at work"}
+        clearance.fill_between(runs["on"]["time"], 0, 1, where=at_work, **shade)
+        clearance.axhline(0, color="black", linewidth=0.8)
+        clearance.set(ylabel="robot to balls and floor, cm")
+        clearance.legend(ncols=3)
+        distance.set(ylabel="hand to target, cm", xlabel="time, s", xlim=(0, options.seconds))
 
 
 def main(options: Options) -> None:
@@ -203,9 +198,7 @@ def main(options: Options) -> None:
     for name, seen in runs.items():
         least, last = 1e3 * float(seen["clearance"].min()), 1e3 * float(seen["distance"][-1])
         print(f"filter {name:4s} comes to {least:7.1f} mm, and ends {last:5.1f} mm off the target")
-    buffer = io.BytesIO()
-    plot(runs, options).savefig(buffer, format="png")
-    write_atomic(options.output, buffer.getvalue())
+    plot(runs, options)
     print(f"Wrote {options.output}.")
 
 

@@ -12,7 +12,6 @@ the picture.
 
 from __future__ import annotations
 
-import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from jax import Array
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
 
 from fraxenv import dynamics
-from fraxenv.checkpoint import write_atomic
 from fraxenv.dynamics import Robot
+from fraxenv.plots import COLOURS, picture
 
 DT = 1e-3  # s
 SEGMENT = 10  # steps simulated from each measured state
@@ -123,25 +121,19 @@ def identify(robot: Robot, swing: tuple[Array, Array, Array], iterations: int) -
 
 def plot(path: Path, history: np.ndarray, true: np.ndarray) -> None:
     """Draw the loss, and mass and centre of mass on their way to the truth; atomic."""
-    colours = ("#1f6f8b", "#d95f02", "#7570b3")
-    figure = Figure(figsize=(10, 3.2), dpi=120, layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    left.semilogy(history[:, 0], color=colours[0], marker="o", markersize=3)
-    middle.plot(history[:, 1], color=colours[0], marker="o", markersize=3)
-    middle.axhline(true[0], color=colours[0], linewidth=1.0, linestyle="--")
-    for name, colour, x, truth in zip("xyz", colours, history[:, 2:].T, true[1:], strict=True):
-        right.plot(1e3 * x, color=colour, marker="o", markersize=3, label=name)
-        right.axhline(1e3 * truth, color=colour, linewidth=1.0, linestyle="--")
-    right.legend(frameon=False, ncols=3, fontsize=9, loc="lower right", bbox_to_anchor=(1.0, 1.0))
-    labels = ("loss, (rad/s)²", "mass, kg", "centre of mass, mm")
-    for axes, label in zip((left, middle, right), labels, strict=True):
-        axes.set(xlabel="iteration", ylabel=label, xlim=(0, len(history) - 1))
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle("Last body of a Panda with a payload; dashed: the truth", fontsize=11)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    write_atomic(path, buffer.getvalue())
+    with picture(path, 10, 3.2) as figure:
+        left, middle, right = figure.subplots(1, 3)
+        left.semilogy(history[:, 0], marker="o", markersize=3)
+        middle.plot(history[:, 1], marker="o", markersize=3)
+        middle.axhline(true[0], color=COLOURS[0], linewidth=1.0, linestyle="--")
+        for name, colour, x, truth in zip("xyz", COLOURS, history[:, 2:].T, true[1:], strict=False):
+            right.plot(1e3 * x, color=colour, marker="o", markersize=3, label=name)
+            right.axhline(1e3 * truth, color=colour, linewidth=1.0, linestyle="--")
+        right.legend(ncols=3, loc="lower right", bbox_to_anchor=(1.0, 1.0))
+        labels = ("loss, (rad/s)²", "mass, kg", "centre of mass, mm")
+        for axes, label in zip((left, middle, right), labels, strict=True):
+            axes.set(xlabel="iteration", ylabel=label, xlim=(0, len(history) - 1))
+        figure.suptitle("Last body of a Panda with a payload; dashed: the truth")
 
 
 def main(argv: list[str] | None = None) -> int:

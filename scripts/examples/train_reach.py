@@ -11,7 +11,6 @@ film strip. Needs the extra `train`.
 
 from __future__ import annotations
 
-import io
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,11 @@ import numpy as np
 import rejax
 import tyro
 from jax import Array
-from matplotlib.figure import Figure
 from rich.console import Console
 
 import fraxenv
-from fraxenv.checkpoint import write_atomic
 from fraxenv.envs import Environment, EnvParams
+from fraxenv.plots import picture
 from fraxenv.rendering import Camera, render_env
 from fraxenv.wrappers import FiveTuple
 
@@ -94,47 +92,44 @@ def episodes(
 
 
 def plot(
+    path: Path,
     returns: np.ndarray,
     steps: np.ndarray,
     errors: dict[str, np.ndarray],
     film: list[tuple[float, np.ndarray]],
     policy_hz: int,
-) -> Figure:
-    """The learning curve, the errors (n, T), m, before and after, and moments of an episode."""
-    figure = Figure(figsize=(11, 6.0), dpi=110, layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=[1.15, 1])
-    curve, error = top.subplots(1, 2)
-    curve.plot(steps, returns.T, color=AFTER, alpha=0.3, linewidth=1)
-    curve.plot(steps, returns.mean(axis=0), color=AFTER, linewidth=2)
-    curve.set(
-        xlabel="environment steps, thousands",
-        ylabel="return of an episode",
-        title=f"{len(returns)} seeds, and their mean",
-        xlim=(0, steps[-1]),
-    )
-    time = np.arange(1, next(iter(errors.values())).shape[1] + 1) / policy_hz
-    for (name, values), colour in zip(errors.items(), (BEFORE, AFTER), strict=True):
-        low, middle, high = np.percentile(1e3 * values, [5, 50, 95], axis=0)
-        error.fill_between(time, low, high, color=colour, alpha=0.3, linewidth=0)
-        error.semilogy(time, middle, color=colour, linewidth=2, label=name)
-    error.axhline(20, color="black", linewidth=0.8, linestyle="--")
-    error.text(time[-1], 21, "reached", ha="right", va="bottom", fontsize=9)
-    error.set(
-        xlabel="time in the episode, s",
-        ylabel="hand to goal, mm",
-        title="new goals: median, 5th to 95th percentile",
-        xlim=(0, time[-1]),
-    )
-    error.yaxis.set_major_formatter("{x:g}")
-    error.legend(frameon=False)
-    for axes in (curve, error):
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    for axes, (moment, picture) in zip(bottom.subplots(1, len(film)), film, strict=True):
-        axes.imshow(picture)
-        axes.set_title(f"{moment:.1f} s", fontsize=10)
-        axes.axis("off")
-    return figure
+) -> None:
+    """Draw the learning curve, the errors (n, T), m, before and after, and an episode's moments."""
+    with picture(path, 11, 6.0, 110) as figure:
+        top, bottom = figure.subfigures(2, 1, height_ratios=[1.15, 1])
+        curve, error = top.subplots(1, 2)
+        curve.plot(steps, returns.T, color=AFTER, alpha=0.3, linewidth=1)
+        curve.plot(steps, returns.mean(axis=0), color=AFTER, linewidth=2)
+        curve.set(
+            xlabel="environment steps, thousands",
+            ylabel="return of an episode",
+            title=f"{len(returns)} seeds, and their mean",
+            xlim=(0, steps[-1]),
+        )
+        time = np.arange(1, next(iter(errors.values())).shape[1] + 1) / policy_hz
+        for (name, values), colour in zip(errors.items(), (BEFORE, AFTER), strict=True):
+            low, middle, high = np.percentile(1e3 * values, [5, 50, 95], axis=0)
+            error.fill_between(time, low, high, color=colour, alpha=0.3, linewidth=0)
+            error.semilogy(time, middle, color=colour, linewidth=2, label=name)
+        error.axhline(20, color="black", linewidth=0.8, linestyle="--")
+        error.text(time[-1], 21, "reached", ha="right", va="bottom", fontsize=9)
+        error.set(
+            xlabel="time in the episode, s",
+            ylabel="hand to goal, mm",
+            title="new goals: median, 5th to 95th percentile",
+            xlim=(0, time[-1]),
+        )
+        error.yaxis.set_major_formatter("{x:g}")
+        error.legend()
+        for axes, (moment, image) in zip(bottom.subplots(1, len(film)), film, strict=True):
+            axes.imshow(image)
+            axes.set_title(f"{moment:.1f} s")
+            axes.axis("off")
 
 
 def main(options: Options) -> None:
@@ -171,9 +166,7 @@ def main(options: Options) -> None:
 
     mean_returns = np.asarray(returns).mean(axis=-1)
     done = np.linspace(0, options.steps / 1000, mean_returns.shape[1])
-    buffer = io.BytesIO()
-    plot(mean_returns, done, errors, film, env.policy_hz).savefig(buffer, format="png")
-    write_atomic(options.output, buffer.getvalue())
+    plot(options.output, mean_returns, done, errors, film, env.policy_hz)
     print(f"Wrote {options.output}.")
 
 

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
 from rich.table import Table as RichTable
 
 from .contenders import CONTENDERS
@@ -280,6 +279,8 @@ _DASHED = {"pallas", "c", "frax-flags-x64", "pinocchio", "mujoco"}
 
 def plot(path: Path, results: Results) -> None:
     """Throughput over batch size, a panel for each workload; nothing if there is none."""
+    from fraxenv.plots import picture  # not in the processes that measure: it imports JAX
+
     measurements = results.measurements
     names = [
         w
@@ -290,43 +291,43 @@ def plot(path: Path, results: Results) -> None:
         return
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
-    figure = Figure(figsize=(6 * columns, 3.6 * rows + 1.4), dpi=100, layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    shown: dict[str, Any] = {}
-    for panel, workload in zip(panels, names, strict=False):
-        for name, colour in zip(CONTENDERS, _COLOURS, strict=True):
-            found = results.find(workload.name, name)
-            if not found:
-                continue
-            x = [m.batch for m in found]
-            style = "--" if name in _DASHED else "-"
-            (line,) = panel.plot(
-                x, [m.per_second for m in found], style, color=colour, marker="o", markersize=3,
-                linewidth=2.4 if name in ("native", "pallas") else 1.3,
-            )  # fmt: skip
-            panel.fill_between(
-                x, [m.low for m in found], [m.high for m in found], color=colour, alpha=0.2, lw=0
-            )
-            shown[name] = line
-        panel.set(xscale="log", yscale="log", title=workload.title)
-        panel.set_xlabel("batch size")
-        panel.set_ylabel(f"{workload.unit} per second")
-        panel.grid(alpha=0.25)
-        panel.spines[["top", "right"]].set_visible(False)
-    for panel in panels[len(names) :]:
-        panel.set_visible(False)
-    ordered = [name for name in CONTENDERS if name in shown]
-    figure.legend(
-        [shown[name] for name in ordered],
-        [f"{CONTENDERS[n].title} ({CONTENDERS[n].dtype})" for n in ordered],
-        loc="outside lower center",
-        ncols=2 if columns == 1 else 3,
-        frameon=False,
-        fontsize=9,
-    )
-    machine = results.machine
-    figure.suptitle(f"{machine.gpu or machine.cpu}, {machine.threads} threads", fontsize=11)
-    figure.savefig(path)
+    with picture(path, 6 * columns, 3.6 * rows + 1.4, 100) as figure:
+        panels = figure.subplots(rows, columns, squeeze=False).ravel()
+        shown: dict[str, Any] = {}
+        for panel, workload in zip(panels, names, strict=False):
+            for name, colour in zip(CONTENDERS, _COLOURS, strict=True):
+                found = results.find(workload.name, name)
+                if not found:
+                    continue
+                x = [m.batch for m in found]
+                style = "--" if name in _DASHED else "-"
+                (line,) = panel.plot(
+                    x, [m.per_second for m in found], style, color=colour, marker="o", markersize=3,
+                    linewidth=2.4 if name in ("native", "pallas") else 1.3,
+                )  # fmt: skip
+                panel.fill_between(
+                    x,
+                    [m.low for m in found],
+                    [m.high for m in found],
+                    color=colour,
+                    alpha=0.2,
+                    lw=0,
+                )
+                shown[name] = line
+            panel.set(xscale="log", yscale="log", title=workload.title)
+            panel.set_xlabel("batch size")
+            panel.set_ylabel(f"{workload.unit} per second")
+        for panel in panels[len(names) :]:
+            panel.set_visible(False)
+        ordered = [name for name in CONTENDERS if name in shown]
+        figure.legend(
+            [shown[name] for name in ordered],
+            [f"{CONTENDERS[n].title} ({CONTENDERS[n].dtype})" for n in ordered],
+            loc="outside lower center",
+            ncols=2 if columns == 1 else 3,
+        )
+        machine = results.machine
+        figure.suptitle(f"{machine.gpu or machine.cpu}, {machine.threads} threads")
 
 
 # --- documentation ---
