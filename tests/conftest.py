@@ -13,9 +13,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "1")
 
-import fnmatch
 import gc
-from pathlib import Path
 
 import hypothesis
 import jax
@@ -33,21 +31,6 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
 hypothesis.settings.load_profile("fraxenv")
-
-
-HEAVY = [
-    line
-    for line in (Path(__file__).parent / "heavy.txt").read_text("utf-8").splitlines()
-    if line and not line.startswith("#")
-]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what heavy.txt names as slow."""
-    for item in items:
-        if any(fnmatch.fnmatchcase(item.nodeid, pattern) for pattern in HEAVY):
-            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="module", autouse=True)

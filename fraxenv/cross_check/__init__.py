@@ -1,1 +1,1 @@
-"""Our dynamics against MuJoCo's and Pinocchio's: `python scripts/cross_check.py --help`."""
+"""Our dynamics against MuJoCo's and Pinocchio's: `fraxenv cross-check --help`."""

@@ -1,4 +1,4 @@
-"""The command line of the cross-check."""
+"""`fraxenv cross-check`: compare, print, draw."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ..errors import (
     unknown_name,
 )
 
-WITHIN, BEYOND, NOTHING_COMPARED = 0, 1, 2
-"""Exit status: all within tolerance; something beyond it; nothing to compare."""
+WITHIN, BEYOND = 0, 1
+"""Exit status: all within tolerance; something beyond it."""
 
 TIMESTEP = 1e-3
 """s, of everything that is integrated."""
@@ -61,21 +61,6 @@ class CommandLine:
     seed: int = 0
     float32: bool = False
     output: Path | None = None
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    try:
-        tyro = import_extra("tyro", "cross-check", "The command line")
-        options = tyro.cli(
-            CommandLine,
-            args=sys.argv[1:] if argv is None else argv,
-            config=(tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff),
-        )
-        return cross_check(options)
-    except FraxenvError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return NOTHING_COMPARED
 
 
 def cross_check(options: CommandLine) -> int:

@@ -15,6 +15,7 @@ from fraxenv.training import PPOConfig, evaluate, read_metrics, train
 from fraxenv.wrappers import FiveTuple
 
 
+@pytest.mark.slow
 def test_five_values() -> None:
     env, params = fraxenv.make("PandaReach-v0", control_hz=100, max_steps_in_episode=2)
     wrapped = FiveTuple(env)
@@ -45,6 +46,7 @@ def test_deepcopy_hash_and_attributes() -> None:
         _ = wrapped.no_such_attribute
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["PPO", "SAC"])
 def test_rejax_trains(algorithm: str) -> None:
     """The library's own entry points, as its users call them."""
@@ -61,6 +63,7 @@ def test_rejax_trains(algorithm: str) -> None:
     assert np.all(np.isfinite(returns))
 
 
+@pytest.mark.slow
 def test_ppo_improves(tmp_path) -> None:  # type: ignore[no-untyped-def]
     """A short budget on three numbers: the hand ends several times nearer than at first."""
     config = PPOConfig(

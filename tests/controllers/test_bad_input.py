@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import with_slow
 
 import fraxenv
 from fraxenv import dynamics
@@ -216,8 +217,11 @@ def check_brakes(robot: Robot, controller: Any, target: Any) -> None:
     assert float((tau - terms.bias) @ terms.v) < 0
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("options", [{}, {"interpolation_time": 0.02}, {"task": "position"}])
+@pytest.mark.parametrize("bad", with_slow([np.nan, np.inf, -np.inf], np.inf, -np.inf))
+@pytest.mark.parametrize(
+    "options",
+    with_slow([{}, {"interpolation_time": 0.02}, {"task": "position"}], {"task": "position"}),
+)
 def test_osc_brakes(panda: Robot, bad: float, options: Any) -> None:
     for target in pose_targets(bad):
         check_brakes(panda, OSC("hand", **options), target)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import with_slow
 
 from fraxenv import dynamics
 from fraxenv.controllers import Barrier, Situation, barriers
@@ -137,7 +138,7 @@ def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
 # --- Derivatives ----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=NAMES[:2])
+@pytest.fixture(scope="module", params=with_slow(NAMES[:2], "planar_mobile_manipulator"))
 def derivatives(
     request: pytest.FixtureRequest, precision: Callable[[str], AbstractContextManager[Any]]
 ) -> dict[str, Any]:
@@ -173,6 +174,7 @@ def test_conditions_are_derivatives_by_time(derivatives: dict[str, Any], name: s
     assert_close(spread, true, 1e-9)
 
 
+@pytest.mark.slow
 def test_conditions_on_a_floating_base(x64: None) -> None:
     """By differences in time: its coordinates are not what a velocity is the rate of."""
     robot = dynamics.load_robot("g1")
@@ -213,7 +215,7 @@ def test_velocity_conditions_are_rates(x64: None) -> None:
 # --- Names and limits -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", with_slow(NAMES, "planar_mobile_manipulator"))
 def test_every_value_has_a_name(name: str) -> None:
     robot = dynamics.load_robot(name)
     around = world(np.random.default_rng(0))

@@ -151,6 +151,7 @@ def test_joints_stop_at_their_limits(panda: Robot) -> None:
         assert np.all(np.isfinite(telemetry["joint_velocity"]))
 
 
+@pytest.mark.slow
 def test_limited_velocity_keeps_its_direction(panda: Robot) -> None:
     """All joints slow down together, so that the hand still moves straight."""
     slow = panda.replace(velocity_limits=0.1 * np.asarray(panda.velocity_limits))
@@ -166,6 +167,7 @@ def test_limited_velocity_keeps_its_direction(panda: Robot) -> None:
     assert float(cosine) == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_posture_moves_the_elbow_alone(panda: Robot) -> None:
     swung = np.array([0.3, -0.5, -0.3, -2.3, 0.2, 1.8, 0.3])
     robot = panda.replace(q_default=swung)

@@ -21,7 +21,7 @@ def test_what_is_named_exists() -> None:
     assert len(table) == 5
     for name in {n for row in table for n in row if n}:
         assert hasattr(fraxenv.controllers, name), name
-    for path in re.findall(r"scripts/\w+\.py", TEXT):
+    for path in re.findall(r"scripts/\w+/\w+\.py", TEXT):
         assert (ROOT / path).exists(), path
 
 
@@ -35,5 +35,5 @@ def test_what_safety_names_exists() -> None:
     first = [line.split("|")[1] for line in report[1].splitlines()[1:]]
     keys = {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
     assert keys == set(no_safety_report(np.dtype(np.float32)))
-    for path in re.findall(r"scripts/\w+\.py", SAFETY):
+    for path in re.findall(r"scripts/\w+/\w+\.py", SAFETY):
         assert (ROOT / path).exists(), path

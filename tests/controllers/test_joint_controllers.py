@@ -144,6 +144,7 @@ def test_gravity_compensation_holds_the_arm(panda: Robot) -> None:
     assert np.abs(fallen[-1] - np.asarray(panda.q_default)).max() > 0.5
 
 
+@pytest.mark.slow
 def test_joint_impedance_of_a_floating_robot_takes_the_short_way(x64: None) -> None:
     """Positions are a manifold's: a quaternion and its negative are the same posture."""
     g1 = dynamics.load_robot("g1")

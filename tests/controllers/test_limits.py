@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import with_slow
 
 from fraxenv import dynamics
 from fraxenv.controllers import (
@@ -65,7 +66,10 @@ def make(kind: type, **options: Any) -> Any:
     return kind("hand", **options) if kind in (OSC, DifferentialIK) else kind(**options)
 
 
-@pytest.mark.parametrize("kind", [OSC, DifferentialIK, JointImpedance, JointVelocity, Torque])
+@pytest.mark.parametrize(
+    "kind",
+    with_slow([OSC, DifferentialIK, JointImpedance, JointVelocity, Torque], OSC, JointImpedance),
+)
 def test_torque_and_its_rate_are_limited(panda: Robot, kind: type) -> None:
     target = targets(panda)[kind]
     tau = torques(panda, make(kind), target, 50)
@@ -108,7 +112,7 @@ def poses(osc: Any, robot: Robot, target: Any, steps: int, state: Any = None) ->
     return jax.jit(lambda s: jax.lax.scan(step, s, None, steps))(start)
 
 
-@pytest.mark.parametrize("kind", [OSC, DifferentialIK])
+@pytest.mark.parametrize("kind", with_slow([OSC, DifferentialIK], OSC))
 def test_set_points_move_along_straight_lines_and_geodesics(
     panda: Robot, kind: Any, x64: None
 ) -> None:
@@ -157,6 +161,7 @@ def test_without_time_the_set_point_jumps(panda: Robot, x64: None) -> None:
     np.testing.assert_array_equal(tau, jumping)
 
 
+@pytest.mark.slow
 def test_interpolation_makes_torques_smooth_and_arrives(panda: Robot) -> None:
     start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
     target = PoseTarget(start + jnp.array([0.0, 0.05, 0.0]), rotation)

@@ -262,6 +262,7 @@ def test_gains_are_leaves(panda: Robot) -> None:
     assert len(np.unique(np.asarray(batched)[:, 1])) == 3
 
 
+@pytest.mark.slow
 def test_gradient_is_finite_at_the_target(panda: Robot) -> None:
     """Zero error and zero velocity are where naive norms have NaN gradients."""
     start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from support import with_slow
 
 from fraxenv import dynamics
 from fraxenv.controllers import OSC, PoseTarget
@@ -202,12 +203,27 @@ def check(pinocchio: Any, name: str, frames: Any, links: Any, options: Any, extr
         np.testing.assert_allclose(tau[i], expected, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("case", ONE)
+@pytest.mark.parametrize(
+    "case",
+    with_slow(
+        ONE,
+        "no decoupling",
+        "no gravity compensation",
+        "no Coriolis compensation",
+        "no compensation",
+        "velocity",
+        "acceleration",
+        "force",
+        "posture zero",
+    ),
+)
 def test_panda(pinocchio: Any, case: str) -> None:
     check(pinocchio, "panda", "hand", ("panda_hand_tcp",), *ONE[case])
 
 
-@pytest.mark.parametrize("case", HANDS)
+@pytest.mark.parametrize(
+    "case", with_slow(HANDS, *(HANDS.keys() - {"equal full 0.0", "ordered full 0.3"}))
+)
 def test_two_hands_of_g1(pinocchio: Any, case: str) -> None:
     frames, links = ("left_hand", "right_hand"), ("left_rubber_hand", "right_rubber_hand")
     check(pinocchio, "g1", frames, links, *HANDS[case])

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import dtype_with_slow, with_slow
 
 import fraxenv
 from fraxenv import dynamics
@@ -105,6 +106,7 @@ many = jax.jit(jax.vmap(filtered, (None, None, 0, 0, 0, 0)), compiler_options=QU
 # --- Nothing to do --------------------------------------------------------------------------------
 
 
+@dtype_with_slow("float64")
 def test_nothing_near_changes_nothing(dtype: np.dtype) -> None:
     robot = panda()
     given = calm_states(robot, 50, 0, 0.3)
@@ -145,6 +147,7 @@ def test_no_barriers_pass_through() -> None:
     np.testing.assert_array_equal(safe, np.clip(tau, -limit, limit))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cartpole", "planar_mobile_manipulator"])
 def test_barriers_without_rows(name: str) -> None:
     """Robots without self-collision pairs, in an empty world."""
@@ -160,7 +163,8 @@ def test_barriers_without_rows(name: str) -> None:
 # --- Limits ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("enabled", with_slow([True, False], True))
+@dtype_with_slow("float64")
 def test_torques_are_within_limits(dtype: np.dtype, enabled: bool) -> None:
     """To the last bit, in many states of which many ask for what cannot be."""
     robot = panda()
@@ -185,6 +189,7 @@ def test_torques_are_within_limits(dtype: np.dtype, enabled: bool) -> None:
         assert (report["min_barrier"] < 0).any()
 
 
+@pytest.mark.slow
 def test_own_bounds(dtype: np.dtype) -> None:
     """They replace the limits, and need not be symmetric."""
     robot = panda()
@@ -315,7 +320,7 @@ def kinematic_rollouts() -> Rollouts:
     return both(kinematic_rollout)
 
 
-@pytest.mark.parametrize("name", DRIVES[:-1])
+@pytest.mark.parametrize("name", with_slow(DRIVES[:-1], "box"))
 def test_barriers_hold(rollouts: Rollouts, name: str) -> None:
     k, limit = DRIVES.index(name), np.asarray(panda().effort_limits, np.float32)
     with_filter, without = rollouts[True], rollouts[False]
@@ -342,6 +347,7 @@ def test_an_obstacle_within_the_robot_is_reported_and_left(rollouts: Rollouts) -
         assert np.isfinite(x[k]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRIVES[:-1])
 def test_velocities_keep_barriers(kinematic_rollouts: Rollouts, name: str) -> None:
     k, limit = DRIVES.index(name), np.asarray(panda().velocity_limits, np.float32)
@@ -353,6 +359,7 @@ def test_velocities_keep_barriers(kinematic_rollouts: Rollouts, name: str) -> No
         assert (np.abs(found["velocity"][k]) <= limit).all()
 
 
+@pytest.mark.slow
 def test_velocities_that_are_not_finite_stop_the_robot() -> None:
     robot = panda()
     q = jnp.asarray(robot.q_default, float)
@@ -451,6 +458,7 @@ def test_the_worse_of_two_reports() -> None:
 # --- Looking around -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_looking_around_finds_what_matters() -> None:
     """The torque is that among all obstacles, as long as no shape is crowded by more."""
     robot = panda()
@@ -485,6 +493,7 @@ def test_looking_around_for_nothing() -> None:
 # --- Transformations ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_by_one_as_together() -> None:
     robot = panda()
     given = calm_states(robot, 50, 2, 0.3)  # as many as above, to compile once
@@ -525,6 +534,7 @@ def test_gradients_by_the_torque(
         assert (np.abs(forward[~untouched] - 1).max(axis=1) > 1e-3).any()
 
 
+@pytest.mark.slow
 def test_fused() -> None:
     robot = dynamics.load_robot("planar_mobile_manipulator")
     given = calm_states(robot, 33, 4, 0.3)
@@ -551,14 +561,8 @@ def test_fused() -> None:
 # --- Other robots ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("g1", marks=pytest.mark.slow),
-        "ur10",
-        pytest.param("iiwa14", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["g1", "ur10", "iiwa14"])
 def test_other_robots(name: str) -> None:
     robot = dynamics.load_robot(name, floating_base=False)
     frames = ("left_hand", "right_hand") if name == "g1" else ("hand",)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax import Array
 from scipy.optimize import minimize
+from support import with_slow
 
 from fraxenv import dynamics
 from fraxenv.controllers import OSC, DifferentialIK, PoseTarget
@@ -57,7 +58,7 @@ def follow(robot: Robot, controller: Any, middle: np.ndarray, reach: np.ndarray)
     return jax.lax.scan(step, (q, v, state), times)[1]
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", with_slow(PATHS, "elbow, all joints", "wrist, all joints"))
 @pytest.mark.parametrize("kind", [OSC, DifferentialIK])
 def test_torques_are_continuous_and_the_hand_stays_near(panda: Robot, kind: Any, path: str) -> None:
     middle, reach = PATHS[path]
@@ -115,6 +116,7 @@ SINGULARITY: dict[Any, dict[str, float]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SINGULARITY)
 def test_hands_that_cannot_both_reach(g1: Robot, kind: Any) -> None:
     """Equals share what is left of the way; in order the first one arrives, whichever it is."""
@@ -164,6 +166,7 @@ def nearest(robot: Robot, first: str, other: str) -> float:
     return float(np.sqrt(found.fun))
 
 
+@pytest.mark.slow
 def test_the_second_hand_comes_nearly_as_near_as_it_can(x64: None, g1: Robot) -> None:
     """With the default damping, which lets it nearer than 0.1 m."""
     hands = ("left_hand", "right_hand")
@@ -174,7 +177,7 @@ def test_the_second_hand_comes_nearly_as_near_as_it_can(x64: None, g1: Robot) ->
     assert least - 1e-4 < errors[1] < 1.25 * least
 
 
-@pytest.mark.parametrize("priority", ["equal", "ordered"])
+@pytest.mark.parametrize("priority", with_slow(["equal", "ordered"], "equal"))
 def test_hands_that_can_both_reach(g1: Robot, priority: Any) -> None:
     near = [[0.05, 0.02, 0.1], [0.05, -0.02, 0.05]]
     osc = OSC(("left_hand", "right_hand"), priority=priority, singularity_threshold=0.03)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import dtype_with_slow, with_slow
 
 from fraxenv import dynamics
 from fraxenv.controllers import (
@@ -88,7 +89,11 @@ def two_steps(robot: Robot, controller: Any) -> Any:
     return run
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    with_slow(CASES, "osc, position", "osc, two hands", "osc, hands in order", "ik, two hands"),
+)
+@dtype_with_slow("float64")
 def test_fused_kernels_are_whole_and_right(case: str, dtype: np.dtype) -> None:
     name, controller, extras = CASES[case]
     if name == "g1" and dtype == np.float64:
@@ -106,6 +111,7 @@ def test_fused_kernels_are_whole_and_right(case: str, dtype: np.dtype) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=bound * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["osc, everything", "ik, two hands", "impedance, everything"])
 def test_batched_equals_one_by_one(case: str, x64: None) -> None:
     name, controller, extras = CASES[case]
@@ -120,6 +126,7 @@ def test_batched_equals_one_by_one(case: str, x64: None) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
+@dtype_with_slow("float64")
 def test_states_keep_their_types(case: str, dtype: np.dtype) -> None:
     """The state can be carried through a scan: same structure, shapes, dtypes, never weak."""
     name, controller, extras = CASES[case]
@@ -136,7 +143,14 @@ def test_states_keep_their_types(case: str, dtype: np.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["osc", "osc, everything", "ik", "impedance, everything", "velocity"]
+    "case",
+    with_slow(
+        ["osc", "osc, everything", "ik", "impedance, everything", "velocity"],
+        "osc",
+        "osc, everything",
+        "ik",
+        "impedance, everything",
+    ),
 )
 def test_gradients_are_right(case: str, x64: None) -> None:
     """By gains, state and target: reverse equals forward equals central differences."""
@@ -163,6 +177,7 @@ def test_gradients_are_right(case: str, x64: None) -> None:
     assert float(rate) == pytest.approx(float(at[1] - at[0]) / (2 * h), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_gradients_are_finite_at_rest_at_the_target(x64: None) -> None:
     """Zero errors and velocities are where naive norms have gradients that are not numbers."""
     robot = robot_of("panda")

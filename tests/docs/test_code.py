@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import with_slow
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -79,10 +80,19 @@ def run(page: str) -> dict[str, Any]:
 
 
 RUNNING = [page for page, text in PAGES.items() if any(block.runs for block in blocks(text))]
+SLOW = (
+    "docs/debugging.md",
+    "docs/extend/barrier.md",
+    "docs/extend/robot.md",
+    "docs/numerics.md",
+    "docs/robots.md",
+    "docs/safety.md",
+    "docs/training/rejax.md",
+)
 
 
 @pytest.mark.filterwarnings("default::fraxenv.kernels.KernelWarning")
-@pytest.mark.parametrize("page", RUNNING)
+@pytest.mark.parametrize("page", with_slow(RUNNING, *SLOW))
 def test_blocks_run(
     page: str,
     tmp_path: Path,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -43,11 +43,18 @@ def test_fraxenv_understands(page: str, words: list[str]) -> None:
 
 @pytest.mark.parametrize(("page", "words"), [*commands("python"), *commands("bash")])
 def test_scripts_exist_and_have_the_options(page: str, words: list[str]) -> None:
-    script = ROOT / words[0]
-    if words[0].startswith("-"):
+    if words[0] == "-m" and words[1].startswith("fraxenv."):
+        spec = importlib.util.find_spec(f"{words[1]}.__main__")
+        assert spec is not None
+        assert spec.origin is not None
+        script = Path(spec.origin)
+        parts = sorted(script.parent.glob("*.py"))
+    elif words[0].startswith("-"):
         pytest.skip("not a script")
+    else:
+        script = ROOT / words[0]
+        parts = [script, *script.with_suffix("").glob("*.py"), ROOT / "scripts" / "venv.sh"]
     assert script.exists()
-    parts = [script, *script.with_suffix("").glob("*.py"), ROOT / "scripts" / "venv.sh"]
     text = "".join(part.read_text("utf-8") for part in parts)
     for option in re.findall(r"--([a-z][\w-]*)", " ".join(words)):
         known = option in text or option.replace("-", "_") in text

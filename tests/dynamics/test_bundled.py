@@ -7,17 +7,17 @@ import re
 import tomllib
 import warnings
 from pathlib import Path
-from types import ModuleType
 
 import jax
 import numpy as np
 import pytest
 import trimesh
-from support import load_script, packaged
+from support import packaged
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
 from fraxenv.dynamics.model import bundled
+from fraxenv.dynamics.model.rebuild.__main__ import main as rebuild
 
 ROBOTS = Path(dynamics.__file__).parent / "robots"
 
@@ -296,12 +296,6 @@ ARM = """<?xml version="1.0"?>
 """
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    """`scripts/rebuild_robot.py` as a module."""
-    return load_script("rebuild_robot")
-
-
 @pytest.fixture
 def arm(tmp_path: Path) -> list[str]:
     """Arguments of the program: a source with a mesh, and a folder to write into."""
@@ -315,11 +309,9 @@ def arm(tmp_path: Path) -> list[str]:
     return [str(path), "my_arm", "--output", str(tmp_path / "out"), *described, *spheres]
 
 
-def test_a_robot_is_rebuilt(
-    script: ModuleType, arm: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_robot_is_rebuilt(arm: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     tool = ["--frames", "tool", "c", "0", "0", "0.05", "--end-effectors", "hand", "tool"]
-    assert script.main([*arm, *tool, "--default", "j1", "0.25"]) == 0
+    assert rebuild([*arm, *tool, "--default", "j1", "0.25"]) == 0
     out = Path(arm[3])
     assert sorted(p.name for p in out.iterdir()) == ["my_arm.toml", "my_arm.urdf"]
     urdf = (out / "my_arm.urdf").read_text()
@@ -355,8 +347,8 @@ def test_a_robot_is_rebuilt(
     assert "No mesh or shape could be read for b:" in said
 
 
-def test_what_meets_in_the_default_is_no_pair(script: ModuleType, arm: list[str]) -> None:
-    assert script.main([*arm, "--default", "j2", "2.9"]) == 0  # folded, the tip at the foot
+def test_what_meets_in_the_default_is_no_pair(arm: list[str]) -> None:
+    assert rebuild([*arm, "--default", "j2", "2.9"]) == 0  # folded, the tip at the foot
     options = tomllib.loads((Path(arm[3]) / "my_arm.toml").read_text())
     robot = dynamics.load_urdf(Path(arm[3]) / "my_arm.urdf", **options)
     assert closest_pair(robot) >= CLEARANCE
@@ -370,16 +362,16 @@ def test_what_meets_in_the_default_is_no_pair(script: ModuleType, arm: list[str]
     assert closest_pair(robot.replace(topology=everything)) < 0
 
 
-def test_rebuilding_is_repeatable_and_keeps_shapes(script: ModuleType, arm: list[str]) -> None:
+def test_rebuilding_is_repeatable_and_keeps_shapes(arm: list[str]) -> None:
     def files() -> list[bytes]:
         return [path.read_bytes() for path in sorted(Path(arm[3]).iterdir())]
 
-    assert script.main(arm) == 0
+    assert rebuild(arm) == 0
     first = files()
-    assert script.main([*arm, "--force"]) == 0
+    assert rebuild([*arm, "--force"]) == 0
     assert files() == first
     again = ["--force", "--shapes-from", str(Path(arm[3]) / "my_arm.urdf")]
-    assert script.main([*arm, *again]) == 0
+    assert rebuild([*arm, *again]) == 0
     assert files() == first
 
 
@@ -396,7 +388,6 @@ def test_rebuilding_is_repeatable_and_keeps_shapes(script: ModuleType, arm: list
     ],
 )
 def test_a_refusal_says_why_and_leaves_the_files_alone(
-    script: ModuleType,
     arm: list[str],
     capsys: pytest.CaptureFixture[str],
     extra: tuple[str, ...],
@@ -406,7 +397,7 @@ def test_a_refusal_says_why_and_leaves_the_files_alone(
     out.mkdir()
     for ending in ("urdf", "toml"):
         (out / f"my_arm.{ending}").write_text("mine")
-    assert script.main([*arm, *extra]) == 1
+    assert rebuild([*arm, *extra]) == 1
     assert message in capsys.readouterr().err
     assert {path.read_text() for path in out.iterdir()} == {"mine"}
     assert len(list(out.iterdir())) == 2

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import with_slow
 
 from fraxenv import dynamics
 from fraxenv.cross_check.quantities import States, random_states
@@ -95,7 +96,7 @@ def both(robot: Robot, s: States) -> dict[str, tuple[Array, Array]]:
     }
 
 
-@pytest.fixture(scope="module", params=["joints", "panda"])
+@pytest.fixture(scope="module", params=with_slow(["joints", "panda"], "panda"))
 def robot(request: pytest.FixtureRequest) -> Robot:
     return rough(request.getfixturevalue(request.param))
 
@@ -117,6 +118,7 @@ def test_closed_forms_are_the_automatic_derivatives(
         assert relative(ours, automatic) < 1e-11, name
 
 
+@pytest.mark.slow
 def test_derivatives_are_limits_of_differences(joints: Robot, x64: None) -> None:
     """The automatic ones too, which share our custom rule."""
     robot = rough(joints)
@@ -153,6 +155,7 @@ def test_derivatives_are_limits_of_differences(joints: Robot, x64: None) -> None
     assert relative(np.concatenate([A, B], axis=1), reference) < 1e-6
 
 
+@pytest.mark.slow
 def test_second_derivatives_are_limits_of_differences(joints: Robot, x64: None) -> None:
     robot = rough(joints)
     s = jax.tree.map(lambda x: x[0], random_states(robot, 1, np.float64))
@@ -216,6 +219,7 @@ def special_configurations(robot: Robot) -> np.ndarray:
     return np.stack(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["joints", "panda"])
 def test_derivatives_are_finite_at_special_states(
     request: pytest.FixtureRequest, name: str, dtype: np.dtype

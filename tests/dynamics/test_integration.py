@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import Array
 from jax.typing import ArrayLike
+from support import dtype_with_slow, with_slow
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
@@ -111,7 +112,8 @@ def rollout(
 ENERGY_TOLERANCE = {"float32": 2e-4, "float64": 1e-5}
 
 
-@pytest.mark.parametrize("name", dynamics.list_robots())
+@pytest.mark.parametrize("name", with_slow(dynamics.list_robots(), "g1"))
+@dtype_with_slow("float32")
 def test_runge_kutta_conserves_energy(name: str, dtype: np.dtype) -> None:
     """Ten seconds of free motion, in which arms whip through the air at a hundred rad/s.
 
@@ -186,7 +188,7 @@ def top(tmp_path_factory: pytest.TempPathFactory) -> Robot:
     return dynamics.load_urdf(path, floating_base=True)
 
 
-@pytest.mark.parametrize("which", ["pendulum", "top"])
+@pytest.mark.parametrize("which", with_slow(["pendulum", "top"], "top"))
 def test_runge_kutta_is_of_fourth_order(
     which: str, request: pytest.FixtureRequest, x64: None
 ) -> None:
@@ -365,7 +367,7 @@ def test_difference_undoes_integrate(panda: Robot, x64: None) -> None:
     np.testing.assert_array_equal(dynamics.neutral(panda), np.zeros(7))
 
 
-@pytest.mark.parametrize("integrator", ["euler", "rk4"])
+@pytest.mark.parametrize("integrator", with_slow(["euler", "rk4"], "rk4"))
 def test_derivatives_of_a_step_agree_with_differences(
     panda: Robot, integrator: Integrator, x64: None
 ) -> None:

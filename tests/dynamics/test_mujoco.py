@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import with_slow
 
 from fraxenv import dynamics
 from fraxenv.cross_check.comparison import comparable, driven
@@ -163,7 +164,9 @@ def test_agrees_with_mujoco_over_five_seconds(robot: Robot, model: object, dtype
     assert np.abs(result - reference).max() <= ROLLOUT_TOLERANCE[dtype.name]
 
 
-@pytest.mark.parametrize("name", dynamics.list_robots())
+@pytest.mark.parametrize(
+    "name", with_slow(dynamics.list_robots(), "cartpole", "g1", "iiwa14", "ur10")
+)
 def test_runge_kutta_agrees_with_mujoco(name: str, x64: None) -> None:
     """Five seconds under random torques, and single steps along the way.
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
-from support import load_script
+from support import load_script, with_slow
 
 from fraxenv import dynamics
 from fraxenv.cross_check.pinocchio import PinocchioOracle
@@ -36,23 +36,23 @@ DERIVATIVES_TOLERANCE = 1e-9
 COMPILER = {"float32": {}, "float64": {"xla_backend_optimization_level": 0}}
 GRAVITY = (2.0, -3.0, -9.0)
 
-validate = load_script("validate_dynamics")
+validate = load_script("measure/validate_dynamics")
 BUNDLED = dynamics.list_robots()
 # Real robots are as published, without the rotors that would help light wrists. Of the made-up one
 # the mass matrix is so badly conditioned that rounding the right one to float32 costs 8e-5.
 ROTORS_FLOAT32 = {"joints": 0.3}
 # The others run with `scripts/test.sh --slow`.
 QUICK = {
-    *((name, "float64") for name in (*BUNDLED, "g1_floating", "tree", "joints")),
-    *((name, "float32") for name in ("panda", "g1_floating", "joints", "ur10", "tiago")),
-    *((name, "float64") for name in ("talos", "hyq", "solo", "ur5", "baxter", "tiago", "kinova")),
+    *((name, "float64") for name in ("cartpole", "double_pendulum", "planar_mobile_manipulator")),
+    *((name, "float64") for name in ("ur10", "g1", "g1_floating", "tree", "joints", "tiago")),
+    *((name, "float32") for name in ("panda", "g1_floating")),
 }
 EVERY = [
     (name, bits)
     for name in (*BUNDLED, "g1_floating", "tree", "joints", *validate.ELSEWHERE)
     for bits in TOLERANCE
 ]
-CASES = [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in EVERY]
+CASES = with_slow(EVERY, *(set(EVERY) - QUICK))
 
 
 def load(name: str, bits: str, tree_path: Path, joints_path: Path) -> tuple[Robot, PinocchioOracle]:

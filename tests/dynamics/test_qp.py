@@ -13,6 +13,7 @@ import pytest
 import quadprog
 from jax import Array
 from scipy.optimize import lsq_linear
+from support import dtype_with_slow
 
 import fraxenv
 from fraxenv.controllers import QP, QPSolution, solve_qp
@@ -133,6 +134,7 @@ def residual(problem: QP, solution: QPSolution) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@dtype_with_slow("float64")
 def test_against_quadprog(dtype: np.dtype, kind: str, request: pytest.FixtureRequest) -> None:
     if kind == "tight bounds" and dtype == np.float32:
         known = "as many active rows as unknowns, and one more that depends on them: 3 % are missed"
@@ -172,6 +174,7 @@ def test_units_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize("size", [0.0, 1e3])
+@dtype_with_slow("float64")
 def test_what_counts_as_met(dtype: np.dtype, size: float) -> None:
     """A row wants more than a bound does, by less than the tolerance, and by more than that."""
     more = TOLERANCE[dtype.itemsize] * (1 + size / 2) * np.array([0.7, 1.4])
@@ -200,6 +203,7 @@ def test_one_of_several_copies_is_enough() -> None:
     assert np.mean(several) < 0.1
 
 
+@dtype_with_slow("float64")
 def test_nothing_to_do_is_exactly_zero(dtype: np.dtype) -> None:
     problem = problems("plain")._replace(b=np.full((SIZE, M), -0.1))
     solution = solved(cast(problem, dtype))
@@ -209,6 +213,7 @@ def test_nothing_to_do_is_exactly_zero(dtype: np.dtype) -> None:
     assert not np.asarray(solution.slack).any()
 
 
+@pytest.mark.slow
 def test_other_sizes(dtype: np.dtype) -> None:
     """One unknown; no rows; more rows than one word of the set has bits, and more active ones."""
     for n, m in ((1, 3), (4, 0), (9, 70)):
@@ -270,6 +275,7 @@ def least_violation(problem: QP) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("large", [False, True])
+@dtype_with_slow("float64")
 def test_least_violation(dtype: np.dtype, large: bool) -> None:
     problem = contradictory(0, large=large)
     assert np.isnan(oracle(problem)).all()
@@ -325,6 +331,7 @@ def test_small_changes_change_little(x64: None) -> None:
 
 
 @pytest.mark.parametrize("kind", ["huge", "tiny", "all zero", "capacity"])
+@dtype_with_slow("float64")
 def test_extreme_problems_are_finite(dtype: np.dtype, kind: str) -> None:
     problem, capacity = contradictory(2), None
     if kind == "huge":
@@ -372,6 +379,7 @@ def test_derivatives(x64: None) -> None:
     np.testing.assert_allclose(inner, jnp.sum(weight * forward), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_as_a_function(x64: None) -> None:
     """As with the matrix: solutions, least violations, derivatives by what it depends on."""
     for make in (partial(problems, "active"), contradictory):
@@ -398,6 +406,7 @@ def test_rows_as_a_function(x64: None) -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_derivatives_are_finite_everywhere(dtype: np.dtype) -> None:
     for problem in (contradictory(4), problems("duplicated"), problems("no bounds")):
         gradient = jax.jit(
@@ -429,6 +438,7 @@ def test_shapes_are_checked(name: str) -> None:
         solve_qp(problem._replace(A=lambda x: x[:3]))
 
 
+@pytest.mark.slow
 def test_vmap_is_a_loop(dtype: np.dtype) -> None:
     one = jax.jit(solve_qp)
     for make in (partial(problems, "active"), contradictory):
@@ -444,7 +454,9 @@ def test_vmap_is_a_loop(dtype: np.dtype) -> None:
         np.testing.assert_array_equal(together.feasible, [s.feasible for s in apart])
 
 
-@pytest.mark.parametrize("make", [partial(problems, "active"), contradictory])
+@pytest.mark.parametrize(
+    "make", [pytest.param(partial(problems, "active"), marks=pytest.mark.slow), contradictory]
+)
 def test_fused(make: Callable[..., QP]) -> None:
     problem = make(seed=8, size=33)
     given = cast(problem, np.float32)

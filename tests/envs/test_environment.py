@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnax.wrappers.purerl import LogWrapper
 from jax import Array
+from support import with_slow
 
 import fraxenv
 from fraxenv import dynamics
@@ -37,7 +38,7 @@ INFO_KEYS = {
 Env = tuple[Environment, EnvParams]
 
 
-@pytest.fixture(scope="module", params=IDS)
+@pytest.fixture(scope="module", params=with_slow(IDS, "MobileTrack-v0"))
 def env(request: pytest.FixtureRequest) -> Env:
     return fraxenv.make(request.param)
 
@@ -301,6 +302,7 @@ def test_default_rates_and_length(env: Env) -> None:
     assert 2.0 <= int(params.max_steps_in_episode) / environment.policy_hz <= 4.0
 
 
+@pytest.mark.slow
 def test_rates_do_what_they_say() -> None:
     """A policy step takes 1 / policy_hz; finer physics converges to the same motion."""
     moved = {}
@@ -337,6 +339,7 @@ def test_parameters_can_be_batched(reach: Env) -> None:
     assert np.all(np.abs(v[2, [1, 3]]) > 1.5 * np.abs(v[1, [1, 3]]))
 
 
+@pytest.mark.slow
 def test_gradients_through_a_step() -> None:
     """Detached unless asked for, as gymnax has it; equal to differences where asked for."""
     pendulum = dynamics.load_robot("double_pendulum").replace(q_default=np.array([0.5, 0.5]))

@@ -47,6 +47,7 @@ def test_observations_have_goals_and_do_not_show_them_twice(goals: Any) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reward", ["sparse", "dense"])
 def test_step_returns_what_compute_reward_does(reward: Any) -> None:
     env, params = fraxenv.make(
@@ -73,6 +74,7 @@ def test_step_returns_what_compute_reward_does(reward: Any) -> None:
         np.testing.assert_allclose(rewards, -info["position_error"] / 0.2, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_divergence_is_not_success(goals: Any) -> None:
     env, params = goals
     _, state = env.reset(KEY, params)
@@ -85,6 +87,7 @@ def test_divergence_is_not_success(goals: Any) -> None:
         assert bool(jnp.isfinite(info["final_observation"]["observation"]).all())
 
 
+@pytest.mark.slow
 def test_goals_with_orientation(x64: None) -> None:
     env, params = fraxenv.make("PandaReachPose-v0", goal_env=True, goal_reward="dense")
     assert isinstance(env, GoalEnvironment)
@@ -165,6 +168,7 @@ def test_autoreset_from_the_pool(pooled: Env) -> None:
     del first
 
 
+@pytest.mark.slow
 def test_the_motion_does_not_depend_on_the_pool(pooled: Env) -> None:
     env, params = pooled
     plain, plain_params = fraxenv.make("PandaReach-v0", control_hz=100, max_steps_in_episode=2)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import with_slow
 
 import fraxenv
 from fraxenv.envs import Environment, EnvParams
@@ -17,13 +18,16 @@ from fraxenv.registry import env_spec
 QUICK = ("Iiwa14ReachPose-v0", "UR10Track-v0", "MobileReachObstacles-v0", "G1Reach-v0")
 """Run with every change; the others with `--slow`. Between them every robot and every task."""
 
-IDS = [pytest.param(i, marks=() if i in QUICK else pytest.mark.slow) for i in fraxenv.list_envs()]
+STEPPED = QUICK[:2]
+"""Run for many steps with every change."""
+
+IDS = fraxenv.list_envs()
 SIZE = 256
 
 Env = tuple[Environment, EnvParams]
 
 
-@pytest.fixture(scope="module", params=IDS)
+@pytest.fixture(scope="module", params=with_slow(IDS, *(set(IDS) - set(STEPPED))))
 def env(request: pytest.FixtureRequest) -> Env:
     return fraxenv.make(request.param)
 
@@ -90,7 +94,7 @@ def test_ten_thousand_random_steps(id: str) -> None:
     check_random_steps(fraxenv.make(id), 10_000)
 
 
-@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize("id", with_slow(IDS, *(set(IDS) - set(QUICK))))
 def test_descriptions_and_names(id: str) -> None:
     spec = env_spec(id)
     assert spec.id == id

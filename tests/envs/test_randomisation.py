@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import with_slow
 
 import fraxenv
 from fraxenv import dynamics
@@ -173,7 +174,7 @@ def with_delays(env: Env, **delays: float) -> Env:
 DELAYS = ("action_delay", "observation_delay")
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2])
+@pytest.mark.parametrize("steps", with_slow([0, 1, 2], 0))
 def test_actions_are_late_by_whole_steps(late: Env, steps: int) -> None:
     """With a delay the motion is that without it, later; before that the robot stays."""
     actions = jax.random.uniform(jax.random.key(5), (5, 6), minval=-1.0)
@@ -193,7 +194,7 @@ def test_actions_are_late_by_whole_steps(late: Env, steps: int) -> None:
     assert np.abs(found[steps + 1] - found[0]).max() > 5e-3
 
 
-@pytest.mark.parametrize("action", ["ee_pose", "torque"])
+@pytest.mark.parametrize("action", with_slow(["ee_pose", "torque"], "ee_pose"))
 def test_before_the_first_action_arrives_the_robot_stays(action: str) -> None:
     environment, params = make({"action_delay": (0.04, 0.04)}, action=action, control_hz=1000)
     _, state = environment.reset_env(jax.random.key(0), params)
@@ -267,6 +268,7 @@ def test_parameters_are_leaves(everything: Env) -> None:
     assert not np.allclose(wide.episode.robot["mass"], narrow.episode.robot["mass"])
 
 
+@pytest.mark.slow
 def test_every_part_in_one_step_and_fused_as_vmap() -> None:
     results = []
     for backend in ("vmap", "native"):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from jax import Array
+from support import with_slow
 
 import fraxenv
 from fraxenv import dynamics
@@ -275,7 +276,7 @@ def _hand_height(robot: dynamics.Robot, situation: Any, barrier: Barrier) -> Arr
     return dynamics.frame_pose(robot, situation.q, "hand", kin=situation.kin)[0][2:]
 
 
-@pytest.mark.parametrize("limited", [True, False])
+@pytest.mark.parametrize("limited", with_slow([True, False], False))
 def test_filter_keeps_the_controllers_own_limits(limited: bool) -> None:
     """What is applied, not what the controller asked for, changes no faster than it says."""
     rate, floor = 100.0, Barrier(_hand_height, name="floor", parameters=(), margin=0.55)

@@ -126,7 +126,10 @@ def test_track_follows_its_reference_in_time() -> None:
     np.testing.assert_allclose(obs[slice(*where["goal_velocity"])], at[1][0], atol=1e-6)
 
 
-@pytest.mark.parametrize("reference", [MinimumJerk(), Sampled(np.asarray(HOME), 0.5)])
+@pytest.mark.parametrize(
+    "reference",
+    [MinimumJerk(), pytest.param(Sampled(np.asarray(HOME), 0.5), marks=pytest.mark.slow)],
+)
 def test_track_takes_other_references(reference: Any) -> None:
     env, params = fraxenv.make(
         robot="panda", task=Track("hand", reference=reference), action="ee_delta_position"

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import vector as vector_wrappers
+from support import with_slow
 
 import fraxenv
 from fraxenv.errors import ConfigError, EnvStateError, MissingExtraError
@@ -103,7 +104,9 @@ def batch_rows(batch: Any) -> Any:
     return rows, list(actions)
 
 
-@pytest.mark.parametrize("options", [{"reset_pool": 4}, {"goal_env": True}])
+@pytest.mark.parametrize(
+    "options", with_slow([{"reset_pool": 4}, {"goal_env": True}], {"goal_env": True})
+)
 def test_final_observation_of_pools_and_goals(options: dict[str, Any]) -> None:
     env, params = fraxenv.make(ID, max_steps_in_episode=STEPS, **FAST, **options)
     key = jax.random.key(1)

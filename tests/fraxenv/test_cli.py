@@ -247,13 +247,19 @@ def test_rollout_keeps_what_there_is_at_ctrl_c(
     ("id", "overrides"),
     [
         ("PandaReach-v0", {}),
-        ("PandaReachPose-v0", {"action": "ee_pose", "task_options": {"goal_rotation": 0.3}}),
+        pytest.param(
+            "PandaReachPose-v0",
+            {"action": "ee_pose", "task_options": {"goal_rotation": 0.3}},
+            marks=pytest.mark.slow,
+        ),
         ("PandaReach-v0", {"action": "ee_delta_pose", "action_options": {"frame": "ee"}}),
-        ("PandaReach-v0", {"action": "ee_delta_position+impedance"}),
+        pytest.param(
+            "PandaReach-v0", {"action": "ee_delta_position+impedance"}, marks=pytest.mark.slow
+        ),
         ("UR10Reach-v0", {"action": "joint_velocity"}),
-        ("PandaReach-v0", {"action": "joint_position"}),
+        pytest.param("PandaReach-v0", {"action": "joint_position"}, marks=pytest.mark.slow),
         ("MobileReach-v0", {"action": "joint_delta"}),
-        ("PandaTrack-v0", {}),
+        pytest.param("PandaTrack-v0", {}, marks=pytest.mark.slow),
     ],
 )
 def test_the_scripted_policy_arrives(id: str, overrides: dict[str, Any]) -> None:
@@ -276,6 +282,7 @@ def test_the_scripted_policy_says_what_it_cannot(capsys: Capture) -> None:
     assert "a goal environment of PandaReach-v0 has no scripted policy" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_bench_compares_executors(tmp_path: Path, capsys: Capture) -> None:
     small = ["--batches", "1", "4", "--steps", "2", "--rounds", "2", "--output", str(tmp_path)]
     assert main(["bench", "PandaReach-v0", *SETTINGS, "--backends", "native", "vmap", *small]) == 0

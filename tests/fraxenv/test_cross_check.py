@@ -11,11 +11,13 @@ import jax
 import numpy as np
 import pytest
 from PIL import Image
-from support import colours, packaged
+from support import colours, packaged, with_slow
 
 from fraxenv import dynamics
+from fraxenv.cli import main
+from fraxenv.cli.common import FAILED
 from fraxenv.cross_check import comparison
-from fraxenv.cross_check.command import BEYOND, NOTHING_COMPARED, WITHIN, main
+from fraxenv.cross_check.command import BEYOND, WITHIN
 from fraxenv.cross_check.pinocchio import PinocchioOracle
 from fraxenv.errors import ConfigError, RobotLoadError
 
@@ -81,6 +83,7 @@ def write(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("floating_base", [True, False])
 def test_every_joint_agrees_with_mujoco(
     write: Callable[[str], Path], dtype: np.dtype[Any], floating_base: bool
@@ -143,6 +146,11 @@ def test_inertias_that_mujoco_refuses_are_named_and_not_changed(
 # --- the command ---
 
 
+def cross_check(*arguments: str) -> int:
+    """The exit status of `fraxenv cross-check`."""
+    return main(["cross-check", *arguments])
+
+
 @pytest.fixture
 def picture(tmp_path: Path) -> Path:
     return tmp_path / "pictures" / "trajectory.png"
@@ -152,11 +160,14 @@ def picture(tmp_path: Path) -> Path:
     "arguments",
     [
         ["panda"],
-        ["panda", "--float32"],
-        ["planar_mobile_manipulator"],
-        ["g1", "--float32", "--seed", "1"],
-        ["ur_description/urdf/ur5_robot.urdf"],
-        ["hyq_description/robots/hyq_no_sensors.urdf", "--floating-base"],
+        pytest.param(["panda", "--float32"], marks=pytest.mark.slow),
+        pytest.param(["planar_mobile_manipulator"], marks=pytest.mark.slow),
+        pytest.param(["g1", "--float32", "--seed", "1"], marks=pytest.mark.slow),
+        pytest.param(["ur_description/urdf/ur5_robot.urdf"], marks=pytest.mark.slow),
+        pytest.param(
+            ["hyq_description/robots/hyq_no_sensors.urdf", "--floating-base"],
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda arguments: "-".join(Path(a).stem.strip("-") for a in arguments),
 )
@@ -167,7 +178,7 @@ def test_robots_agree(
     robot, *options = arguments
     robot = str(packaged(EXAMPLES, robot)) if robot.endswith(".urdf") else robot
     before = jax.config.jax_enable_x64
-    assert main([robot, *options, "--states", "20", "--output", str(picture)]) == WITHIN
+    assert cross_check(robot, *options, "--states", "20", "--output", str(picture)) == WITHIN
     assert jax.config.jax_enable_x64 == before
     out = capsys.readouterr().out
     assert "agrees with Pinocchio and MuJoCo" in out
@@ -211,7 +222,7 @@ def test_a_difference_is_noticed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("fraxenv.cross_check.mujoco.mujoco_model", broken(mujoco_model))
-    assert main([*SMALL, "--output", str(picture)]) == BEYOND
+    assert cross_check(*SMALL, "--output", str(picture)) == BEYOND
     verdict = " ".join(capsys.readouterr().out.split()).partition("FAIL, beyond tolerance:")[2]
     assert "Pinocchio" not in verdict
     for quantity in beyond:
@@ -230,7 +241,7 @@ def test_what_is_not_finite_is_noticed(
     monkeypatch.chdir(tmp_path)  # where MuJoCo writes MUJOCO_LOG.TXT
     monkeypatch.setattr(dynamics, "crba", lambda robot, q, **_: np.nan * q[:, None] * q)
     monkeypatch.setattr(dynamics, "step", lambda robot, q, v, *_: (np.nan * q, v))
-    assert main([*SMALL, "--output", str(picture)]) == BEYOND
+    assert cross_check(*SMALL, "--output", str(picture)) == BEYOND
     verdict = capsys.readouterr().out
     assert "mass matrix (MuJoCo)" in " ".join(verdict.split())
     assert picture.exists()
@@ -240,7 +251,7 @@ def test_without_pinocchio_it_goes_on(
     picture: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pinocchio", None)
-    assert main([*SMALL, "--output", str(picture)]) == WITHIN
+    assert cross_check(*SMALL, "--output", str(picture)) == WITHIN
     out = " ".join(capsys.readouterr().out.split())
     assert "Pinocchio is left out: cross-checking with Pinocchio needs the package" in out
     assert 'pip install "fraxenv[cross-check]"' in out
@@ -252,7 +263,7 @@ def test_what_mujoco_cannot_model_is_compared_with_pinocchio(
 ) -> None:
     pytest.importorskip("pinocchio")
     robot = packaged(EXAMPLES, "panda_description/urdf/panda_collision.urdf")
-    assert main([str(robot), "--states", "5", "--output", str(picture)]) == WITHIN
+    assert cross_check(str(robot), "--states", "5", "--output", str(picture)) == WITHIN
     out = " ".join(capsys.readouterr().out.split())
     assert "MuJoCo is left out: robot 'panda': joint 'panda_finger_joint2' follows" in out
     assert out.endswith("panda agrees with Pinocchio")
@@ -264,7 +275,7 @@ def test_what_pinocchio_cannot_model_is_compared_with_mujoco(
 ) -> None:
     pytest.importorskip("pinocchio")
     arguments = ["--states", "5", "--seconds", "0.1", "--output", str(picture)]
-    assert main([str(write(urdf())), *arguments]) == WITHIN
+    assert cross_check(str(write(urdf())), *arguments) == WITHIN
     out = " ".join(capsys.readouterr().out.split())
     assert "Pinocchio is left out: zoo.urdf: planar joint 'to_chassis' has the normal" in out
     assert out.endswith("zoo agrees with MuJoCo")
@@ -285,9 +296,9 @@ CART = """
     ("axis", "agreeing", "normal"),
     [
         ('<axis xyz="0 0 2"/>', "Pinocchio and MuJoCo", None),
-        ('<axis xyz="0 1 0"/>', "MuJoCo", "[0. 1. 0.]"),
-        ('<axis xyz="0 0 -1"/>', "MuJoCo", "[ 0.  0. -1.]"),
-        ("", "MuJoCo", "[1. 0. 0.]"),  # URDF's default
+        pytest.param('<axis xyz="0 1 0"/>', "MuJoCo", "[0. 1. 0.]", marks=pytest.mark.slow),
+        pytest.param('<axis xyz="0 0 -1"/>', "MuJoCo", "[ 0.  0. -1.]", marks=pytest.mark.slow),
+        pytest.param("", "MuJoCo", "[1. 0. 0.]", marks=pytest.mark.slow),  # URDF's default
     ],
 )
 def test_planar_joints_that_pinocchio_would_take_for_others(
@@ -300,7 +311,7 @@ def test_planar_joints_that_pinocchio_would_take_for_others(
 ) -> None:
     pytest.importorskip("pinocchio")
     arguments = ["--states", "5", "--seconds", "0.1", "--output", str(picture)]
-    assert main([str(write(CART.replace("AXIS", axis))), *arguments]) == WITHIN
+    assert cross_check(str(write(CART.replace("AXIS", axis))), *arguments) == WITHIN
     out = " ".join(capsys.readouterr().out.split())
     assert out.endswith(f"cart agrees with {agreeing}")
     assert ("left out" in out) == (normal is not None)
@@ -344,12 +355,14 @@ def test_one_joint_agrees(
     """Pinocchio gives vectors where others get matrices."""
     pytest.importorskip("pinocchio")
     arguments = ["--states", "5", "--seconds", "0.1", "--output", str(picture)]
-    assert main([str(write(PENDULUM)), *arguments]) == WITHIN
+    assert cross_check(str(write(PENDULUM)), *arguments) == WITHIN
     assert "agrees with Pinocchio and MuJoCo" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("options", [[], ["--float32"]], ids=["float64", "float32"])
-@pytest.mark.parametrize("robot", VANISHING)
+@pytest.mark.parametrize(
+    "options", with_slow([[], ["--float32"]], ["--float32"]), ids=["float64", "float32"]
+)
+@pytest.mark.parametrize("robot", with_slow(VANISHING, "scara"))
 def test_rounding_of_what_vanishes_is_no_difference(
     robot: str,
     options: list[str],
@@ -359,7 +372,7 @@ def test_rounding_of_what_vanishes_is_no_difference(
 ) -> None:
     pytest.importorskip("pinocchio")
     arguments = [*options, "--states", "20", "--seconds", "0.1", "--output", str(picture)]
-    assert main([str(write(VANISHING[robot])), *arguments]) == WITHIN
+    assert cross_check(str(write(VANISHING[robot])), *arguments) == WITHIN
     assert "agrees with Pinocchio and MuJoCo" in " ".join(capsys.readouterr().out.split())
 
 
@@ -383,7 +396,7 @@ def test_joints_that_pinocchio_does_not_know_are_an_error(write: Callable[[str],
 def test_nothing_to_compare(
     arguments: list[str], says: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments) == NOTHING_COMPARED
+    assert cross_check(*arguments) == FAILED
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     for part in says:
@@ -394,7 +407,7 @@ def test_without_mujoco_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    assert main(SMALL) == NOTHING_COMPARED
+    assert cross_check(*SMALL) == FAILED
     assert "MissingExtraError" in (err := capsys.readouterr().err)
     assert 'pip install "fraxenv[mujoco]"' in err
 

@@ -15,16 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import dtype_with_slow
 
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.controllers import OSC
 from fraxenv.dynamics import Robot
 from fraxenv.kernels import explain, fuse, get_threads, set_threads
-
-QUICK = ("PandaReach-v0", "MobileTrack-v0")
-IDS = [pytest.param(i, marks=() if i in QUICK else pytest.mark.slow) for i in fraxenv.list_envs()]
-"""The slow ones are compiled for minutes without a kernel."""
 
 BATCH = 21
 BOUND = {"float32": 5e-4, "float64": 1e-12}
@@ -104,24 +101,29 @@ def check(robot: Robot, names: set[str], dtype: Any) -> None:
     assert explain(everything, "native")(values).fallbacks == []
 
 
+@dtype_with_slow("float64")
 def test_every_function_of_dynamics(dtype: np.dtype) -> None:
     check(dynamics.load_robot("panda"), set(FUNCTIONS) - DERIVATIVES, dtype)
 
 
+@pytest.mark.slow
 def test_derivatives(x64: None) -> None:
     check(dynamics.load_robot("panda"), DERIVATIVES, np.dtype(float))
 
 
+@pytest.mark.slow
 def test_planar_joints(x64: None) -> None:
     robot = dynamics.load_robot("planar_mobile_manipulator")
     check(robot, set(FUNCTIONS) - DERIVATIVES, np.dtype(float))
 
 
+@pytest.mark.slow
 def test_floating_base() -> None:
     check(dynamics.load_robot("g1"), LARGE, np.dtype(np.float32))
 
 
 @pytest.mark.parametrize("options", [{}, {"task": "position"}, {"decoupling": "partial"}])
+@dtype_with_slow("float64")
 def test_operational_space_control(dtype: np.dtype, options: dict[str, Any]) -> None:
     robot = dynamics.load_robot("panda")
     controller = OSC(end_effector="hand", **options)
@@ -152,8 +154,10 @@ def stepper(env: Any) -> Callable[..., Any]:
     return jax.jit(jax.vmap(env.step, in_axes=(0, 0, 0, None)))
 
 
-@pytest.mark.parametrize("id", IDS)
+@pytest.mark.slow
+@pytest.mark.parametrize("id", fraxenv.list_envs())
 def test_every_environment(dtype: np.dtype, id: str) -> None:
+    """Some are compiled for minutes without a kernel."""
     results = {}
     for backend in ("vmap", "native"):
         env, params = fraxenv.make(id, backend=backend, max_steps_in_episode=3)
@@ -187,6 +191,7 @@ def test_an_environment_does_not_depend_on_its_batch(threads: None) -> None:
                 np.testing.assert_array_equal(a, b[rows])
 
 
+@pytest.mark.slow
 def test_randomised_parameters_are_lanes() -> None:
     results = {}
     for backend in ("vmap", "native"):

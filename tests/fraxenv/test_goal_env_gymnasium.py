@@ -60,7 +60,10 @@ def row(tree: Any, i: int) -> Any:
 
 @pytest.mark.parametrize(
     ("id", "options"),
-    [(ID, {}), ("PandaReachPose-v0", {"goal_reward": "dense"})],
+    [
+        (ID, {}),
+        pytest.param("PandaReachPose-v0", {"goal_reward": "dense"}, marks=pytest.mark.slow),
+    ],
 )
 def test_gymnasiums_checker_is_content(id: str, options: dict[str, Any]) -> None:
     with warnings.catch_warnings():

@@ -61,7 +61,12 @@ def test_rates_among_obstacles(options: dict[str, int], rates: tuple[int, ...]) 
 
 
 @pytest.mark.parametrize(
-    ("action", "size"), [("ee_delta_pose", 6), ("ee_delta_position", 3), ("torque", 7)]
+    ("action", "size"),
+    [
+        ("ee_delta_pose", 6),
+        pytest.param("ee_delta_position", 3, marks=pytest.mark.slow),
+        pytest.param("torque", 7, marks=pytest.mark.slow),
+    ],
 )
 def test_action_spaces(action: str, size: int) -> None:
     env, params = fraxenv.make("PandaReach-v0", action=action, control_hz=100)

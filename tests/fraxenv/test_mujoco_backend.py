@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
+from support import dtype_with_slow
 
 import fraxenv
 from fraxenv import dynamics
@@ -55,6 +56,7 @@ def assert_alike(ours: Any, theirs: Any, tolerance: float) -> None:
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
+@dtype_with_slow("float64")
 def test_the_same_episode(dtype: np.dtype[Any]) -> None:
     actions = np.random.default_rng(0).uniform(-1.0, 1.0, (100, 6)).astype(dtype)
     actions[50:] = [-1, 1, 1, 1, -1, 1]  # into the limits of its reach
@@ -169,6 +171,7 @@ def test_batches_of_single_environments() -> None:
     assert obs.shape[0] == 2
 
 
+@pytest.mark.slow
 def test_vmap_steps_them_one_by_one() -> None:
     env = GymnasiumEnv(ID, backend="mujoco", **FAST).environment
     params, key, action = env.default_params, jax.random.key(0), np.full(6, 0.5, np.float32)
@@ -223,6 +226,7 @@ def test_what_its_model_cannot_follow_is_refused(options: dict[str, Any], match:
         gym.make(NAME, backend="mujoco", **FAST, **options)
 
 
+@pytest.mark.slow
 def test_goals_and_the_randomisation_that_is_ours() -> None:
     """Resistance of the joints, motors and noise are the same with either physics."""
     randomisation = {

@@ -103,6 +103,7 @@ def assert_same_bits(expected: dict[str, Any], found: dict[str, Any]) -> None:
         assert found[name].tobytes() == value.tobytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CASES if case not in SLOW])
 def test_another_process_continues_bit_for_bit(case: str, futures: Any) -> None:
     expected, found = futures[case]

@@ -197,6 +197,7 @@ def finished_sac(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_sac_trains_resumes_and_is_evaluated(finished_sac: Path, tmp_path: Path) -> None:
     """Bitwise: stopped after two rounds, then continued to three."""
     whole, cut = finished_sac, tmp_path
@@ -259,6 +260,7 @@ def test_only_where_time_ran_out_is_there_a_rest(terminated: bool, truncated: bo
     assert done == (terminated or truncated)
 
 
+@pytest.mark.slow
 def test_resuming_equals_an_uninterrupted_run(finished: Path, tmp_path: Path) -> None:
     """Bitwise: stopped after two rounds, then continued to three."""
     run = tmp_path / "second"
@@ -278,6 +280,7 @@ def test_resuming_equals_an_uninterrupted_run(finished: Path, tmp_path: Path) ->
     assert first == second
 
 
+@pytest.mark.slow
 def test_metrics_beyond_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     """As after a process that died between the two writes."""
     run = tmp_path / "run"
@@ -298,6 +301,7 @@ def test_an_existing_run_is_never_overwritten(finished: Path) -> None:
     assert before == {p.name: p.read_bytes() for p in finished.iterdir()}
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_usable_checkpoint(finished: Path, tmp_path: Path) -> None:
     """SIGINT after the first round: the exit status says so, and --resume finishes the run."""
     long = dataclasses.replace(SMALL, total_timesteps=400 * 512)

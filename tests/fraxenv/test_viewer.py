@@ -457,6 +457,7 @@ def test_the_page(opened: Viewer, reach: Made) -> None:
     wait(lambda: shown(opened).step > step + 5)
 
 
+@pytest.mark.slow
 def test_an_obstacle_is_clicked_and_dragged() -> None:
     env, params = fraxenv.make(
         "PandaReachObstacles-v0", safety="none", task_options={"sphere_count": 1}, **FAST

@@ -9,7 +9,7 @@ from support import load_script
 
 from fraxenv.kernels import fuse
 
-accuracy = load_script("kernel_accuracy")
+accuracy = load_script("measure/kernel_accuracy")
 
 
 @pytest.mark.parametrize("name", accuracy.FUNCTIONS)

@@ -10,7 +10,7 @@ TEXT = (ROOT / "docs" / "kernels.md").read_text("utf-8")
 
 
 def test_table_is_what_is_tested() -> None:
-    script = (ROOT / "scripts" / "kernel_accuracy.py").read_text("utf-8")
+    script = (ROOT / "scripts" / "measure" / "kernel_accuracy.py").read_text("utf-8")
     bounds = dict(re.findall(r'"(\w+)": Function\(.*?, ([\d.]+)[,)]', script))
     table = dict(re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", TEXT, flags=re.MULTILINE))
     assert table.keys() == bounds.keys()

@@ -16,6 +16,16 @@ from fraxenv.kernels.evaluator import evaluate
 from fraxenv.kernels.traced import trace
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+SETTINGS = [
+    *(
+        pytest.param(
+            n, "native", marks=pytest.mark.slow if n in ("int8", "int16", "uint16") else ()
+        )
+        for n in INTEGERS
+    ),
+    ("int32", "xla"),
+    ("uint8", "xla"),
+]
 
 
 def _ends(dtype: np.dtype) -> np.ndarray:
@@ -40,9 +50,7 @@ def _integer_operations(a: Any, b: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    ("name", "backend"), [*((n, "native") for n in INTEGERS), ("int32", "xla"), ("uint8", "xla")]
-)
+@pytest.mark.parametrize(("name", "backend"), SETTINGS)
 def test_integers(name: str, backend: str, x64: None, equal: Callable[..., None]) -> None:
     """Overflow, division by zero, and shifts by more bits than there are; also of constants."""
     ends = _ends(np.dtype(name))

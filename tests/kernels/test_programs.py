@@ -225,6 +225,7 @@ def test_random_programs(**choices: Any) -> None:
     _check(**choices, dtype=np.float32)
 
 
+@pytest.mark.slow
 @given(**CHOICES)
 @settings(max_examples=20)
 def test_random_programs_in_double_precision(x64: None, **choices: Any) -> None:

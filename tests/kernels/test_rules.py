@@ -660,14 +660,17 @@ def random_numbers(key: Any, raw: Any, seed: Any) -> Any:
 
 # Interpreted, the GPU's executor runs the same code as "xla" for a single operation.
 IN_PALLAS = ("arithmetic", "booleans", "gathers", "products", "short_scans", "while_loops")
+SLOW_NATIVE = (("padding", "native", "float64"), ("shapes", "native", "float64"))
 SETTINGS = [
     pytest.param(
         name,
         backend,
         dtype,
         marks=pytest.mark.slow
-        if (backend, dtype) in (("xla", "float64"), ("pallas", "float64"))
+        if (backend, dtype) == ("pallas", "float64")
+        or backend == "xla"
         or (backend == "pallas" and name not in IN_PALLAS)
+        or (name, backend, dtype) in SLOW_NATIVE
         else (),
     )
     for name, backend, dtype in itertools.product(

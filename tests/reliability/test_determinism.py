@@ -115,6 +115,7 @@ def digests_elsewhere(*arguments: object, **environment: str) -> list[str]:
     return result
 
 
+@pytest.mark.slow
 def test_batches_threads_and_processes(threads: None) -> None:
     whole = rollout("native", range(MOST))
     for count in (1, 3):

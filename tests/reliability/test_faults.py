@@ -110,6 +110,7 @@ def check_kills(tmp_path: Path, kills: int) -> None:
                 np.testing.assert_array_equal(a[leaf], b[leaf], err_msg=leaf)
 
 
+@pytest.mark.slow
 @posix
 def test_killed_twice_while_training(tmp_path: Path) -> None:
     check_kills(tmp_path, 2)
@@ -329,6 +330,7 @@ print("as promised")
 """
 
 
+@pytest.mark.slow
 def test_extras_that_are_missing() -> None:
     """Each asked for by its name; and kernels without LLVM are slow, not wrong."""
     blocked = ["llvmlite", "mujoco", "viser", "yaml", "tyro", "brax", "minari", "rejax"]

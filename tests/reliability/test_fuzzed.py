@@ -1,4 +1,4 @@
-"""Files and options that once raised something else than an error of ours; scripts/fuzz.py."""
+"""Files and options that once raised something else than an error of ours: `harden/fuzz.py`."""
 
 from __future__ import annotations
 

@@ -84,6 +84,7 @@ def test_random_robots(x64: None, machine: tuple[str, bool], seed: int) -> None:
     with_pinocchio(machine, seed)
 
 
+@pytest.mark.slow
 @given(free_joints, seeds)
 @settings(max_examples=3, **FEW)
 def test_random_robots_without_mimics(x64: None, machine: tuple[str, bool], seed: int) -> None:

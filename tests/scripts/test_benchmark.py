@@ -1,4 +1,4 @@
-"""`scripts/benchmark.py`, run as users run it; and the C that it emits."""
+"""`scripts/measure/benchmark.py`, run as users run it; and the C that it emits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support import colours
 
 from fraxenv import fuse
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "measure"
 
 
 def benchmark(tmp_path: Path, *options: str, broken: str = "") -> list[dict[str, Any]]:
@@ -38,6 +38,7 @@ def of(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["type"] == kind]
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_compares_and_draws(tmp_path: Path) -> None:
     contenders = ["native", "vmap", "pinocchio-parallel", "mujoco-rollout"]
     contenders += ["c"] if shutil.which("gcc") else []

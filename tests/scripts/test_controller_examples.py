@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 from support import colours, load_script
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+EXAMPLES = Path(__file__).parents[2] / "scripts" / "examples"
 
 
 def run(script: str, picture: Path, *options: str) -> dict[str, list[float]]:
     """The numbers in each row of the table that the script prints."""
-    command = [sys.executable, SCRIPTS / script, *options, "--output", picture]
+    command = [sys.executable, EXAMPLES / script, *options, "--output", picture]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     with Image.open(picture) as image:
         assert image.size[0] >= 1500
@@ -27,12 +27,14 @@ def run(script: str, picture: Path, *options: str) -> dict[str, list[float]]:
     return {name: [float(x) for x in re.findall(r"-?[\d.]+", row)] for name, row in rows}
 
 
+@pytest.mark.slow
 def test_feed_forward_tracks_the_figure_eight(tmp_path: Path) -> None:
     rows = run("track_figure_eight.py", tmp_path / "eight.png", "--period", "3", "--rounds", "1")
     assert rows["with feed-forward"][1] < 0.5  # mm
     assert rows["without"][0] > 10.0
 
 
+@pytest.mark.slow
 def test_a_schedule_of_stiffness_keeps_the_force(tmp_path: Path) -> None:
     rows = run("wipe_surface.py", tmp_path / "wipe.png", "--seconds", "5", "--force", "12")
     mean, least, most, touching = rows["by schedule"]
@@ -44,6 +46,7 @@ def test_a_schedule_of_stiffness_keeps_the_force(tmp_path: Path) -> None:
     assert rows["stiff"][2] > 1.5 * most
 
 
+@pytest.mark.slow
 def test_hands_share_or_give_way(tmp_path: Path) -> None:
     rows = run("move_two_hands.py", tmp_path / "hands.png")
     circles, left, right = rows["equally important"]
@@ -58,7 +61,7 @@ def test_what_is_measured_beside_frax_computes_the_same(
     monkeypatch: pytest.MonkeyPatch, x64: None
 ) -> None:
     pytest.importorskip("frax")
-    script = load_script("measure_controllers")
+    script = load_script("measure/measure_controllers")
     given = script.arguments()
     laws = script.frax_laws()
     ours = {

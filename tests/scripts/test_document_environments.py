@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_pages_are_up_to_date() -> None:
-    script = ROOT / "scripts" / "document_environments.py"
+    script = ROOT / "scripts" / "docs" / "document_environments.py"
     done = subprocess.run(
         [sys.executable, script, "--check"], capture_output=True, text=True, check=False
     )

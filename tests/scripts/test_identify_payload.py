@@ -1,4 +1,4 @@
-"""`scripts/identify_payload.py`, run as users run it."""
+"""`scripts/examples/identify_payload.py`, run as users run it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import pytest
 from PIL import Image
 from support import colours
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "identify_payload.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "examples" / "identify_payload.py"
 
 
 @pytest.mark.parametrize(
     ("mass", "shift"),
-    [("0.5", ("0.01", "-0.02", "0.03")), ("4", ("0.3", "0", "0"))],
-    ids=["light", "heavy and far out"],
+    [
+        pytest.param("0.5", ("0.01", "-0.02", "0.03"), id="light"),
+        pytest.param("4", ("0.3", "0", "0"), id="heavy and far out", marks=pytest.mark.slow),
+    ],
 )
 def test_a_payload_is_recovered_and_drawn(
     mass: str, shift: tuple[str, str, str], tmp_path: Path

@@ -11,12 +11,13 @@ import pytest
 from PIL import Image
 from support import colours, load_script
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+EXAMPLES = Path(__file__).parents[2] / "scripts" / "examples"
 
 
+@pytest.mark.slow
 def test_the_ball_is_avoided(tmp_path: Path) -> None:
     picture = tmp_path / "avoid.png"
-    command = [sys.executable, SCRIPTS / "avoid_obstacle.py", "--output", picture]
+    command = [sys.executable, EXAMPLES / "avoid_obstacle.py", "--output", picture]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     distances = re.findall(r"filter (\w+) +ball comes to +(-?[\d.]+) mm", done.stdout)
     found = {name: float(mm) for name, mm in distances}
@@ -30,7 +31,7 @@ def test_the_ball_is_avoided(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_programs_are_solved(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("quadprog")
-    script = load_script("compare_qp")
+    script = load_script("measure/compare_qp")
     script.main(script.Options(states=300, chunk=300))
     text = capsys.readouterr().out
     assert "torque beyond its limit, worst of all: 0.0e+00 N m" in text
@@ -41,7 +42,7 @@ def test_programs_are_solved(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 def test_violations_are_counted() -> None:
-    script = load_script("validate_safety")
+    script = load_script("measure/validate_safety")
     options = script.Options(control_steps=1, envs=64)
     found = {
         name: script.count(name, script.ROWS[name], options)

@@ -1,4 +1,4 @@
-"""`scripts/scale_out.py`: several devices or processes give what one device gives."""
+"""`scripts/examples/scale_out.py`: several devices or processes give what one device gives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from fraxenv.kernels.native.executor import available_cores
 from fraxenv.storage.files import load_arrays, save_pytree
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "scale_out.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "examples" / "scale_out.py"
 QUICK = "--xla_backend_optimization_level=0"  # to compile
 FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
 
@@ -66,6 +66,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, np.
     return {path.stem: load_arrays(path)[0] for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_environments_are_the_same_bit_for_bit(results: Any) -> None:
     assert_same_bits(results["measure-1-1"], results["measure-1-4"])
 
@@ -86,6 +87,7 @@ def assert_same_bits(one: dict[str, np.ndarray], several: dict[str, np.ndarray])
         assert array.tobytes() == several[name].tobytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["1-4", "2-2"], ids=["four devices", "two processes"])
 def test_the_policy_is_the_same_to_rounding(results: Any, where: str) -> None:
     one, several = results["train-1-1"], results[f"train-{where}"]

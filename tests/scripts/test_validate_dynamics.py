@@ -1,4 +1,4 @@
-"""`scripts/validate_dynamics.py`, run as users run it."""
+"""`scripts/measure/validate_dynamics.py`, run as users run it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("mujoco")
 pytest.importorskip("pinocchio")
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "validate_dynamics.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "measure" / "validate_dynamics.py"
 ALLOWED = {"float64": 1e-9, "float32": 1e-4}
 
 

@@ -1,9 +1,10 @@
-"""What tests of several files use: scripts, runs of a controller, comparison of nested results."""
+"""What tests of several files use: scripts, slow parameters, rollouts, comparison of results."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -21,8 +22,9 @@ from fraxenv.kernels import fusible
 
 
 def load_script(name: str) -> ModuleType:
-    """A module of `scripts/`, by its name."""
+    """A module of `scripts/`, by its path there without the ending: "measure/compare_qp"."""
     path = Path(__file__).parents[2] / "scripts" / f"{name}.py"
+    name = path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -30,6 +32,18 @@ def load_script(name: str) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def with_slow(values: Iterable[Any], *slow: Any) -> list[Any]:
+    """Values of a parameter, with which tests are slow if the value is one of `slow`."""
+    values = list(values)
+    assert all(value in values for value in slow), f"{slow} are not all of {values}"
+    return [pytest.param(v, marks=pytest.mark.slow) if v in slow else v for v in values]
+
+
+def dtype_with_slow(*slow: str) -> pytest.MarkDecorator:
+    """Decorates tests that take the fixture `dtype`, and are slow in these precisions."""
+    return pytest.mark.parametrize("dtype", with_slow(["float32", "float64"], *slow), indirect=True)
 
 
 def packaged(distribution: str, ending: str) -> Path:

@@ -1,0 +1,116 @@
+"""Draw the picture of the viewer in the documentation: drag the target behind a box, and look.
+
+    python scripts/docs/draw_viewer.py        # writes docs/viewer.png
+
+Needs the extras `train` and `viewer`, playwright, and Chromium or Chrome on the PATH.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+
+import fraxenv
+from fraxenv.dynamics import frame_pose
+from fraxenv.envs import Environment, EnvParams
+from fraxenv.errors import ConfigError, import_extra
+from fraxenv.viewer import Viewer, open_viewer
+from fraxenv.viewer.simulation import obstacles
+
+ONE_OF_EACH = {"sphere_count": 1, "capsule_count": 1, "box_count": 1}
+BOX = 2  # its index among them
+NEAR, STILL = 5e-3, 0.1  # m from the box, and rad/s, when the picture is taken
+FLAGS = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+"""Of Chromium, so that it draws without a GPU."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of the picture."""
+
+    output: Path = Path("docs/viewer.png")
+    """The PNG."""
+    size: tuple[int, int] = (1440, 830)
+    """Width and height of the browser's window, pixels."""
+    seed: int = 6
+    """Where things are."""
+
+
+def wait(condition: Callable[[], Any], seconds: float = 300.0) -> None:
+    """Until something holds that another thread brings about."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {seconds:.0f} s")
+        time.sleep(0.05)
+
+
+@contextmanager
+def page(viewer: Viewer, size: tuple[int, int]) -> Iterator[Any]:
+    """A browser's page that shows a viewer."""
+    api = import_extra("playwright.sync_api", "test", "The picture")
+    found = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    browser = next(filter(None, found), None)
+    if browser is None:
+        raise ConfigError("no browser, expected chromium or google-chrome on the PATH. Install it.")
+    with api.sync_playwright() as p:
+        chromium = p.chromium.launch(executable_path=browser, args=list(FLAGS))
+        opened = chromium.new_page(viewport={"width": size[0], "height": size[1]})
+        opened.goto(viewer.url)
+        opened.wait_for_selector("canvas")
+        yield opened
+        chromium.close()
+
+
+def photograph(opened: Any, path: Path) -> None:
+    """Write what a page shows to a PNG, once it changes no more, without its word about no GPU."""
+    for close in opened.locator(".mantine-Notification-closeButton").all():
+        close.click()
+    before, seen = b"", opened.screenshot()
+    while before != seen:
+        opened.wait_for_timeout(3000)
+        before, seen = seen, opened.screenshot(path=path)
+
+
+def drag_behind_the_box(viewer: Viewer, env: Environment, params: EnvParams) -> None:
+    """Move the target through the box and beyond, a little at a time, until the hand is held up."""
+    wait(lambda: viewer.frame is not None and viewer.frame.info is not None)
+    state = viewer.frame.state
+    hand = np.asarray(frame_pose(env.robot, state.q, "hand")[0])
+    box = obstacles(params, state)[BOX][1][0]
+    for part in np.linspace(0.0, 1.25, 60):
+        viewer.move_target(hand + part * (box - hand))
+        wait(lambda step=viewer.frame.step: viewer.frame.step > step)
+    wait(lambda: viewer.frame.barriers["obstacles"] < NEAR and np.ptp(viewer.frame.state.v) < STILL)
+    viewer.choose_obstacle(BOX)
+    viewer.pause()
+
+
+def main() -> None:
+    """Draw the picture."""
+    options = tyro.cli(Options)
+    env, params = fraxenv.make("PandaReachObstacles-v0", task_options=ONE_OF_EACH)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    viewer = open_viewer(env, params, port=port, seed=options.seed)
+    try:
+        with page(viewer, options.size) as opened:
+            drag_behind_the_box(viewer, env, params)
+            photograph(opened, options.output)
+    finally:
+        viewer.close()
+    print(f"Written to {options.output}")
+
+
+if __name__ == "__main__":
+    main()
