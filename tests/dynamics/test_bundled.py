@@ -17,7 +17,7 @@ from support import packaged
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
 from fraxenv.dynamics.model import bundled
-from fraxenv.dynamics.model.rebuild.__main__ import main as rebuild
+from fraxenv.dynamics.rebuild.__main__ import main as rebuild
 
 ROBOTS = Path(dynamics.__file__).parent / "robots"
 

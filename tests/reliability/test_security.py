@@ -48,8 +48,8 @@ ALLOWED = {
     # Hardened: no entities, no document types, no network.
     ("dynamics/model/urdf.py", "etree.XMLParser"),
     ("dynamics/model/urdf.py", "etree.fromstring"),
-    ("dynamics/model/rebuild/source.py", "etree.XMLParser"),
-    ("dynamics/model/rebuild/source.py", "etree.fromstring"),
+    ("dynamics/rebuild/source.py", "etree.XMLParser"),
+    ("dynamics/rebuild/source.py", "etree.fromstring"),
 }
 WATCHED = {
     *("yaml.load", "etree.parse", "etree.XML", "etree.fromstring", "etree.XMLParser"),

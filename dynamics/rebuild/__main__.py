@@ -1,4 +1,4 @@
-"""The command line: `python -m fraxenv.dynamics.model.rebuild --help`."""
+"""The command line: `python -m fraxenv.dynamics.rebuild --help`."""
 
 from __future__ import annotations
 

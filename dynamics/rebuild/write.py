@@ -16,7 +16,7 @@ from lxml import etree
 
 from fraxenv.errors import unknown_name
 
-from ... import load_urdf
+from .. import load_urdf
 from .options import Options
 from .pairs import Pairs
 from .source import Array, Element, Primitive, colours, numbers, read
@@ -49,7 +49,7 @@ def header_text(options: Options, visuals: int, spheres: int, bones: Sequence[st
     if bones:
         fitted += f", and to bones between joints for {', '.join(bones)}"
     text = f"""
-  {options.name}, made by fraxenv.dynamics.model.rebuild; primitives, no meshes. SI units, radians.
+  {options.name}, made by fraxenv.dynamics.rebuild; primitives, no meshes. SI units, radians.
 
   Where the numbers come from
     source      {options.source}
@@ -165,7 +165,7 @@ def toml_text(path: Path, options: Options, pairs: Pairs) -> str:
     q = default_configuration(path, options, floating=options.floating_base)
     lines = [
         f"# Companion of {options.name}.urdf: what URDF has no place for. SI units, radians.",
-        "# Made by fraxenv.dynamics.model.rebuild.",
+        "# Made by fraxenv.dynamics.rebuild.",
         "",
     ]
     if options.floating_base:

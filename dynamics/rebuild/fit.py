@@ -13,8 +13,8 @@ import trimesh
 
 from fraxenv.errors import unknown_name
 
-from ... import Robot
-from ..robot import WORLD
+from .. import Robot
+from ..model.robot import WORLD
 from .options import Options
 from .source import SHELL, SURFACE_POINTS, Array, Element, Primitive, colours, parts_of
 from .write import Looks, header_text, shape_lines

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from fraxenv.errors import ConfigError, RobotLoadError, import_extra, unknown_name
 
-from ... import Robot, forward_kinematics
-from ..robot import WORLD
+from .. import Robot, forward_kinematics
+from ..model.robot import WORLD
 from .options import Options
 from .source import Array
 

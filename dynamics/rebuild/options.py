@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-ROBOTS: Final = Path(__file__).resolve().parents[2] / "robots"
+ROBOTS: Final = Path(__file__).resolve().parents[1] / "robots"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Make a bundled robot from a URDF: `dynamics/robots/NAME.urdf` and its companion `NAME.toml`.
 
-    python -m fraxenv.dynamics.model.rebuild SOURCE.urdf NAME --source "..." --license "..."
+    python -m fraxenv.dynamics.rebuild SOURCE.urdf NAME --source "..." --license "..."
 
 Links, joints, inertias, limits and joint dynamics are copied digit by digit. Meshes give way to
 primitives, collision bodies to spheres, and the pairs of spheres that can touch are found by
@@ -21,7 +21,7 @@ from lxml import etree
 
 from fraxenv.errors import ConfigError
 
-from ... import Robot, load_urdf
+from .. import Robot, load_urdf
 from .fit import fitted_looks
 from .options import Options
 from .pairs import Pairs, find_pairs
