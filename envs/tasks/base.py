@@ -12,6 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Obstacles, Poses, Robot
+from fraxenv.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,21 @@ class Task(ABC):
     def advance(self, state: Any, dt: Array) -> Any:
         """The task's state `dt` later, s: obstacles that have moved, for example."""
         return state
+
+    def goals(self, state: Any) -> list[tuple[Array, Array]]:
+        """Position (3,), m, and rotation (3, 3) of each hand's goal, where goals can be moved."""
+        return []
+
+    def with_goal(self, state: Any, i: int, position: ArrayLike, rotation: ArrayLike) -> Any:
+        """The state with one of the `goals` elsewhere, as somebody drags it in the viewer.
+
+        Raises:
+            ConfigError: there are no goals that can be moved.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} has no goal that can be moved, expected one for each hand. "
+            "Give the task `goals` and `with_goal`."
+        )
 
     def markers(self, state: Any) -> list[Marker]:
         """What to draw of the task."""
