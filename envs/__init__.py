@@ -12,6 +12,7 @@ from .goal_environment import GoalEnvironment
 from .randomisation import Episode, Randomisation
 from .tasks.base import GoalTask, Marker, Motion, Task
 from .tasks.hand_task import POSE_WEIGHTS, POSITION_WEIGHTS, HandTask, joint_terms
+from .tasks.measures import Measure
 from .tasks.reach import Reach, ReachState
 from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles, ReachObstaclesState
 from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled
@@ -39,6 +40,7 @@ __all__ = [
     "JointRate",
     "JointTorque",
     "Marker",
+    "Measure",
     "MinimumJerk",
     "Motion",
     "Randomisation",

@@ -14,6 +14,8 @@ from jax.typing import ArrayLike
 from fraxenv.dynamics import Obstacles, Poses, Robot
 from fraxenv.errors import ConfigError
 
+from .measures import Measure
+
 
 @dataclass(frozen=True)
 class Marker:
@@ -61,6 +63,9 @@ class Task(ABC):
     and `measures`. Everything is written for one environment, and batched by `jax.vmap`.
     """
 
+    observation_units: ClassVar[Mapping[str, str]] = {}
+    """Observation term -> its unit, and its meaning where the name does not say it."""
+
     reward_weights: Mapping[str, ArrayLike] = {}
     """Reward term -> weight; a term that is not here has weight one."""
 
@@ -89,6 +94,14 @@ class Task(ABC):
     @abstractmethod
     def measures(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """What is reported in `info`, in physical units, `success` (bool) among it."""
+
+    @property
+    def reported(self) -> tuple[Measure, ...]:
+        """Descriptions of the measures that training, plots, viewer and command line show.
+
+        Where there are none, all numbers of `measures` are shown, without units.
+        """
+        return ()
 
     def terminated(self, robot: Robot, motion: Motion, state: Any) -> Array:
         """Whether the episode ends here, () bool; a time limit is none of the task's business."""

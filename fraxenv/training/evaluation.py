@@ -29,16 +29,15 @@ class Evaluation:
     Attributes:
         episode_return: sum of rewards.
         success: whether the goal was reached at the end of the episode.
-        position_error: m, at the end of the episode.
-        orientation_error: rad, at the end of the episode.
         diverged: whether the environment diverged.
+        measures: what the task reports, by name, at the end of the episode; `env.reported` says
+            in which units.
     """
 
     episode_return: Array
     success: Array
-    position_error: Array
-    orientation_error: Array
     diverged: Array
+    measures: dict[str, Array]
 
 
 def evaluate(
@@ -66,6 +65,8 @@ def evaluate_each(
     """Run an episode for each key, side by side; jittable."""
     # A static length, so that the rollout is a scan; the episode's own end is honoured below.
     length = int(np.asarray(env.default_params.max_steps_in_episode))
+    reported = [measure.name for measure in env.reported]
+    names = ["success", "diverged", *reported]
 
     def episode(key: Array) -> Evaluation:
         key_reset, key_steps = jax.random.split(key)
@@ -76,9 +77,7 @@ def evaluate_each(
         ) -> tuple[tuple[Array, EnvState, Array], tuple[Array, dict[str, Array]]]:
             obs, state, ended = carry
             obs, state, reward, terminated, info = env.step_env(key, state, policy(obs), params)
-            measures = {
-                k: info[k] for k in ("success", "position_error", "orientation_error", "diverged")
-            }
+            measures = {name: info[name] for name in names}
             reward = jnp.where(ended, 0.0, reward)
             return (obs, state, ended | terminated), (reward, measures)
 
@@ -88,9 +87,8 @@ def evaluate_each(
         return Evaluation(
             episode_return=jnp.sum(rewards),
             success=measures["success"][-1] & ~diverged,
-            position_error=measures["position_error"][-1],
-            orientation_error=measures["orientation_error"][-1],
             diverged=diverged,
+            measures={name: measures[name][-1] for name in reported},
         )
 
     return jax.vmap(episode)(keys)
