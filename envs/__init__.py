@@ -2,7 +2,7 @@
 
 from fraxenv.controllers.base import configuration
 
-from .actions.base import ActionAxis, ActionSpace
+from .actions.base import ActionAxis, ActionSpace, Steerable
 from .actions.hand import EEDelta, EEPose
 from .actions.impedance import VariableImpedance
 from .actions.joint import JointDelta, JointPosition, JointRate, JointTorque
@@ -50,6 +50,7 @@ __all__ = [
     "ReachState",
     "Reference",
     "Sampled",
+    "Steerable",
     "Task",
     "Track",
     "TrackState",

@@ -394,7 +394,7 @@ def _action(setup: RobotSetup, hands: EndEffectors, overrides: Mapping[str, Any]
         raise ConfigError(f"action={action!r}, expected the name of one, or an ActionSpace.")
     options = dict(overrides.get("action_options") or {})
     if isinstance(action, VariableImpedance):
-        fields = {f.name for f in dataclasses.fields(action.space)}  # type: ignore[arg-type]
+        fields = {f.name for f in dataclasses.fields(action.space)}
         inner_options = {k: options.pop(k) for k in list(options) if k in fields}
         space = _with_options("action", action.space, inner_options)
         action = dataclasses.replace(action, space=space)

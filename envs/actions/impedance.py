@@ -20,7 +20,7 @@ from fraxenv.controllers.pose import names_of
 from fraxenv.dynamics import Robot
 from fraxenv.errors import ConfigError, check_choice
 
-from .base import ActionAxis, ActionSpace
+from .base import ActionAxis, Ways
 from .hand import AXES, EEDelta, EEPose, HandAction, prefix
 from .joint import JointDelta, JointPosition
 
@@ -46,7 +46,7 @@ class VariableImpedance:
         ConfigError: an option has a value that it cannot have.
     """
 
-    space: ActionSpace
+    space: EEDelta | EEPose | JointDelta | JointPosition
     gains: Literal["stiffness_and_damping", "stiffness"] = field(
         default="stiffness_and_damping", metadata={"static": True}
     )
@@ -89,6 +89,10 @@ class VariableImpedance:
         n = self._gain_count(robot)
         target, state = self.space.command(robot, q, action[:-n], state)
         return self._with_gains(robot, target, action[-n:]), state
+
+    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
+        """That of the space in front, without the gains."""
+        return self.space.towards(robot, q, ways)
 
     def _gain_names(self, robot: Robot) -> list[str]:
         if isinstance(self.space, HandAction):
