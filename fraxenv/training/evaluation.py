@@ -74,21 +74,23 @@ def evaluate_each(
 
         def step(
             carry: tuple[Array, EnvState, Array], key: Array
-        ) -> tuple[tuple[Array, EnvState, Array], tuple[Array, dict[str, Array]]]:
+        ) -> tuple[tuple[Array, EnvState, Array], tuple[Array, Array, dict[str, Array]]]:
             obs, state, ended = carry
             obs, state, reward, terminated, info = env.step_env(key, state, policy(obs), params)
             measures = {name: info[name] for name in names}
             reward = jnp.where(ended, 0.0, reward)
-            return (obs, state, ended | terminated), (reward, measures)
+            return (obs, state, ended | terminated), (reward, ended, measures)
 
         start = (obs, state, jnp.zeros((), bool))
-        _, (rewards, measures) = jax.lax.scan(step, start, jax.random.split(key_steps, length))
-        diverged = jnp.any(measures["diverged"])
+        steps = jax.random.split(key_steps, length)
+        _, (rewards, over, measures) = jax.lax.scan(step, start, steps)
+        last = jnp.sum(~over) - 1  # step of the episode
+        end = {name: x[last] for name, x in measures.items()}
         return Evaluation(
             episode_return=jnp.sum(rewards),
-            success=measures["success"][-1] & ~diverged,
-            diverged=diverged,
-            measures={name: measures[name][-1] for name in reported},
+            success=end["success"] & ~end["diverged"],
+            diverged=end["diverged"],
+            measures={name: end[name] for name in reported},
         )
 
     return jax.vmap(episode)(keys)

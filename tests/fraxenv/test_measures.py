@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from fraxenv.cli import main
 from fraxenv.dynamics import Robot
 from fraxenv.envs import Environment, Measure, Motion, Task, configuration
 from fraxenv.errors import ConfigError, UnknownNameError
-from fraxenv.training import PPOConfig, load_policy, read_metrics, save_config
+from fraxenv.training import PPOConfig, evaluate, load_policy, read_metrics, save_config
 
 PAGE = Path(__file__).parents[2] / "docs" / "extend" / "task.md"
 SETTLE = '''
@@ -28,6 +29,7 @@ SETTLE = '''
 
 from dataclasses import dataclass
 
+import jax
 import jax
 import jax.numpy as jnp
 
@@ -247,3 +249,40 @@ def test_tasks_of_ones_own_have_names() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             fraxenv.make(robot="panda", task=name)
+
+
+# --- episodes that end before their time ----------------------------------------------------------
+
+
+@configuration
+@dataclass(frozen=True)
+class Count(Task):
+    """Counts steps, and ends at the second."""
+
+    def reset(self, key: Array, robot: Robot) -> tuple[Array, Array]:
+        q = jnp.asarray(robot.q_default, float)
+        return q, jnp.zeros((), q.dtype)
+
+    def advance(self, state: Array, dt: Array) -> Array:
+        return state + 1.0
+
+    def observation_terms(self, robot: Robot, motion: Motion, state: Array) -> dict[str, Array]:
+        return {"joints": motion.q}
+
+    def reward_terms(self, robot: Robot, motion: Motion, state: Array) -> dict[str, Array]:
+        return {"one": jnp.ones_like(state)}
+
+    def measures(self, robot: Robot, motion: Motion, state: Array) -> dict[str, Array]:
+        return {"steps": state, "success": state == 2.0}
+
+    def terminated(self, robot: Robot, motion: Motion, state: Array) -> Array:
+        return state >= 2.0
+
+
+def test_an_episode_is_judged_by_its_own_end() -> None:
+    env, params = fraxenv.make(robot="panda", task=Count(), action="joint_velocity", **FAST)
+    result = evaluate(env, params, lambda obs: jnp.zeros(7), jax.random.key(0), 2)
+    np.testing.assert_array_equal(result.measures["steps"], 2)
+    np.testing.assert_array_equal(result.episode_return, 2)
+    assert result.success.all()
+    assert not result.diverged.any()
