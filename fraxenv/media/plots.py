@@ -119,7 +119,8 @@ def plot_learning_curves(
         title: of the picture.
         reported: the tasks' measures to show, where runs have them.
     """
-    curves = [*_CURVES, *map(_curve, reported)]
+    told = {metric for runs in groups.values() for run in runs for m in run for metric in m}
+    curves = [*_CURVES, *(_curve(measure) for measure in reported if measure.name in told)]
     with picture(path, 3.5 * len(curves), 3.4) as figure:
         panels = figure.subplots(1, len(curves))
         for (metric, label, factor, options), axes in zip(curves, panels, strict=True):
@@ -311,7 +312,7 @@ def _cumulative(
             " reached", (at, 0.02), xycoords=axes.get_xaxis_transform(),
             ha="right", rotation=90, va="bottom", color="0.3", fontsize=9,
         )  # fmt: skip
-    axes.set(xlabel=f"final {measure.title()}", ylabel="episodes at most there, %", ylim=(-2, 102))
+    axes.set(xlabel=f"final {measure.title()}", ylabel="episodes at or below, %", ylim=(-2, 102))
     if measure.below:
         axes.set(xscale="log")
         _plain_log(axes, "x")

@@ -25,7 +25,8 @@ def summary(result: Evaluation) -> dict[str, float]:
     measures = {}
     for name, values in result.measures.items():
         measures[f"{name}_median"] = float(np.median(values))
-        measures[f"{name}_p95"] = float(np.quantile(values, 0.95))
+        with np.errstate(invalid="ignore"):  # between infinite ones there is no number
+            measures[f"{name}_p95"] = float(np.quantile(values, 0.95))
     return {
         "episodes": len(result.success),
         "success_rate": float(np.mean(result.success)),
@@ -49,8 +50,9 @@ def measure_rows(
 
 
 def save_summary(path: str | Path, result: Evaluation, **about: Any) -> None:
-    """Write `summary`, and what it is about, as JSON; atomic."""
-    write_atomic(path, json.dumps({**about, **summary(result)}, indent=2).encode() + b"\n")
+    """Write `summary`, and what it is about, as JSON, null for what is not finite; atomic."""
+    numbers = {k: x if np.isfinite(x) else None for k, x in summary(result).items()}
+    write_atomic(path, json.dumps({**about, **numbers}, indent=2).encode() + b"\n")
 
 
 def table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,8 @@ from fraxenv.cli import main
 from fraxenv.dynamics import Robot
 from fraxenv.envs import Environment, Measure, Motion, Task, configuration
 from fraxenv.errors import ConfigError, UnknownNameError
-from fraxenv.training import PPOConfig, evaluate, load_policy, read_metrics, save_config
+from fraxenv.training import Evaluation, PPOConfig, evaluate, load_policy, read_metrics, save_config
+from fraxenv.training.report import save_summary
 
 PAGE = Path(__file__).parents[2] / "docs" / "extend" / "task.md"
 SETTLE = '''
@@ -218,6 +220,14 @@ def test_numbers_are_told_as_people_read_them() -> None:
         Measure("distance", "m", shown="km")
 
 
+def test_what_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
+    nothing, numbers = np.zeros(2, bool), np.ones(2)
+    result = Evaluation(numbers, nothing, nothing, {"clearance": np.full(2, np.inf)})
+    save_summary(tmp_path / "e.json", result, run="a")
+    written = json.loads((tmp_path / "e.json").read_text(), parse_constant=pytest.fail)
+    assert (written["clearance_median"], written["return_mean"]) == (None, 1.0)
+
+
 def test_bundled_tasks_report_what_counts() -> None:
     names = {
         "PandaReach-v0": ["position_error"],
@@ -249,6 +259,17 @@ def test_tasks_of_ones_own_have_names() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             fraxenv.make(robot="panda", task=name)
+
+
+def test_the_command_finds_tasks_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also as the command `fraxenv`, which Python starts without that folder in its path."""
+    (tmp_path / "settle_here.py").write_text(SETTLE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    assert main(["info", "PandaReach-v0", "--set", "task=settle_here:Settle"]) == 0
+    assert "Come to rest" in capsys.readouterr().out
 
 
 # --- episodes that end before their time ----------------------------------------------------------

@@ -48,7 +48,7 @@ def test_learning_curves_show_median_and_range(tmp_path: Path, figures: list[Fig
         "SAC": runs[:1],
         "another task": [[{"step": 100, "success": 1.0, "return": 0.0}]],
     }
-    plots.plot_learning_curves(tmp_path / "c.png", groups, "title", (DISTANCE,))
+    plots.plot_learning_curves(tmp_path / "c.png", groups, "title", (DISTANCE, Measure("turn")))
     final = figures[0].axes[2]
     assert (final.get_ylabel(), final.get_yscale()) == ("final distance, median, mm", "log")
     np.testing.assert_allclose(final.lines[1].get_ydata(), [1000, 820])
