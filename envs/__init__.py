@@ -2,7 +2,7 @@
 
 from fraxenv.controllers.base import configuration
 
-from .actions.base import ActionAxis, ActionSpace
+from .actions.base import ActionAxis, ActionSpace, Steerable
 from .actions.hand import EEDelta, EEPose
 from .actions.impedance import VariableImpedance
 from .actions.joint import JointDelta, JointPosition, JointRate, JointTorque
@@ -13,6 +13,7 @@ from .randomisation import Episode, Randomisation
 from .state import EnvParams, EnvState
 from .tasks.base import GoalTask, Marker, Motion, Task
 from .tasks.hand_task import POSE_WEIGHTS, POSITION_WEIGHTS, HandTask, joint_terms
+from .tasks.measures import Measure
 from .tasks.reach import Reach, ReachState
 from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles, ReachObstaclesState
 from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled
@@ -40,6 +41,7 @@ __all__ = [
     "JointRate",
     "JointTorque",
     "Marker",
+    "Measure",
     "MinimumJerk",
     "Motion",
     "Randomisation",
@@ -49,6 +51,7 @@ __all__ = [
     "ReachState",
     "Reference",
     "Sampled",
+    "Steerable",
     "Task",
     "Track",
     "TrackState",

@@ -33,6 +33,7 @@ from .randomisation import Episode, draw_episode, draw_velocity, with_noise
 from .reset_pool import draw_from_pool, draw_pool
 from .state import EnvParams, EnvState
 from .tasks.base import Marker, Motion
+from .tasks.measures import Measure, reported_measures
 
 OBSERVATION_BOUND = 10.0
 """Observations are clipped to plus and minus this; terms are scaled to be about one."""
@@ -190,6 +191,27 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
         shapes = jax.eval_shape(sizes, jax.random.key(0))
         return {name: s.shape[0] for name, s in zip(names, shapes, strict=True)}
+
+    @cached_property
+    def reported(self) -> tuple[Measure, ...]:
+        """The task's measures that people are shown, in order; checked.
+
+        Raises:
+            ConfigError: the task measures no success, or describes what is not a number.
+            UnknownNameError: the task describes what it does not measure, or has no such tolerance.
+        """
+        names: list[str] = []
+
+        def measured(key: Array) -> list[Array]:
+            params = self._params.without_pool
+            state = self._begin(key, params)[1]
+            motion = self._motion(state, state.action, params)
+            found = params.task.measures(self._robot(params), motion, state.task_state)
+            names.extend(found)  # here, because a dict comes out of a transformation sorted
+            return [jnp.asarray(x) for x in found.values()]
+
+        shapes = jax.eval_shape(measured, jax.random.key(0))
+        return reported_measures(self._params.task, dict(zip(names, shapes, strict=True)))
 
     # --- the protocol ---
     # Each is one kernel over the batch when it is called under `jax.vmap`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -129,7 +130,7 @@ _SPECS = {
 
 OVERRIDES = {
     "robot": "name of a bundled robot, or a Robot",
-    "task": "name of a task, or a Task",
+    "task": "name of a task, or 'module:Class' of one's own, or a Task",
     "end_effector": "name of the frame that acts, or several in a tuple",
     "action": "name of an action space, or an ActionSpace",
     "action_options": "options of the action space, a dict",
@@ -185,10 +186,11 @@ def make(id: str | None = None, **overrides: Any) -> tuple[Environment, EnvParam
         id: one of `list_envs()`; None to compose one of `robot` and `task`.
         **overrides: any of
             `robot` (name of a bundled one, or a `Robot`), `task` (name: "reach", "reach_pose",
-            "track", "reach_obstacles"; or a `Task`), `end_effector` (a frame's name, or several in
-            a tuple), `action` (name of an action space, or one), `action_options`, `controller`
-            (one), `safety` ("cbf", "none" or a `SafetyFilter`), `controller_options`,
-            `task_options`, `safety_options` (dicts of the fields of the classes concerned),
+            "track", "reach_obstacles"; "module:Class" of one's own; or a `Task`), `end_effector` (a
+            frame's name, or several in a tuple), `action` (name of an action space, or one),
+            `action_options`, `controller` (one), `safety` ("cbf", "none" or a `SafetyFilter`),
+            `controller_options`, `task_options`, `safety_options` (dicts of the fields of the
+            classes concerned),
             `randomisation` (a `Randomisation`, or a dict of its fields), `goal_env` (True for one),
             `goal_reward` ("sparse" or "dense"), `reset_pool` (a number of states),
             `policy_hz`, `control_hz`, `physics_hz` (whole numbers),
@@ -201,6 +203,9 @@ def make(id: str | None = None, **overrides: Any) -> tuple[Environment, EnvParam
         UnknownNameError: an unknown id, override or option; names the closest and the valid ones.
         ConfigError: an override has a value that it cannot have.
     """
+    named = overrides.get("task")
+    if isinstance(named, str) and ":" in named:
+        overrides["task"] = own_task(named)
     name, setup, robot, task_name = _subject(id, overrides)
     hands = overrides.get("end_effector") or setup.end_effector
     for frame in (hands,) if isinstance(hands, str) else hands:
@@ -302,6 +307,36 @@ def _subject(
     return name, setup, robot, task if isinstance(task, str) else None
 
 
+def own_task(name: str) -> Task:
+    """A task of one's own, with its defaults, by the name that configurations give it.
+
+    Args:
+        name: "module:Class"; the module has to be one that Python finds.
+
+    Raises:
+        ConfigError: there is no such task, or it has no defaults.
+    """
+    from .envs import Task
+
+    module, _, kind = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), kind)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"task={name!r}, expected module:Class of a Task that can be imported ({error}). Start "
+            "where the module's file is, or install it."
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        raise ConfigError(f"task={name!r}, expected a class derived from fraxenv.envs.Task.")
+    try:
+        return found()
+    except TypeError as error:
+        raise ConfigError(
+            f"task={name!r}, expected a Task that can be made without arguments ({error}). Give "
+            "its fields defaults; task_options changes them."
+        ) from error
+
+
 def _task(setup: RobotSetup, hands: EndEffectors, name: str | None, given: Any) -> Task:
     from .envs import Task
 
@@ -359,7 +394,7 @@ def _action(setup: RobotSetup, hands: EndEffectors, overrides: Mapping[str, Any]
         raise ConfigError(f"action={action!r}, expected the name of one, or an ActionSpace.")
     options = dict(overrides.get("action_options") or {})
     if isinstance(action, VariableImpedance):
-        fields = {f.name for f in dataclasses.fields(action.space)}  # type: ignore[arg-type]
+        fields = {f.name for f in dataclasses.fields(action.space)}
         inner_options = {k: options.pop(k) for k in list(options) if k in fields}
         space = _with_options("action", action.space, inner_options)
         action = dataclasses.replace(action, space=space)

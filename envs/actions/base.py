@@ -6,8 +6,9 @@ once per policy step, and may remember something in an explicit state.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jax import Array
@@ -50,6 +51,21 @@ class ActionSpace(Protocol):
 
     def hold(self, robot: Robot, q: Array, state: Any) -> Any:
         """The target that keeps the robot where it was when an episode began."""
+
+
+Ways = Mapping[str, tuple[Array, Array]]
+"""End effector -> the way to where it should be (3,), m, and the turn (3,), rad, world axes."""
+
+
+@runtime_checkable
+class Steerable(Protocol):
+    """An action space through which hands can be moved straight to where they should be."""
+
+    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
+        """The action (k,) that goes these ways at once, in the units of `axes`, not limited.
+
+        It may be shorter than an action: numbers that it leaves out have nothing to do with ways.
+        """
 
 
 def check_axes(space: ActionSpace, robot: Robot) -> None:

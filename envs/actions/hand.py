@@ -23,7 +23,7 @@ from fraxenv.dynamics import (
 from fraxenv.dynamics.math.algebra import cross, matmul, norm
 from fraxenv.errors import ConfigError, check_choice
 
-from .base import ActionAxis, decimals
+from .base import ActionAxis, Ways, decimals
 
 LINEAR, ANGULAR = ("x", "y", "z"), ("rx", "ry", "rz")
 AXES = LINEAR + ANGULAR
@@ -170,6 +170,17 @@ class EEDelta(HandAction):
                 rotation = matmul(rotation_exp(lead), here.rotation)
         return PoseTarget(position, rotation)
 
+    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
+        """The ways along the axes that are used."""
+        parts = []
+        for name, way in ways.items():
+            if self.frame == "ee":
+                rotation = frame_pose(robot, q, name)[1]
+                way = matmul(rotation.T, way[0]), matmul(rotation.T, way[1])
+            six = dict(zip(AXES, jnp.concatenate(way), strict=True))
+            parts += [six[axis] for axis in self.axes_used]
+        return jnp.stack(parts)
+
     def _six(self, used: Array) -> Array:
         """All axes' parts of an action (6,), of those that are used."""
         parts = dict(zip(self.axes_used, used, strict=True))
@@ -219,6 +230,15 @@ class EEPose(HandAction):
             out += [ActionAxis(start + a, smallest, largest, "m") for a, smallest, largest in box]
             out += [ActionAxis(f"{start}r{c}{a}", -1.0, 1.0, "1") for c in "xy" for a in LINEAR]
         return tuple(out)
+
+    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
+        """The poses at the ends of the ways."""
+        parts = []
+        for name, (way, turn) in ways.items():
+            position, rotation = frame_pose(robot, q, name)
+            columns = matmul(rotation_exp(turn), rotation)[:, :2]
+            parts += [position + way, columns.T.ravel()]
+        return jnp.concatenate(parts)
 
     def _goal(self, i: int, action: Array, here: PoseTarget, before: PoseTarget) -> PoseTarget:
         shape = (self.hands.count, 3)

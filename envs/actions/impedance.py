@@ -19,7 +19,7 @@ from fraxenv.controllers.base import configuration
 from fraxenv.dynamics import Robot
 from fraxenv.errors import ConfigError, check_choice
 
-from .base import ActionAxis, ActionSpace
+from .base import ActionAxis, Ways
 from .hand import AXES, EEDelta, EEPose, HandAction
 from .joint import JointDelta, JointPosition
 
@@ -45,7 +45,7 @@ class VariableImpedance:
         ConfigError: an option has a value that it cannot have.
     """
 
-    space: ActionSpace
+    space: EEDelta | EEPose | JointDelta | JointPosition
     gains: Literal["stiffness_and_damping", "stiffness"] = field(
         default="stiffness_and_damping", metadata={"static": True}
     )
@@ -88,6 +88,10 @@ class VariableImpedance:
         n = self._gain_count(robot)
         target, state = self.space.command(robot, q, action[:-n], state)
         return self._with_gains(robot, target, action[-n:]), state
+
+    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
+        """That of the space in front, without the gains."""
+        return self.space.towards(robot, q, ways)
 
     def _gain_names(self, robot: Robot) -> list[str]:
         if isinstance(self.space, HandAction):

@@ -13,10 +13,17 @@ from jax.typing import ArrayLike
 
 from fraxenv.controllers import Controller, JointImpedance, JointTarget, JointVelocity, Torque
 from fraxenv.controllers.base import configuration
-from fraxenv.dynamics import Robot, difference, gravity_forces, integrate
+from fraxenv.dynamics import Robot, difference, frame_jacobian, gravity_forces, integrate
+from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.errors import ConfigError, check_choice
 
-from .base import ActionAxis, decimals, unit_of
+from .base import ActionAxis, Ways, decimals, unit_of
+
+DAMPING = 0.05
+"""m or rad per unit of joint motion below which a direction counts as one the hands cannot move."""
+
+RATE = 4.0
+"""1/s: joint velocities are to close this part of the way in a second."""
 
 
 @configuration
@@ -68,6 +75,10 @@ class JointDelta:
             lead = jnp.clip(difference(robot, q, state.position) + lead, -scale, scale)
         goal = JointTarget(_within_limits(robot, integrate(robot, q, lead, 1.0)))
         return goal, goal
+
+    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
+        """The least joint motion that goes the ways."""
+        return joint_motion(robot, q, ways)
 
 
 @configuration
@@ -129,6 +140,10 @@ class JointPosition:
         low, high = (jnp.asarray(x, q.dtype) for x in self._range(robot, jnp))
         goal = JointTarget(low + (high - low) * 0.5 * (1 + action))
         return goal, goal
+
+    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
+        """The configuration after the least joint motion that goes the ways."""
+        return q + joint_motion(robot, q, ways)
 
     def _range(self, robot: Robot, xp: Any) -> tuple[Any, Any]:
         """Lowest and highest positions (nv,), rad or m; limits that are traced need `jax.numpy`."""
@@ -215,6 +230,10 @@ class JointRate(PartOfLimits):
         """No velocity."""
         return jnp.zeros(robot.nv, q.dtype)
 
+    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
+        """The velocities that begin the least joint motion that goes the ways."""
+        return RATE * joint_motion(robot, q, ways)
+
 
 @configuration
 @dataclass(frozen=True)
@@ -230,6 +249,14 @@ class JointTorque(PartOfLimits):
     def hold(self, robot: Robot, q: Array, state: tuple[()]) -> Array:
         """The torques of gravity."""
         return gravity_forces(robot, q)
+
+
+def joint_motion(robot: Robot, q: Array, ways: Ways) -> Array:
+    """The least motion (nv,), rad and m, that moves the hands; damped least squares."""
+    J = jnp.concatenate([frame_jacobian(robot, q, name) for name in ways])
+    target = jnp.concatenate([jnp.concatenate(way) for way in ways.values()])
+    gram = matmul(J, J.T) + DAMPING**2 * jnp.eye(len(J), dtype=J.dtype)
+    return matmul(J.T, jnp.linalg.solve(gram, target))
 
 
 def _dof_axes(

@@ -12,6 +12,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Obstacles, Poses, Robot
+from fraxenv.errors import ConfigError
+
+from .measures import Measure
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,9 @@ class Task(ABC):
     and `measures`. Everything is written for one environment, and batched by `jax.vmap`.
     """
 
+    observation_units: ClassVar[Mapping[str, str]] = {}
+    """Observation term -> its unit, and its meaning where the name does not say it."""
+
     reward_weights: Mapping[str, ArrayLike] = {}
     """Reward term -> weight; a term that is not here has weight one."""
 
@@ -89,6 +95,14 @@ class Task(ABC):
     def measures(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """What is reported in `info`, in physical units, `success` (bool) among it."""
 
+    @property
+    def reported(self) -> tuple[Measure, ...]:
+        """Descriptions of the measures that training, plots, viewer and command line show.
+
+        Where there are none, all numbers of `measures` are shown, without units.
+        """
+        return ()
+
     def terminated(self, robot: Robot, motion: Motion, state: Any) -> Array:
         """Whether the episode ends here, () bool; a time limit is none of the task's business."""
         return jnp.zeros((), bool)
@@ -100,6 +114,21 @@ class Task(ABC):
     def advance(self, state: Any, dt: Array) -> Any:
         """The task's state `dt` later, s: obstacles that have moved, for example."""
         return state
+
+    def goals(self, state: Any) -> list[tuple[Array, Array]]:
+        """Position (3,), m, and rotation (3, 3) of each hand's goal, where goals can be moved."""
+        return []
+
+    def with_goal(self, state: Any, i: int, position: ArrayLike, rotation: ArrayLike) -> Any:
+        """The state with one of the `goals` elsewhere, as somebody drags it in the viewer.
+
+        Raises:
+            ConfigError: there are no goals that can be moved.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} has no goal that can be moved, expected one for each hand. "
+            "Give the task `goals` and `with_goal`."
+        )
 
     def markers(self, state: Any) -> list[Marker]:
         """What to draw of the task."""

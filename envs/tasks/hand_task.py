@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -17,7 +18,8 @@ from fraxenv.dynamics import Robot, frame_pose, integrate, orientation_error
 from fraxenv.dynamics.manifold import scalar_coordinates
 from fraxenv.dynamics.math.algebra import norm
 
-from .base import GoalTask, Marker, Motion, Task
+from .base import GoalTask, Marker, Motion
+from .measures import Measure
 
 POSITION_WEIGHTS = {
     "position_error": -0.2,
@@ -27,6 +29,12 @@ POSITION_WEIGHTS = {
     "joint_velocity": -1e-4,
 }
 POSE_WEIGHTS = POSITION_WEIGHTS | {"orientation_error": -0.1, "orientation_fine": 0.1}
+
+JOINT_UNITS = {
+    "joint_position": "1: -1 and 1 are the limits; half turns or m where there are none",
+    "joint_velocity": "1: part of the limit; rad/s or m/s where there is none",
+}
+"""Of `joint_terms`."""
 
 GOAL_COLOR = (0.1, 0.75, 0.3, 0.6)
 
@@ -68,6 +76,16 @@ class HandTask(GoalTask):
     reward_weights: Any = field(default_factory=lambda: dict(POSITION_WEIGHTS))
 
     goal_terms: ClassVar[tuple[str, ...]] = ("goal_position", "to_goal", "turn_to_goal")
+
+    observation_units: ClassVar[Mapping[str, str]] = {
+        **JOINT_UNITS,
+        "hand_position": "m",
+        "goal_position": "m",
+        "to_goal": "dm, from the hand to the goal",
+        "hand_axes": "1, two columns of the rotation matrix",
+        "turn_to_goal": "rad, rotation vector",
+        "last_action": "1",
+    }
 
     def __post_init__(self) -> None:
         Hands.of(self.end_effector)
@@ -134,6 +152,19 @@ class HandTask(GoalTask):
             "orientation_error": jnp.max(rotation_error),
             "success": jnp.all(success),
         }
+
+    @property
+    def reported(self) -> tuple[Measure, ...]:
+        """The position error, and where orientations count the orientation error."""
+        position = Measure(
+            "position_error", "m", shown="mm", label="distance", below="position_tolerance"
+        )
+        if not self.orientation:
+            return (position,)
+        orientation = Measure(
+            "orientation_error", "rad", shown="deg", label="turn", below="orientation_tolerance"
+        )
+        return position, orientation
 
     def achieved_goal(self, robot: Robot, motion: Motion, state: Any) -> Array:
         """Positions, m, and where they count the first two columns of the rotations."""
@@ -204,11 +235,6 @@ def joint_terms(robot: Robot, motion: Motion) -> dict[str, Array]:
         "joint_position": jnp.concatenate(parts) if len(parts) > 1 else parts[0],
         "joint_velocity": motion.v / jnp.where(jnp.isfinite(speed), speed, 1.0),
     }
-
-
-def orientation_counts(task: Task) -> bool:
-    """Whether a task asks for the hand's orientation; one that is no `HandTask` need not say so."""
-    return bool(getattr(task, "orientation", False))
 
 
 def orientation_errors(target: Array, rotation: Array) -> Array:

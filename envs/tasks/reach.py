@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -74,3 +74,15 @@ class Reach(HandTask):
                 [matmul(rotation_exp(t), r) for t, r in zip(turns, rotation, strict=True)]
             )
         return q, ReachState(position, rotation)
+
+    def goals(self, state: Any) -> list[tuple[Array, Array]]:
+        """Those of the hands."""
+        return list(zip(state.position, state.rotation, strict=True))
+
+    def with_goal(self, state: Any, i: int, position: ArrayLike, rotation: ArrayLike) -> Any:
+        """The state with the goal of hand `i` elsewhere."""
+        return replace(
+            state,
+            position=jnp.asarray(state.position).at[i].set(jnp.asarray(position)),
+            rotation=jnp.asarray(state.rotation).at[i].set(jnp.asarray(rotation)),
+        )

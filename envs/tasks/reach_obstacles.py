@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,6 +30,7 @@ from fraxenv.errors import ConfigError
 
 from .base import Marker, Motion
 from .hand_task import POSITION_WEIGHTS
+from .measures import Measure
 from .reach import Reach
 
 OBSTACLE_WEIGHTS = POSITION_WEIGHTS | {"collision": -1.0}
@@ -98,6 +99,14 @@ class ReachObstacles(Reach):
     goal_clearance: ArrayLike = 0.1
     collision_ends: bool = field(default=False, metadata={"static": True})
     reward_weights: Any = field(default_factory=lambda: dict(OBSTACLE_WEIGHTS))
+
+    observation_units: ClassVar[Mapping[str, str]] = {
+        **Reach.observation_units,
+        "to_obstacles": "m, from the hand to each obstacle",
+        "obstacle_radius": "m",
+        "obstacle_axes": "m",
+        "obstacle_velocity": "m/s",
+    }
 
     state_type: ClassVar[type | None] = ReachObstaclesState
 
@@ -188,6 +197,11 @@ class ReachObstacles(Reach):
         """Those of `Reach`, and `clearance`, m: the least distance to an obstacle or itself."""
         measures = super().measures(robot, motion, state)
         return measures | {"clearance": self._clearance(robot, motion, state)}
+
+    @property
+    def reported(self) -> tuple[Measure, ...]:
+        """Those of `Reach`, and the clearance."""
+        return (*super().reported, Measure("clearance", "m", shown="mm"))
 
     def terminated(self, robot: Robot, motion: Motion, state: Any) -> Array:
         """At a collision, if that ends the episode."""

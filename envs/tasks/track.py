@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -67,6 +68,12 @@ class Track(HandTask):
         "to_goal_ahead",
         "goal_velocity",
     )
+
+    observation_units: ClassVar[Mapping[str, str]] = {
+        **HandTask.observation_units,
+        "to_goal_ahead": "dm, to where the goal will be",
+        "goal_velocity": "m/s",
+    }
 
     state_type: ClassVar[type | None] = TrackState
 

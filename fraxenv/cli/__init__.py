@@ -7,6 +7,7 @@ asked for.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -66,6 +67,8 @@ def _run(argv: list[str]) -> int:
     if argv[0] not in COMMANDS:
         print(f"fraxenv: {unknown_name('command', argv[0], COMMANDS)}", file=sys.stderr)
         return USAGE
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # for tasks of one's own, --set task=module:Class
     module = _module(argv[0])
     if hasattr(module, "parse"):
         options = module.parse(argv[1:])

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import tyro
 
 from ..errors import ConfigError
@@ -15,7 +14,7 @@ from .common import INTERRUPTED, console, new_folder, progress, wrote
 from .subject import EnvArguments, SettingArguments, check_run, recipe
 
 if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams
+    from ..envs import Environment, EnvParams, Measure
     from ..training import Evaluation, TrainConfig
 
 
@@ -49,7 +48,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Evaluate, print, draw; returns the exit status."""
-    from ..envs.tasks.hand_task import orientation_counts
     from ..media.plots import plot_evaluation, plot_learning_curves
     from ..registry import make
     from ..training import load_policy, read_metrics
@@ -68,7 +66,9 @@ def run(options: Options) -> int:
     seed = FRESH_GOALS if options.seed is None else options.seed
     results: dict[str, Evaluation] = {}
     curves: dict[str, list[Any]] = {}
-    files, tolerances, turns, whole = [], [], False, True
+    reported: dict[str, Measure] = {}
+    tolerances: dict[str, set[float]] = {}
+    files, whole = [], True
     arguments = EnvArguments("", options.env_config, options.set)
     for folder in options.runs:
         policy, _, _, config = load_policy(folder)
@@ -78,23 +78,27 @@ def run(options: Options) -> int:
         episodes = options.episodes or config.final_episodes
         result, whole = evaluation(env, params, policy, episodes, seed, name)
         results[name] = result
-        tolerances.append(getattr(params.task, "position_tolerance", None))
-        turns = turns or orientation_counts(params.task)
+        for measure in env.reported:
+            reported[measure.name] = measure
+            tolerance = measure.tolerance(params.task)
+            if tolerance is not None:
+                tolerances.setdefault(measure.name, set()).add(tolerance)
         curves.setdefault(_group(config), []).append(read_metrics(folder))
         file = "evaluation.json" if len(options.runs) == 1 else f"{name}.json"
         save_summary(output / file, result, run=str(folder), seed=seed, environment=made)
         files.append(file)
         if not whole:
             break
-    errors = {name: result.position_error for name, result in results.items()}
-    one = len({str(t) for t in tolerances}) == 1 and tolerances[0] is not None
-    plot_evaluation(
-        output / "evaluation.png", errors, float(np.asarray(tolerances[0])) if one else None
-    )
+    shown = tuple(reported.values())
+    if shown:
+        measured = {name: result.measures for name, result in results.items()}
+        same = {name: values.pop() for name, values in tolerances.items() if len(values) == 1}
+        plot_evaluation(output / "evaluation.png", measured, shown, same)
+        files.append("evaluation.png")
     curve = "learning_curve.png" if len(options.runs) == 1 else "learning_curves.png"
-    plot_learning_curves(output / curve, curves, "Learning curves")
-    console().print(_table(results, turns))
-    wrote(output, *files, "evaluation.png", curve)
+    plot_learning_curves(output / curve, curves, "Learning curves", shown)
+    console().print(_table(results, shown))
+    wrote(output, *files, curve)
     return 0 if whole else INTERRUPTED
 
 
@@ -130,24 +134,29 @@ def _group(config: TrainConfig) -> str:
     return f"{config.env}, {config.algorithm.upper()}" + (f", {changed}" if changed else "")
 
 
-def _table(results: dict[str, Evaluation], turns: bool) -> Any:
-    """A row for each run; `turns` is whether orientations count."""
+def _table(results: dict[str, Evaluation], reported: tuple[Measure, ...]) -> Any:
+    """A row for each run."""
     from rich.table import Table
 
-    from ..training.report import summary
+    from ..training.report import measure_rows, summary
 
-    table = Table("run")
-    columns = ["episodes", "success", "distance, median", "95th percentile", "return"]
-    for column in columns + ["turn, median"] * turns:
-        table.add_column(column, justify="right")
+    rows = []
     for name, result in results.items():
-        s = summary(result)
-        cells = [
-            f"{s['episodes']:,}",
-            f"{100 * s['success_rate']:.1f} %",
-            f"{1e3 * s['position_error_median']:.1f} mm",
-            f"{1e3 * s['position_error_p95']:.1f} mm",
-            f"{s['return_mean']:.2f}",
-        ]
-        table.add_row(name, *cells, *[f"{np.degrees(s['orientation_error_median']):.1f}°"] * turns)
+        numbers = summary(result)
+        own = [measure for measure in reported if measure.name in result.measures]
+        rows.append(
+            {
+                "run": name,
+                "episodes": f"{numbers['episodes']:,}",
+                "success": f"{100 * numbers['success_rate']:.1f} %",
+                **dict(measure_rows(own, numbers)),
+                "return": f"{numbers['return_mean']:.2f}",
+            }
+        )
+    table = Table()
+    columns = dict.fromkeys(column for row in rows for column in row)
+    for column in columns:
+        table.add_column(column, justify="left" if column == "run" else "right")
+    for row in rows:
+        table.add_row(*(row.get(column, "") for column in columns))
     return table

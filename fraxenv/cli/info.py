@@ -33,7 +33,8 @@ def run(options: Options) -> int:
         f"{int(np.asarray(params.max_steps_in_episode)) / env.policy_hz:g} s."
     )
     out.print(rates, highlight=False)
-    for table in (_actions(env, params), _observations(env, params), _rewards(params)):
+    tables = (_actions(env, params), _observations(env, params), _rewards(params))
+    for table in (*tables, *([_measures(env, params)] if env.reported else [])):
         out.print(table)
     groups = [
         ("task_options", params.task),
@@ -75,34 +76,24 @@ def _actions(env: Any, params: Any) -> Any:
 
 
 def _observations(env: Any, params: Any) -> Any:
-    layout = env.observation_layout
+    layout, units = env.observation_layout, params.task.observation_units
     total = sum(layout.values())
     table = _table(f"Observation: {total} numbers, clipped to [-10, 10]", "numbers", "term", "unit")
     start = 0
     for name, size in layout.items():
         numbers = str(start) if size == 1 else f"{start} ... {start + size - 1}"
-        table.add_row(numbers, name, OBSERVATION_UNITS.get(name, ""))
+        table.add_row(numbers, name, units.get(name, ""))
         start += size
     return table
 
 
-OBSERVATION_UNITS = {
-    "joint_position": "1: -1 and 1 are the limits; half turns or m where there are none",
-    "joint_velocity": "1: part of the limit; rad/s or m/s where there is none",
-    "hand_position": "m",
-    "goal_position": "m",
-    "to_goal": "dm, from the hand to the goal",
-    "to_goal_ahead": "dm, to where the goal will be",
-    "goal_velocity": "m/s",
-    "hand_axes": "1, two columns of the rotation matrix",
-    "turn_to_goal": "rad, rotation vector",
-    "last_action": "1",
-    "to_obstacles": "m, from the hand to each obstacle",
-    "obstacle_radius": "m",
-    "obstacle_axes": "m",
-    "obstacle_velocity": "m/s",
-}
-"""What the bundled tasks' observation terms are in."""
+def _measures(env: Any, params: Any) -> Any:
+    table = _table("Measures", "name", "unit", "success below", below="success below")
+    for measure in env.reported:
+        tolerance = measure.tolerance(params.task)
+        below = "" if tolerance is None else measure.text(tolerance)
+        table.add_row(measure.name, measure.unit, below)
+    return table
 
 
 def _rewards(params: Any) -> Any:

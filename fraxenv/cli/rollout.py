@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import tyro
@@ -15,6 +15,9 @@ from ..recording import Recording
 from ..storage.config import write_yaml
 from .common import INTERRUPTED, new_folder, on_terminal, progress, wrote
 from .subject import RANDOM, EnvArguments, open_subject
+
+if TYPE_CHECKING:
+    from ..envs import Measure
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,6 @@ def run(options: Options) -> int:
     """Roll out, film, draw; returns the exit status."""
     import jax
 
-    from ..envs.tasks.hand_task import orientation_counts
     from ..media.plots import plot_rollout
     from ..media.rollouts import film, roll_out
     from ..media.video import check_video
@@ -90,19 +92,20 @@ def run(options: Options) -> int:
             size=options.size, on_frame=on_frame,
         )  # fmt: skip
         whole = whole and not stop()
-    _tell(recording, orientation_counts(params.task))
+    _tell(recording, env.reported)
     wrote(output, *files)
     return 0 if whole else INTERRUPTED
 
 
-def _tell(recording: Recording, turns: bool) -> None:
-    """Say how the episodes went; `turns` is whether orientations count."""
+def _tell(recording: Recording, reported: tuple[Measure, ...]) -> None:
+    """Say how the episodes went, and with which measures they ended."""
+    from ..envs.tasks.measures import told
+
     for episode in recording.episodes():
         infos = episode.infos
-        told = f"episode {episode.id}: {len(episode)} steps, return {episode.rewards.sum():.2f}"
-        if "position_error" in infos:
-            told += f", ends {1e3 * float(infos['position_error'][-1]):.1f} mm"
-            if turns:
-                told += f" and {np.degrees(infos['orientation_error'][-1]):.1f}°"
-            told += " from the goal"
-        print(told + ", diverged" * bool(np.any(infos["diverged"])))
+        parts = [f"{len(episode)} steps", f"return {episode.rewards.sum():.2f}"]
+        if measured := told(reported, {m.name: infos[m.name][-1] for m in reported}):
+            parts.append(f"ends with {', '.join(measured)}")
+        if np.any(infos["diverged"]):
+            parts.append("diverged")
+        print(f"episode {episode.id}: {', '.join(parts)}")

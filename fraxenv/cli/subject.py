@@ -33,7 +33,7 @@ class EnvArguments:
         id: one of `fraxenv list`.
         env_config: a YAML file with arguments of fraxenv.make, or the name of a preset.
         set: override of fraxenv.make, the value in YAML: `--set control_hz=500`,
-            `--set task_options.position_tolerance=0.01`; may be repeated. `fraxenv info ID` lists
+            `--set action_options.position_scale=0.02`; may be repeated. `fraxenv info ID` lists
             what there is.
     """
 

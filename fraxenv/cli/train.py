@@ -26,6 +26,7 @@ from .common import parse as parse_options
 from .subject import SettingArguments
 
 if TYPE_CHECKING:
+    from ..envs import Measure
     from ..training.rounds import Metrics
 
 
@@ -139,10 +140,11 @@ def run(options: tuple[TrainConfig, Path, bool]) -> int:
     """Train, evaluate, report; returns the exit status."""
     import jax
 
-    from ..training.rounds import CHECKPOINT, POLICY, read_metrics, train
+    from ..training.rounds import CHECKPOINT, POLICY, make_env, read_metrics, train
 
     started = time.perf_counter()
     config, run, resume = options
+    reported = make_env(config)[0].reported
     device = jax.devices()[0]
     steps = config.rounds * config.round_timesteps
     print(
@@ -155,7 +157,7 @@ def run(options: tuple[TrainConfig, Path, bool]) -> int:
         show(before, "compiling ...")
 
         def on_round(metrics: Metrics) -> None:
-            show(int(metrics["round"]), _told(config, metrics))
+            show(int(metrics["round"]), _told(config, reported, metrics))
 
         complete = train(config, run, resume=resume, on_round=on_round)
     if not complete:
@@ -168,19 +170,23 @@ def run(options: tuple[TrainConfig, Path, bool]) -> int:
     return 0
 
 
-def _told(config: TrainConfig, metrics: Metrics) -> str:
+def _told(config: TrainConfig, reported: tuple[Measure, ...], metrics: Metrics) -> str:
+    from ..envs.tasks.measures import told
+
     left = (config.rounds - metrics["round"]) * config.round_timesteps
-    return (
-        f"{metrics['steps_per_second']:,.0f} steps/s  return {metrics['return']:.1f}  "
-        f"success {100 * metrics['success']:.0f} %  {1e3 * metrics['position_error']:.1f} mm  "
-        f"{left / metrics['steps_per_second']:.0f} s left"
-    )
+    parts = [
+        f"{metrics['steps_per_second']:,.0f} steps/s",
+        f"return {metrics['return']:.1f}",
+        f"success {100 * metrics['success']:.0f} %",
+        *told(reported, metrics),
+        f"{left / metrics['steps_per_second']:.0f} s left",
+    ]
+    return "  ".join(parts)
 
 
 def _report(config: TrainConfig, run: Path, started: float) -> None:
     import jax
 
-    from ..envs.tasks.hand_task import orientation_counts
     from ..media.plots import plot_learning_curves, plot_rollout
     from ..media.rollouts import film, roll_out
     from ..training import load_policy, read_metrics
@@ -193,7 +199,8 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
     result, _ = evaluation(env, params, policy, config.final_episodes)
     save_summary(run / EVALUATION, result, env=config.env, algorithm=config.algorithm)
     title = f"{config.env}, {config.algorithm.upper()}, seed {config.seed}"
-    plot_learning_curves(run / "learning_curve.png", {config.algorithm.upper(): [metrics]}, title)
+    curves = {config.algorithm.upper(): [metrics]}
+    plot_learning_curves(run / "learning_curve.png", curves, title, env.reported)
     recording, states = roll_out(env, params, lambda obs, _: policy(obs), jax.random.PRNGKey(2))
     plot_rollout(run / "rollout.png", env, params, recording, title)
     with progress("filming", 1) as show:
@@ -201,7 +208,7 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
             run / "rollout.gif", env, params, recording, states,
             on_frame=lambda done, total: show(done / total) or False,
         )  # fmt: skip
-    turns = orientation_counts(params.task)
-    console().print(table(result, metrics, time.perf_counter() - started, config.env, turns))
+    wall = time.perf_counter() - started
+    console().print(table(result, metrics, wall, config.env, env.reported))
     pictures = ("learning_curve.png", "rollout.png", "rollout.gif")
     wrote(run, CONFIG, POLICY, CHECKPOINT, METRICS, EVALUATION, *pictures)

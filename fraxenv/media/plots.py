@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from ..errors import import_extra
 from ..storage.files import write_atomic
 
 if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams
+    from ..envs import Environment, EnvParams, Measure
     from ..recording import Recording
 
 COLOURS = (
@@ -60,8 +60,8 @@ BAND = 0.18
 
 _MOST_LEGEND = 9
 
-_SMALLEST_SHOWN = 0.01
-"""mm and degrees: errors below are rounding."""
+_SMALLEST_SHOWN = 5e-4
+"""Of a tolerance: errors below are rounding."""
 
 
 @contextmanager
@@ -93,16 +93,21 @@ def picture(path: str | Path, width: float, height: float, dpi: int = 120) -> It
 
 Metrics = Mapping[str, float]
 
-_CURVES: tuple[tuple[str, str, float, dict[str, Any]], ...] = (
+_Curve = tuple[str, str, float, dict[str, Any]]
+"""Metric, label, factor and options of a panel."""
+
+_CURVES: tuple[_Curve, ...] = (
     ("return", "return of an episode", 1.0, {}),
     ("success", "success at the end, %", 100.0, {"ylim": (-3, 103)}),
-    ("position_error", "final distance, median, mm", 1e3, {"yscale": "log"}),
 )
-"""Metric, label, factor and options of the panels."""
+"""Of all tasks."""
 
 
 def plot_learning_curves(
-    path: str | Path, groups: Mapping[str, Sequence[Sequence[Metrics]]], title: str
+    path: str | Path,
+    groups: Mapping[str, Sequence[Sequence[Metrics]]],
+    title: str,
+    reported: Iterable[Measure],
 ) -> None:
     """Draw what policies could do over environment steps to a PNG; atomic.
 
@@ -112,11 +117,16 @@ def plot_learning_curves(
             `fraxenv.training.read_metrics` returns them. Of several runs the median and the range
             are shown.
         title: of the picture.
+        reported: the tasks' measures to show, where runs have them.
     """
-    with picture(path, 10.5, 3.4) as figure:
-        panels = figure.subplots(1, len(_CURVES))
-        for (metric, label, factor, options), axes in zip(_CURVES, panels, strict=True):
+    told = {metric for runs in groups.values() for run in runs for m in run for metric in m}
+    curves = [*_CURVES, *(_curve(measure) for measure in reported if measure.name in told)]
+    with picture(path, 3.5 * len(curves), 3.4) as figure:
+        panels = figure.subplots(1, len(curves))
+        for (metric, label, factor, options), axes in zip(curves, panels, strict=True):
             for (name, runs), colour in zip(groups.items(), _colours(len(groups)), strict=True):
+                if not all(metric in m for run in runs for m in run):
+                    continue  # of another task, or from before it was measured
                 steps, values = _side_by_side(runs, metric)
                 values = factor * values
                 low, middle, high = np.quantile(values, (0, 0.5, 1), axis=0)
@@ -131,6 +141,11 @@ def plot_learning_curves(
             handles = panels[0].get_legend_handles_labels()
             figure.legend(*handles, loc="outside lower center", ncols=2)
         figure.suptitle(title)
+
+
+def _curve(measure: Measure) -> _Curve:
+    options = {"yscale": "log"} if measure.below else {}  # errors are above zero
+    return measure.name, f"final {measure.title('median')}", measure.factor, options
 
 
 def _counted(name: str, runs: Sequence[Any]) -> str:
@@ -154,8 +169,9 @@ def plot_rollout(
 ) -> None:
     """Draw the first environment of a recording over time to a PNG; atomic.
 
-    Errors of the hand, the safety filter's barriers where it is on, torques as parts of their
-    limits, and the weighted reward terms. Vertical lines are where episodes end.
+    The task's errors with their tolerances and its other measures, the safety filter's barriers
+    where it is on, torques as parts of their limits, and the weighted reward terms. Vertical lines
+    are where episodes end.
 
     Args:
         path: the file.
@@ -170,9 +186,14 @@ def plot_rollout(
     ends = time[after - 1]
     time = np.insert(time, after, ends)
     infos = _with_gaps(recording.infos, after)
-    panels = [_error_panel, _torque_panel, _reward_panel]
+    panels: list[Callable[..., None]] = []
+    if any(measure.below for measure in env.reported):
+        panels.append(_error_panel)
+    if not all(measure.below for measure in env.reported):
+        panels.append(_measure_panel)
     if np.isfinite(infos["safety"]["min_barrier"]).any():
-        panels.insert(1, _barrier_panel)
+        panels.append(_barrier_panel)
+    panels += [_torque_panel, _reward_panel]
     with picture(path, 10.5, 1.0 + 2.1 * len(panels)) as figure:
         rows = figure.subplots(len(panels), 1, sharex=True)
         for axes, panel in zip(rows, panels, strict=True):
@@ -185,24 +206,32 @@ def plot_rollout(
 
 
 def _error_panel(axes: Any, time: Any, infos: Any, env: Environment, params: EnvParams) -> None:
-    from ..envs.tasks.hand_task import orientation_counts
-
-    units = {"position": ("mm", 1e3)}
-    if orientation_counts(params.task):
-        units["orientation"] = ("degrees", 180 / np.pi)
-    for colour, (name, (unit, scale)) in zip(COLOURS, units.items(), strict=False):
-        axes.plot(time, scale * infos[f"{name}_error"], color=colour, label=f"{name}, {unit}")
-        tolerance = getattr(params.task, f"{name}_tolerance", None)
-        if tolerance is not None:
-            height = scale * float(np.asarray(tolerance))
-            axes.axhline(height, color=colour, lw=0.9, ls="--")
-            axes.annotate(
-                "reached below", (1.0, height), color=colour, fontsize=8.5, ha="right",
-                va="bottom", xycoords=axes.get_yaxis_transform(),
-            )  # fmt: skip
-    axes.set(ylabel="error of the hand", yscale="log")
-    axes.set_ylim(bottom=max(_SMALLEST_SHOWN, axes.get_ylim()[0]))
+    """Measures that have a tolerance, each in a colour with its tolerance."""
+    errors = [measure for measure in env.reported if measure.below]
+    heights = []
+    for colour, measure in zip(_colours(len(errors)), errors, strict=True):
+        values = measure.factor * infos[measure.name]
+        axes.plot(time, values, color=colour, label=measure.title())
+        height = measure.factor * (measure.tolerance(params.task) or 0.0)
+        heights.append(height)
+        axes.axhline(height, color=colour, lw=0.9, ls="--")
+        axes.annotate(
+            "reached below", (1.0, height), color=colour, fontsize=8.5, ha="right",
+            va="bottom", xycoords=axes.get_yaxis_transform(),
+        )  # fmt: skip
+    axes.set(ylabel="error", yscale="log")
+    axes.set_ylim(bottom=max(_SMALLEST_SHOWN * min(heights), axes.get_ylim()[0]))
     _plain_log(axes)
+    _legend(axes)
+
+
+def _measure_panel(axes: Any, time: Any, infos: Any, env: Environment, params: EnvParams) -> None:
+    """Measures without a tolerance."""
+    others = [measure for measure in env.reported if not measure.below]
+    for colour, measure in zip(_colours(len(others)), others, strict=True):
+        values = measure.factor * infos[measure.name]
+        axes.plot(time, values, color=colour, label=measure.title())
+    axes.set(ylabel="measured")
     _legend(axes)
 
 
@@ -247,32 +276,47 @@ def _reward_panel(axes: Any, time: Any, infos: Any, env: Environment, params: En
 # --- evaluations ---
 
 
-def plot_evaluation(path: str | Path, errors: Mapping[str, Any], tolerance: float | None) -> None:
-    """Draw which part of episodes ended how near to the goal to a PNG; atomic.
+def plot_evaluation(
+    path: str | Path,
+    results: Mapping[str, Mapping[str, Any]],
+    reported: Sequence[Measure],
+    tolerances: Mapping[str, float],
+) -> None:
+    """Draw which part of episodes ended with measures of at most what to a PNG; atomic.
 
     Args:
         path: the file.
-        errors: name -> final distances (n,), m.
-        tolerance: m, below which a goal is reached; None for none.
+        results: name -> measure -> final values (n,), in the measure's unit.
+        reported: the measures to show, at least one.
+        tolerances: measure -> tolerance, in the measure's unit, where all results have the same.
     """
-    with picture(path, 6.4, 4.0) as figure:
-        axes = figure.subplots()
-        for (name, values), colour in zip(errors.items(), _colours(len(errors)), strict=True):
-            ordered = np.sort(1e3 * np.asarray(values, float))
-            part = 100 * np.arange(1, len(ordered) + 1) / len(ordered)
-            axes.step(ordered, part, where="post", color=colour, label=name)
-        if tolerance is not None:
-            axes.axvline(1e3 * tolerance, color="0.3", linewidth=1.0, linestyle="--")
-            axes.annotate(
-                " reached", (1e3 * tolerance, 0.02), xycoords=axes.get_xaxis_transform(),
-                ha="right", rotation=90, va="bottom", color="0.3", fontsize=9,
-            )  # fmt: skip
-        axes.set(
-            xscale="log", xlabel="final distance, mm", ylabel="episodes at most as far, %",
-            ylim=(-2, 102),
+    with picture(path, 6.4 * len(reported), 4.0) as figure:
+        panels = figure.subplots(1, len(reported), squeeze=False)[0]
+        for measure, axes in zip(reported, panels, strict=True):
+            _cumulative(axes, measure, results, tolerances.get(measure.name))
+
+
+def _cumulative(
+    axes: Any, measure: Measure, results: Mapping[str, Mapping[str, Any]], tolerance: float | None
+) -> None:
+    for (name, values), colour in zip(results.items(), _colours(len(results)), strict=True):
+        if measure.name not in values:
+            continue
+        ordered = np.sort(measure.factor * np.asarray(values[measure.name], float))
+        part = 100 * np.arange(1, len(ordered) + 1) / len(ordered)
+        axes.step(ordered, part, where="post", color=colour, label=name)
+    if tolerance is not None:
+        at = measure.factor * tolerance
+        axes.axvline(at, color="0.3", linewidth=1.0, linestyle="--")
+        axes.annotate(
+            " reached", (at, 0.02), xycoords=axes.get_xaxis_transform(),
+            ha="right", rotation=90, va="bottom", color="0.3", fontsize=9,
         )  # fmt: skip
+    axes.set(xlabel=f"final {measure.title()}", ylabel="episodes at or below, %", ylim=(-2, 102))
+    if measure.below:
+        axes.set(xscale="log")
         _plain_log(axes, "x")
-        axes.legend(loc="upper left")
+    axes.legend(loc="upper left")
 
 
 # --- benchmarks ---

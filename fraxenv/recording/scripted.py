@@ -9,21 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..dynamics import Robot, frame_jacobian, frame_pose, rotation_exp
-from ..dynamics.math.algebra import matmul
+from ..dynamics import Robot
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
-    from ..envs import ActionSpace, Environment, EnvParams
-
-DAMPING = 0.05
-"""m or rad per unit of joint motion below which a direction counts as one the hands cannot move."""
-
-RATE = 4.0
-"""1/s: joint velocities are to close this part of the way in a second."""
-
-Ways = tuple[Array, Array]
-"""Of k hands the way to where they should be (k, 3), m, and the turn (k, 3), rad, world axes."""
+    from ..envs import Environment, EnvParams
 
 
 def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array], Array]:
@@ -37,11 +27,10 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
         A function of the observation of one environment and a key, as `fraxenv.record` takes it.
 
     Raises:
-        ConfigError: it does not know the task, or the action space: it knows those of poses and of
-            joint positions and velocities, with `+impedance` as well.
+        ConfigError: the task is not one of hands, or the action space not `Steerable`.
     """
     from ..controllers.hands import Hands
-    from ..envs import GoalEnvironment, HandTask
+    from ..envs import GoalEnvironment, HandTask, Steerable
 
     task, robot, layout = params.task, env.robot, env.observation_layout
     if not isinstance(task, HandTask) or isinstance(env, GoalEnvironment):
@@ -55,8 +44,14 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             f"{env.name} has no scripted policy: it does not steer bases that float. Pass a policy "
             "of your own, or 'random'."
         )
-    move = _movement(env.name, params.action)
-    axes = params.action.axes(robot)
+    action = params.action
+    if not isinstance(action, Steerable):
+        raise ConfigError(
+            f"{env.name} has no scripted policy for {type(action).__name__}, expected an action "
+            "space with the method `towards`: one of poses, or of joint positions or velocities. "
+            "Pass a policy of your own, or 'random'."
+        )
+    axes = action.axes(robot)
     low, high = (jnp.asarray([getattr(axis, end) for axis in axes]) for end in ("low", "high"))
     hands = Hands.of(task.end_effector).names
     starts = dict(zip(layout, np.cumsum([0, *layout.values()]).tolist(), strict=False))
@@ -69,63 +64,13 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
         way = 0.1 * term("to_goal_ahead" if "to_goal_ahead" in layout else "to_goal")
         turn = term("turn_to_goal") if "turn_to_goal" in layout else jnp.zeros_like(way)
         q = _configuration(robot, term("joint_position"))
-        meant = move(robot, params.action, q, hands, (way.reshape(-1, 3), turn.reshape(-1, 3)))
+        ways = zip(way.reshape(-1, 3), turn.reshape(-1, 3), strict=True)
+        meant = action.towards(robot, q, dict(zip(hands, ways, strict=True)))
         rest = 0.5 * (low + high)[len(meant) :]  # gains, if they are part of the action
         normal = 2.0 * (jnp.concatenate([meant, rest]) - low) / (high - low) - 1.0
         return jnp.clip(normal, -1.0, 1.0)
 
     return policy
-
-
-def _movement(name: str, action: ActionSpace) -> Callable[..., Array]:
-    """What turns ways into an action in physical units, for an action space."""
-    from ..envs import EEDelta, EEPose, JointDelta, JointPosition, JointRate, VariableImpedance
-
-    if isinstance(action, VariableImpedance):
-        move = _movement(name, action.space)
-        return lambda robot, action, *rest: move(robot, action.space, *rest)
-    moves: dict[type, Callable[..., Array]] = {
-        EEDelta: _hand_changes,
-        EEPose: _hand_poses,
-        JointDelta: lambda robot, action, q, *rest: _joint_changes(robot, q, *rest),
-        JointPosition: lambda robot, action, q, *rest: q + _joint_changes(robot, q, *rest),
-        JointRate: lambda robot, action, q, *rest: RATE * _joint_changes(robot, q, *rest),
-    }
-    for kind, move in moves.items():
-        if isinstance(action, kind):
-            return move
-    raise ConfigError(
-        f"{name} has no scripted policy for {type(action).__name__}, expected actions that are "
-        f"{', '.join(kind.__name__ for kind in moves)}. Pass a policy of your own, or 'random'."
-    )
-
-
-def _hand_changes(robot: Robot, action: Any, q: Array, hands: tuple[str, ...], ways: Ways) -> Array:
-    parts = []
-    for name, *way in zip(hands, *ways, strict=True):
-        if action.frame == "ee":
-            rotation = frame_pose(robot, q, name)[1]
-            way = [matmul(rotation.T, w) for w in way]
-        six = dict(zip(("x", "y", "z", "rx", "ry", "rz"), jnp.concatenate(way), strict=True))
-        parts += [six[axis] for axis in action.axes_used]
-    return jnp.stack(parts)
-
-
-def _hand_poses(robot: Robot, action: Any, q: Array, hands: tuple[str, ...], ways: Ways) -> Array:
-    parts = []
-    for name, way, turn in zip(hands, *ways, strict=True):
-        position, rotation = frame_pose(robot, q, name)
-        columns = matmul(rotation_exp(turn), rotation)[:, :2]
-        parts += [position + way, columns.T.ravel()]
-    return jnp.concatenate(parts)
-
-
-def _joint_changes(robot: Robot, q: Array, hands: tuple[str, ...], ways: Ways) -> Array:
-    """The least joint motion (nv,) that moves the hands, damped least squares."""
-    J = jnp.concatenate([frame_jacobian(robot, q, name) for name in hands])
-    target = jnp.concatenate([jnp.concatenate(way) for way in zip(*ways, strict=True)])
-    gram = matmul(J, J.T) + DAMPING**2 * jnp.eye(len(J), dtype=J.dtype)
-    return matmul(J.T, jnp.linalg.solve(gram, target))
 
 
 def _configuration(robot: Robot, scaled: Array) -> Array:

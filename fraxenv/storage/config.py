@@ -83,7 +83,7 @@ def assigned(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str,
         if not equals or not all(keys):
             raise ConfigError(
                 f"--set {assignment}, expected KEY=VALUE, such as control_hz=500 or "
-                "task_options.position_tolerance=0.01."
+                "action_options.position_scale=0.02."
             )
         inner = result
         for key in keys[:-1]:

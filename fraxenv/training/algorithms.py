@@ -46,7 +46,7 @@ def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -
         return {
             "return": jnp.mean(result.episode_return),
             "success": jnp.mean(result.success.astype(float)),
-            "position_error": jnp.median(result.position_error),
+            **{name: jnp.median(x) for name, x in result.measures.items()},
         }
 
     names = ("num_envs", "learning_rate", "gamma", *_OPTIONS[config.algorithm])

@@ -29,16 +29,15 @@ class Evaluation:
     Attributes:
         episode_return: sum of rewards.
         success: whether the goal was reached at the end of the episode.
-        position_error: m, at the end of the episode.
-        orientation_error: rad, at the end of the episode.
         diverged: whether the environment diverged.
+        measures: what the task reports, by name, at the end of the episode; `env.reported` says
+            in which units.
     """
 
     episode_return: Array
     success: Array
-    position_error: Array
-    orientation_error: Array
     diverged: Array
+    measures: dict[str, Array]
 
 
 def evaluate(
@@ -66,6 +65,8 @@ def evaluate_each(
     """Run an episode for each key, side by side; jittable."""
     # A static length, so that the rollout is a scan; the episode's own end is honoured below.
     length = int(np.asarray(env.default_params.max_steps_in_episode))
+    reported = [measure.name for measure in env.reported]
+    names = ["success", "diverged", *reported]
 
     def episode(key: Array) -> Evaluation:
         key_reset, key_steps = jax.random.split(key)
@@ -73,24 +74,23 @@ def evaluate_each(
 
         def step(
             carry: tuple[Array, EnvState, Array], key: Array
-        ) -> tuple[tuple[Array, EnvState, Array], tuple[Array, dict[str, Array]]]:
+        ) -> tuple[tuple[Array, EnvState, Array], tuple[Array, Array, dict[str, Array]]]:
             obs, state, ended = carry
             obs, state, reward, terminated, info = env.step_env(key, state, policy(obs), params)
-            measures = {
-                k: info[k] for k in ("success", "position_error", "orientation_error", "diverged")
-            }
+            measures = {name: info[name] for name in names}
             reward = jnp.where(ended, 0.0, reward)
-            return (obs, state, ended | terminated), (reward, measures)
+            return (obs, state, ended | terminated), (reward, ended, measures)
 
         start = (obs, state, jnp.zeros((), bool))
-        _, (rewards, measures) = jax.lax.scan(step, start, jax.random.split(key_steps, length))
-        diverged = jnp.any(measures["diverged"])
+        steps = jax.random.split(key_steps, length)
+        _, (rewards, over, measures) = jax.lax.scan(step, start, steps)
+        last = jnp.sum(~over) - 1  # step of the episode
+        end = {name: x[last] for name, x in measures.items()}
         return Evaluation(
             episode_return=jnp.sum(rewards),
-            success=measures["success"][-1] & ~diverged,
-            position_error=measures["position_error"][-1],
-            orientation_error=measures["orientation_error"][-1],
-            diverged=diverged,
+            success=end["success"] & ~end["diverged"],
+            diverged=end["diverged"],
+            measures={name: end[name] for name in reported},
         )
 
     return jax.vmap(episode)(keys)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,26 +14,45 @@ from ..storage.files import write_atomic
 from .evaluation import Evaluation
 from .rounds import Metrics
 
+if TYPE_CHECKING:
+    from ..envs import Measure
+
 EVALUATION = "evaluation.json"
 
 
 def summary(result: Evaluation) -> dict[str, float]:
     """The numbers that say how good a policy is; of NumPy arrays."""
-    error = np.asarray(result.position_error, float)
+    measures = {}
+    for name, values in result.measures.items():
+        measures[f"{name}_median"] = float(np.median(values))
+        with np.errstate(invalid="ignore"):  # between infinite ones there is no number
+            measures[f"{name}_p95"] = float(np.quantile(values, 0.95))
     return {
-        "episodes": len(error),
+        "episodes": len(result.success),
         "success_rate": float(np.mean(result.success)),
-        "position_error_median": float(np.median(error)),
-        "position_error_p95": float(np.quantile(error, 0.95)),
-        "orientation_error_median": float(np.median(result.orientation_error)),
+        **measures,
         "return_mean": float(np.mean(result.episode_return)),
         "diverged": int(np.sum(result.diverged)),
     }
 
 
+def measure_rows(
+    reported: Iterable[Measure], numbers: Mapping[str, float]
+) -> list[tuple[str, str]]:
+    """Title and text of what a `summary` says of measures: medians, and the tails of errors."""
+    rows = []
+    for measure in reported:
+        median, p95 = (numbers[f"{measure.name}_{part}"] for part in ("median", "p95"))
+        rows.append((f"{measure.label}, median", measure.text(median)))
+        if measure.below:  # the smaller the better, so that the tail is of the worst episodes
+            rows.append((f"{measure.label}, 95th percentile", measure.text(p95)))
+    return rows
+
+
 def save_summary(path: str | Path, result: Evaluation, **about: Any) -> None:
-    """Write `summary`, and what it is about, as JSON; atomic."""
-    write_atomic(path, json.dumps({**about, **summary(result)}, indent=2).encode() + b"\n")
+    """Write `summary`, and what it is about, as JSON, null for what is not finite; atomic."""
+    numbers = {k: x if np.isfinite(x) else None for k, x in summary(result).items()}
+    write_atomic(path, json.dumps({**about, **numbers}, indent=2).encode() + b"\n")
 
 
 def table(
@@ -41,7 +60,7 @@ def table(
     metrics: Sequence[Metrics],
     wall_seconds: float,
     title: str,
-    turns: bool = False,
+    reported: Iterable[Measure],
 ) -> Any:
     """The summary of a run, as a rich table.
 
@@ -50,7 +69,7 @@ def table(
         metrics: of all rounds.
         wall_seconds: from the start of the command to now.
         title: heads the table.
-        turns: whether orientations count.
+        reported: the task's measures to show.
     """
     rich_table = import_extra("rich.table", "cli", "The report")
     train_seconds = metrics[-1]["train_seconds"] if metrics else 0.0
@@ -58,13 +77,9 @@ def table(
     # The first round of a process compiles; the median is of those that only ran.
     speed = float(np.median([m["steps_per_second"] for m in metrics])) if metrics else 0.0
     numbers = summary(result)
-    degrees = np.degrees(numbers["orientation_error_median"])
-    turned = [("final turn, median", f"{degrees:.1f}°")] if turns else []
     rows = [
         ("success rate", f"{100 * numbers['success_rate']:.1f} %"),
-        ("final distance, median", f"{1e3 * numbers['position_error_median']:.1f} mm"),
-        ("final distance, 95th percentile", f"{1e3 * numbers['position_error_p95']:.1f} mm"),
-        *turned,
+        *((f"final {title}", text) for title, text in measure_rows(reported, numbers)),
         ("episodes evaluated", f"{numbers['episodes']}"),
         ("environment steps", f"{steps:,.0f}"),
         ("environment steps/s", f"{speed:,.0f}"),

@@ -47,7 +47,8 @@ def train(
         run: the folder; must not hold another run unless `resume`.
         resume: continue from the folder's checkpoint.
         on_round: called with the metrics of every round, as they are written: `step`, `round`,
-            `train_seconds`, `steps_per_second`, `return`, `success`, `position_error`.
+            `train_seconds`, `steps_per_second`, `return`, `success`, and the medians of the task's
+            measures by name.
 
     Returns:
         Whether the run is complete: False if it was interrupted.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from fraxenv.envs import Environment, EnvParams
+from fraxenv.envs.tasks.measures import told
 
 from .frames import Frame, default_filter, rewards, torques
 from .plots import SECONDS, Plot
@@ -46,6 +47,7 @@ class Panel:
     ) -> None:
         self._viewer, self._gui, self._simulation = viewer, gui, simulation
         self._env, self._params = env, params
+        self._reported = env.reported
         self._dt = 1.0 / env.policy_hz
         turning = all(env.robot.topology.dof_rotates)
         self._torques = "Torques, N m" if turning else "Torques, N m, and forces, N"
@@ -139,10 +141,9 @@ class Panel:
         pace = f"{rate:.2f} x real time" if self._viewer.playing else "paused"
         lines = [f"{frame.step * self._dt:.2f} s, {pace}"]
         info = frame.info or {}
-        if "position_error" in info:
-            mm, deg = 1e3 * float(info["position_error"]), np.degrees(info["orientation_error"])
-            reached = ", **reached**" if bool(info["success"]) else ""
-            lines.append(f"goal {mm:.0f} mm and {deg:.0f}° away{reached}")
+        reached = ["**reached**"] if info.get("success") else []
+        if parts := told(self._reported, info) + reached:
+            lines.append(", ".join(parts))
         report = frame.safety
         if report is not None and np.isfinite(report["min_barrier"]):
             doing = "**intervenes**" if bool(report["intervened"]) else "leaves the torques alone"

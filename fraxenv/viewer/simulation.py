@@ -17,7 +17,7 @@ from fraxenv.controllers import OSC, Controller, PoseTarget
 from fraxenv.controllers.base import configuration
 from fraxenv.controllers.hands import Hands
 from fraxenv.dynamics import Obstacles, Robot, compute_terms
-from fraxenv.envs import ActionAxis, Environment, EnvParams, EnvState, Reach
+from fraxenv.envs import ActionAxis, Environment, EnvParams, EnvState
 from fraxenv.envs.actions.hand import HandAction
 from fraxenv.errors import check_choice
 
@@ -130,29 +130,19 @@ class Simulation:
 
     def targets(self, state: EnvState) -> list[_Pose]:
         """Position and rotation of each hand's target."""
-        if not self._has_goals:
-            return self._free
-        return _rows(state.task_state)
+        goals = self.params.task.goals(state.task_state)
+        return [(np.asarray(p), np.asarray(r)) for p, r in goals] or self._free
 
     def with_target(self, state: EnvState, hand: int, pose: _Pose) -> EnvState:
-        """The state with the target of a hand elsewhere; in tasks of reaching it is the goal."""
-        dtype = state.q.dtype
+        """The state with the target of a hand elsewhere; its goal, where goals can be moved."""
+        dtype, task = state.q.dtype, self.params.task
         position, rotation = (np.asarray(x, dtype) for x in pose)
-        if not self._has_goals:
+        if not task.goals(state.task_state):
             self._free[hand] = position, rotation
             return state
-        goal = state.task_state
-        moved = dataclasses.replace(
-            goal,
-            position=_with_row(goal.position, hand, position),
-            rotation=_with_row(goal.rotation, hand, rotation),
-        )
+        moved = jax.device_get(task.with_goal(state.task_state, hand, position, rotation))
         changed: EnvState = state.replace(task_state=moved)
         return changed
-
-    @property
-    def _has_goals(self) -> bool:
-        return isinstance(self.params.task, Reach)
 
     # --- programs ---
 

@@ -24,7 +24,6 @@ from PIL import Image
 from rich.progress import track
 
 import fraxenv
-from fraxenv.cli.info import OBSERVATION_UNITS
 from fraxenv.envs import action_names
 from fraxenv.registry import env_spec
 from fraxenv.rendering import render_env
@@ -98,7 +97,7 @@ def _page(id: str) -> str:
             "## Observation",
             "| numbers | name | unit |\n|---:|---|---|",
             [
-                f"{n} | `{name}` | {OBSERVATION_UNITS.get(name, '')}"
+                f"{n} | `{name}` | {params.task.observation_units.get(name, '')}"
                 for name, n in env.observation_layout.items()
             ],
         ),

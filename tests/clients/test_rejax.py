@@ -117,7 +117,7 @@ def test_reaches_95_percent(algorithm: str, tmp_path: Path) -> None:
     policy, env, params, _ = load_policy(tmp_path / "run")
     result = joined(list(evaluate_in_parts(env, params, policy, config.final_episodes)))
     assert result.success.mean() >= 0.95
-    assert np.median(result.position_error) <= 0.010
+    assert np.median(result.measures["position_error"]) <= 0.010
     random_policy = jax.jit(
         lambda key: evaluate(env, params, lambda obs: jnp.tanh(10 * jnp.sin(obs[:6])), key, 256)
     )(jax.random.key(1))

@@ -154,11 +154,16 @@ def test_info_of_a_preset(capsys: Capture) -> None:
 def test_orientations_are_told_where_they_count(tmp_path: Path, capsys: Capture) -> None:
     command = ["rollout", "PandaReachPose-v0", *SETTINGS, "--policy", "scripted", "--size", "48"]
     assert main([*command, "--episodes", "1", "--output", str(tmp_path)]) == 0
-    assert re.search(r"ends \d+\.\d mm and \d+\.\d° from the goal\n", capsys.readouterr().out)
-    result = Evaluation(*(np.full(3, x) for x in (1.0, 1.0, 0.002, np.radians(3), 0.0)))
-    for turns in (True, False):
-        console().print(table(result, [], 1.0, "title", turns))
-        assert ("3.0°" in capsys.readouterr().out) == turns
+    told = r"ends with distance \d+\.\d mm, turn \d+\.\d°\n"
+    assert re.search(told, capsys.readouterr().out)
+    measures = {"position_error": np.full(3, 0.002), "orientation_error": np.full(3, np.radians(3))}
+    result = Evaluation(*(np.full(3, x) for x in (1.0, 1.0, 0.0)), measures)
+    for id, turns in (("PandaReachPose-v0", True), ("PandaReach-v0", False)):
+        reported = fraxenv.make(id)[0].reported
+        console().print(table(result, [], 1.0, "title", reported))
+        out = capsys.readouterr().out
+        assert ("3.0°" in out) == turns
+        assert out.count("2.0 mm") == 2  # the median, and the 95th percentile
 
 
 def test_rollout_leaves_everything(tmp_path: Path, capsys: Capture) -> None:
@@ -169,7 +174,7 @@ def test_rollout_leaves_everything(tmp_path: Path, capsys: Capture) -> None:
     assert {p.name for p in tmp_path.iterdir()} == names
     out = capsys.readouterr().out
     assert f"Written to {tmp_path}/: " in out
-    assert out.count("mm from the goal") == 2
+    assert len(re.findall(r"ends with distance \d+\.\d mm\n", out)) == 2
     written = yaml.safe_load((tmp_path / "config.yaml").read_text())
     assert written["environment"] == {
         "id": "PandaReach-v0", "control_hz": 500, "physics_hz": 500, "max_steps_in_episode": 10

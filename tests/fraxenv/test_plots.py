@@ -11,9 +11,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import fraxenv
+from fraxenv.envs import Measure
 from fraxenv.errors import ConfigError
 from fraxenv.media import plots
 from fraxenv.media.video import save_video
+
+DISTANCE = Measure("position_error", "m", shown="mm", label="distance", below="position_tolerance")
 
 
 @pytest.fixture
@@ -40,7 +43,16 @@ def metrics(steps: list[int], success: list[float]) -> list[dict[str, float]]:
 def test_learning_curves_show_median_and_range(tmp_path: Path, figures: list[Figure]) -> None:
     runs = [metrics([100, 200], [0.0, x]) for x in (0.2, 1.0, 0.4)]
     runs.append(metrics([100, 200, 300], [0.0, 0.6, 1.0]))  # what all have in common is drawn
-    plots.plot_learning_curves(tmp_path / "c.png", {"PPO": runs, "SAC": runs[:1]}, "title")
+    groups = {
+        "PPO": runs,
+        "SAC": runs[:1],
+        "another task": [[{"step": 100, "success": 1.0, "return": 0.0}]],
+    }
+    plots.plot_learning_curves(tmp_path / "c.png", groups, "title", (DISTANCE, Measure("turn")))
+    final = figures[0].axes[2]
+    assert (final.get_ylabel(), final.get_yscale()) == ("final distance, median, mm", "log")
+    np.testing.assert_allclose(final.lines[1].get_ydata(), [1000, 820])
+    assert len(final.lines) == 2
     axes = figures[0].axes[1]
     line = axes.lines[0]
     np.testing.assert_allclose(line.get_xdata(), [1e-4, 2e-4])
@@ -49,17 +61,24 @@ def test_learning_curves_show_median_and_range(tmp_path: Path, figures: list[Fig
     assert band[:, 1].max() == pytest.approx(100)
     assert band[band[:, 0] > 1.5e-4][:, 1].min() == pytest.approx(20)
     labels = [t.get_text() for t in figures[0].legends[0].get_texts()]
-    assert labels == ["PPO: median and range of 4 seeds", "SAC"]
+    assert labels == ["PPO: median and range of 4 seeds", "SAC", "another task"]
     with Image.open(tmp_path / "c.png") as picture:
         assert picture.size == (1260, 408)
 
 
 def test_evaluations_are_cumulative(tmp_path: Path, figures: list[Figure]) -> None:
-    plots.plot_evaluation(tmp_path / "e.png", {"a": [0.004, 0.001, 0.002]}, 0.003)
-    line = figures[0].axes[0].lines[0]
+    results = {"a": {"position_error": [0.004, 0.001, 0.002]}, "b": {"speed": [0.4]}}
+    reported = (DISTANCE, Measure("speed", "m/s"))
+    plots.plot_evaluation(tmp_path / "e.png", results, reported, {"position_error": 0.003})
+    left, right = figures[0].axes
+    assert (left.get_xlabel(), right.get_xlabel()) == ("final distance, mm", "final speed, m/s")
+    assert (left.get_xscale(), right.get_xscale()) == ("log", "linear")
+    np.testing.assert_allclose(right.lines[0].get_xdata(), [0.4])
+    assert len(right.lines) == 1
+    line = left.lines[0]
     np.testing.assert_allclose(line.get_xdata(), [1, 2, 4])
     np.testing.assert_allclose(line.get_ydata(), [100 / 3, 200 / 3, 100])
-    assert figures[0].axes[0].lines[1].get_xdata()[0] == pytest.approx(3)
+    assert left.lines[1].get_xdata()[0] == pytest.approx(3)
 
 
 def test_throughput(tmp_path: Path, figures: list[Figure]) -> None:
@@ -84,8 +103,8 @@ def test_errors_are_drawn_with_what_counts_as_reached() -> None:
     errors = {"position_error": np.array([0.1, 0.01]), "orientation_error": np.array([1.0, 0.01])}
     plots._error_panel(axes, np.arange(2.0), errors, env, params)
     height = {line.get_label(): line.get_ydata()[-1] for line in axes.lines}
-    assert height["position, mm"] == pytest.approx(10)
-    assert height["orientation, degrees"] == pytest.approx(np.degrees(0.01))
+    assert height["distance, mm"] == pytest.approx(10)
+    assert height["turn, degrees"] == pytest.approx(np.degrees(0.01))
     dashed = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
     assert dashed == pytest.approx([20, np.degrees(0.1)])
 

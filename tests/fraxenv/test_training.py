@@ -118,7 +118,8 @@ def test_the_policy_can_be_used(finished: Path) -> None:
     assert result.success.shape == (8,)
     written = json.loads((finished / "evaluation.json").read_text())
     assert written["episodes"] == 8
-    assert written["position_error_median"] == pytest.approx(np.median(result.position_error))
+    median = np.median(result.measures["position_error"])
+    assert written["position_error_median"] == pytest.approx(median)
     assert written["success_rate"] == np.mean(result.success)
 
 
@@ -130,7 +131,8 @@ def test_evaluation_in_parts_is_the_same_in_any_parts(
     monkeypatch.setattr("fraxenv.training.evaluation.SIDE_BY_SIDE", 3)
     parts = list(evaluate_in_parts(env, params, policy, 8))
     assert [len(p.success) for p in parts] == [3, 3, 2]
-    np.testing.assert_allclose(joined(parts).position_error, whole.position_error, rtol=1e-5)
+    errors = [x.measures["position_error"] for x in (joined(parts), whole)]
+    np.testing.assert_allclose(*errors, rtol=1e-5)
 
 
 def test_eval_compares_runs(
@@ -210,7 +212,7 @@ def test_sac_trains_resumes_and_is_evaluated(finished_sac: Path, tmp_path: Path)
     assert config == SMALL_SAC
     assert policy.squashed
     result = joined(list(evaluate_in_parts(env, params, policy, 4)))
-    assert np.isfinite(result.position_error).all()
+    assert np.isfinite(result.measures["position_error"]).all()
 
 
 def test_to_sac_a_time_limit_is_no_end(finished_sac: Path) -> None:
