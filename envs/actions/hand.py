@@ -17,6 +17,7 @@ from fraxenv.controllers.hands import EndEffectors, Hands, measured_poses
 from fraxenv.dynamics import (
     Robot,
     forward_kinematics,
+    frame_pose,
     rotation_exp,
     rotation_log,
 )
