@@ -45,7 +45,13 @@ from .geometry.distance import (
     sphere_half_space,
     sphere_sphere,
 )
-from .geometry.obstacles import Obstacles, move_obstacles, obstacle_count, obstacle_rates
+from .geometry.obstacles import (
+    Obstacles,
+    move_obstacles,
+    obstacle_count,
+    obstacle_rates,
+    obstacle_shapes,
+)
 from .geometry.shapes import Box, Capsule, HalfSpace, Shape, Sphere
 from .integration import step
 from .jacobian import (
@@ -175,6 +181,7 @@ __all__ = [
     "obstacle_distance_names",
     "obstacle_distances",
     "obstacle_rates",
+    "obstacle_shapes",
     "orientation_error",
     "potential_energy",
     "quaternion_conjugate",

@@ -10,7 +10,7 @@ from .actions.names import ACTION_SPACES, action_names, make_action
 from .environment import Environment, EnvParams, EnvState
 from .goal_environment import GoalEnvironment
 from .randomisation import Episode, Randomisation
-from .tasks.base import GoalTask, Marker, Motion, Task
+from .tasks.base import GoalTask, Motion, Task
 from .tasks.hand_task import POSE_WEIGHTS, POSITION_WEIGHTS, HandTask, joint_terms
 from .tasks.reach import Reach, ReachState
 from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles, ReachObstaclesState
@@ -38,7 +38,6 @@ __all__ = [
     "JointPosition",
     "JointRate",
     "JointTorque",
-    "Marker",
     "MinimumJerk",
     "Motion",
     "Randomisation",

@@ -28,7 +28,14 @@ from fraxenv.controllers.safety.filter import (
     no_safety_report,
     worse_report,
 )
-from fraxenv.dynamics import Robot, Terms, compute_terms, forward_kinematics, move_obstacles
+from fraxenv.dynamics import (
+    Robot,
+    Shape,
+    Terms,
+    compute_terms,
+    forward_kinematics,
+    move_obstacles,
+)
 from fraxenv.dynamics import step as dynamics_step
 from fraxenv.dynamics.model.fingerprint import fingerprint
 from fraxenv.errors import ActionError, ConfigError, EnvStateError, unknown_name
@@ -43,7 +50,7 @@ from .randomisation import (
     pushed,
     with_noise,
 )
-from .tasks.base import Marker, Motion, Task
+from .tasks.base import Motion, Task
 
 OBSERVATION_BOUND = 10.0
 """Observations are clipped to plus and minus this; terms are scaled to be about one."""
@@ -455,7 +462,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         motion = self._motion(state, state.action, params)
         return params.task.terminated(self._robot(params), motion, state.task_state)
 
-    def markers(self, state: EnvState, params: EnvParams) -> list[Marker]:
+    def markers(self, state: EnvState, params: EnvParams) -> list[Shape]:
         """What to draw of the task."""
         return params.task.markers(state.task_state)
 
