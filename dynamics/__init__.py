@@ -21,6 +21,7 @@ from .clearance import (
     self_distance_names,
     self_distances,
 )
+from .collision_geometry import RobotGeometry, robot_geometry, robot_geometry_rate
 from .crba import crba
 from .derivatives import (
     ForwardDynamicsDerivatives,
@@ -102,7 +103,6 @@ from .momentum import (
     centroidal_momentum_matrix,
 )
 from .rnea import bias_forces, generalized_forces, gravity_forces, rnea
-from .robot_geometry import RobotGeometry, robot_geometry, robot_geometry_rate
 from .terms import Terms, compute_terms
 
 __all__ = [
