@@ -35,7 +35,7 @@ from rich.progress import track
 from tyro.conf import Positional
 
 from fraxenv import dynamics
-from fraxenv.dynamics import Robot
+from fraxenv.dynamics import Robot, Shape
 from fraxenv.dynamics.model.robot import WORLD
 from fraxenv.errors import (
     ConfigError,
@@ -120,27 +120,6 @@ class Options:
     coverage: float = 0.98
     samples: int = 20_000
     seed: int = 0
-
-
-@dataclass(frozen=True)
-class Primitive:
-    """A shape in the frame of a link: `rotation` (3, 3) is shape to link, sizes are as in URDF."""
-
-    kind: str
-    size: tuple[float, ...]
-    position: Array
-    rotation: Array
-
-    @property
-    def volume(self) -> float:
-        """m^3."""
-        match self.kind:
-            case "sphere":
-                return 4 / 3 * np.pi * self.size[0] ** 3
-            case "cylinder":
-                return np.pi * self.size[0] ** 2 * self.size[1]
-            case _:
-                return float(np.prod(self.size))
 
 
 @dataclass(frozen=True)
@@ -308,7 +287,7 @@ def _colours(root: Element) -> dict[str, str]:
     }
 
 
-def _parts(link: Element, options: Options) -> list[tuple[str, Primitive | Array]]:
+def _parts(link: Element, options: Options) -> list[tuple[str, Shape | Array]]:
     """What a link looks like in its frame: a material, and a primitive or points of a surface.
 
     From its visual elements, or from the collision elements where meshes cannot be read.
@@ -325,18 +304,18 @@ def _parts(link: Element, options: Options) -> list[tuple[str, Primitive | Array
     return []
 
 
-def _shape(element: Element, options: Options) -> Primitive | Array | None:
+def _shape(element: Element, options: Options) -> Shape | Array | None:
     geometry = element.find("geometry")[0]
     pose = _origin(element)
     place = pose[:3, 3], pose[:3, :3]
     match geometry.tag:
         case "sphere":
-            return Primitive("sphere", (float(geometry.get("radius")),), *place)
+            return Shape("sphere", (float(geometry.get("radius")),), *place)
         case "cylinder":
             size = float(geometry.get("radius")), float(geometry.get("length"))
-            return Primitive("cylinder", size, *place)
+            return Shape("cylinder", size, *place)
         case "box":
-            return Primitive("box", tuple(map(float, geometry.get("size").split())), *place)
+            return Shape("box", tuple(map(float, geometry.get("size").split())), *place)
         case _:
             path = _mesh_path(geometry.get("filename"), options)
             scale = np.array((geometry.get("scale") or "1 1 1").split(), float)
@@ -366,7 +345,7 @@ def _mesh_points(path: Path) -> Array | None:
     return np.asarray(points, float)
 
 
-def _bones(robot: Robot, body: int) -> list[Primitive]:
+def _bones(robot: Robot, body: int) -> list[Shape]:
     """Cylinders from a body's frame to the joints that it carries, or to its centre of mass."""
     topology = robot.topology
     ends = list(topology.position[topology.parent == body])
@@ -378,16 +357,16 @@ def _bones(robot: Robot, body: int) -> list[Primitive]:
         if length > _MIN_SIZE:
             radius = float(np.clip(0.15 * length, 0.01, 0.06))
             frame = trimesh.geometry.align_vectors([0, 0, 1], end)[:3, :3]
-            bones.append(Primitive("cylinder", (radius, length), end / 2, frame))
-    return bones or [Primitive("sphere", (0.02,), np.zeros(3), np.eye(3))]
+            bones.append(Shape("cylinder", (radius, length), end / 2, frame))
+    return bones or [Shape("sphere", (0.02,), np.zeros(3), np.eye(3))]
 
 
 # --- fitting --------------------------------------------------------------------------------------
 
 
-def _surface(shape: Primitive | Array) -> Array:
+def _surface(shape: Shape | Array) -> Array:
     """Points (m, 3) of a shape's surface."""
-    if not isinstance(shape, Primitive):
+    if not isinstance(shape, Shape):
         return shape
     match shape.kind:
         case "sphere":
@@ -407,17 +386,28 @@ def _principal_axes(points: Array) -> Array:
     return axes * np.array([1.0, 1.0, np.sign(np.linalg.det(axes))])
 
 
-def _ball(points: Array) -> Primitive:
+def _ball(points: Array) -> Shape:
     """The smallest sphere around points, but for edges that stick out by up to `_OVERHANG`."""
     centre = (points.min(0) + points.max(0)) / 2
     for k in range(1, 60):  # Badoiu and Clarkson: step by step towards the farthest point
         centre += (points[np.argmax(((points - centre) ** 2).sum(1))] - centre) / (k + 1)
     distance = np.linalg.norm(points - centre, axis=1)
     radius = max(np.quantile(distance, 0.9), distance.max() - _OVERHANG, _MIN_SIZE)
-    return Primitive("sphere", (float(radius),), centre, np.eye(3))
+    return Shape("sphere", (float(radius),), centre, np.eye(3))
 
 
-def _primitive(points: Array) -> Primitive:
+def _volume(shape: Shape) -> float:
+    """m^3."""
+    match shape.kind:
+        case "sphere":
+            return float(4 / 3 * np.pi * shape.size[0] ** 3)
+        case "cylinder":
+            return float(np.pi * shape.size[0] ** 2 * shape.size[1])
+        case _:
+            return float(np.prod(shape.size))
+
+
+def _primitive(points: Array) -> Shape:
     """The box, cylinder or sphere of least volume that fits points, preferably along the axes."""
     candidates = [(1.0, _ball(points))]
     for preference, frame in ((1.0, np.eye(3)), (1.15, _principal_axes(points))):
@@ -425,19 +415,19 @@ def _primitive(points: Array) -> Primitive:
         low, high = local.min(0), local.max(0)
         centre, extent = (low + high) / 2, np.maximum(high - low, _MIN_SIZE)
         size = tuple(float(x) for x in extent)
-        candidates.append((preference, Primitive("box", size, frame @ centre, frame)))
+        candidates.append((preference, Shape("box", size, frame @ centre, frame)))
         for k in range(3):
             across = np.delete(local - centre, k, axis=1)
             radius = max(float(np.quantile(np.hypot(*across.T), 0.95)), _MIN_SIZE / 2)
             turned = np.roll(frame, 2 - k, axis=1)
             place = frame @ centre, turned
-            candidates.append((preference, Primitive("cylinder", (radius, size[k]), *place)))
-    return min(candidates, key=lambda c: c[0] * c[1].volume)[1]
+            candidates.append((preference, Shape("cylinder", (radius, size[k]), *place)))
+    return min(candidates, key=lambda c: c[0] * _volume(c[1]))[1]
 
 
 def _best_cut(
     points: Array,
-    fit: Callable[[Array], Primitive],
+    fit: Callable[[Array], Shape],
     cost: Callable[[Sequence[float]], float] = sum,
     most: int = 2,
 ) -> tuple[float, list[Array]] | None:
@@ -447,7 +437,7 @@ def _best_cut(
         What the best cut saves of the cost of volumes per part that it adds, m^3, and the parts;
         None if there are too few points.
     """
-    whole = fit(points).volume
+    whole = _volume(fit(points))
     best = None
     for axis in np.concatenate([np.eye(3), _principal_axes(points).T]):
         along = points @ axis
@@ -456,7 +446,7 @@ def _best_cut(
         @cache
         def volume(start: int, end: int, slab: Array = slab) -> float:
             part = points[(slab >= start) & (slab < end)]
-            return fit(part).volume if len(part) > 0.05 * len(points) + 8 else np.inf
+            return _volume(fit(part)) if len(part) > 0.05 * len(points) + 8 else np.inf
 
         for count in range(2, most + 1):
             for cuts in itertools.combinations(range(1, _CUTS + 1), count - 1):
@@ -472,7 +462,7 @@ def _both_as_the_larger(volumes: Sequence[float]) -> float:
     return 2 * max(volumes)
 
 
-def _fit_primitives(points: Array, most: int = 5) -> list[Primitive]:
+def _fit_primitives(points: Array, most: int = 5) -> list[Shape]:
     """As few primitives as come close to the least volume, `most` at most."""
     pieces = [points[:: max(1, len(points) // _FIT_POINTS)]]
     fits = [[_primitive(pieces[0])]]
@@ -485,13 +475,13 @@ def _fit_primitives(points: Array, most: int = 5) -> list[Primitive]:
         (_, sides), i = best
         pieces[i : i + 1] = sides
         fits.append([_primitive(piece) for piece in pieces])
-    volumes = [sum(shape.volume for shape in fit) for fit in fits]
+    volumes = [sum(map(_volume, fit)) for fit in fits]
     return next(f for f, v in zip(fits, volumes, strict=True) if v <= _CLOSE * min(volumes))
 
 
-def _fit_spheres(surfaces: Mapping[int, Array], count: int) -> dict[int, list[Primitive]]:
+def _fit_spheres(surfaces: Mapping[int, Array], count: int) -> dict[int, list[Shape]]:
     """Spheres that cover surfaces: one each, then the most wasteful is cut in two until `count`."""
-    spheres: dict[int, list[Primitive]] = {body: [] for body in surfaces}
+    spheres: dict[int, list[Shape]] = {body: [] for body in surfaces}
     order = itertools.count()  # breaks ties, so that arrays are never compared
     heap: list[tuple[float, int, int, Array, list[Array] | None]] = []
 
@@ -518,7 +508,7 @@ def _fitted_looks(root: Element, robot: Robot, options: Options) -> Looks:
         if name not in links:
             raise unknown_name("link", name, links)
     body_of = {frame.name: frame.body for frame in robot.topology.frames}
-    visuals: dict[str, list[tuple[str, Primitive]]] = {}
+    visuals: dict[str, list[tuple[str, Shape]]] = {}
     surfaces: dict[int, list[Array]] = {}
     carrier: dict[int, str] = {}  # the link of a body that its spheres are written to
     poses = {}
@@ -526,7 +516,7 @@ def _fitted_looks(root: Element, robot: Robot, options: Options) -> Looks:
         pose = poses[frame.name] = np.eye(4)
         pose[:3, :3], pose[:3, 3] = frame.rotation, frame.position
         for colour, shape in _parts(links[frame.name], options):
-            drawn = [shape] if isinstance(shape, Primitive) else _fit_primitives(shape)
+            drawn = [shape] if isinstance(shape, Shape) else _fit_primitives(shape)
             visuals.setdefault(frame.name, []).extend((colour, s) for s in drawn)
             points = _surface(shape) @ frame.rotation.T + frame.position
             surfaces.setdefault(frame.body, []).append(points)
@@ -554,7 +544,7 @@ def _fitted_looks(root: Element, robot: Robot, options: Options) -> Looks:
         inverse = np.linalg.inv(poses[link])
         for k, ball in enumerate(balls, 1):
             position = inverse[:3, :3] @ ball.position + inverse[:3, 3]
-            moved = Primitive("sphere", ball.size, position, np.eye(3))
+            moved = Shape("sphere", ball.size, position, np.eye(3))
             shapes[link] += _shape_lines("collision", moved, name=f"{link}_{k}")
     count = sum(map(len, spheres.values()))
     drawn_count = sum(map(len, visuals.values()))
@@ -598,7 +588,7 @@ def _tag(element: Element) -> str:
     return f"<{element.tag}{''.join(f' {k}={quoteattr(v)}' for k, v in kept)}/>"
 
 
-def _shape_lines(tag: str, shape: Primitive, *, name: str = "", colour: str = "") -> list[str]:
+def _shape_lines(tag: str, shape: Shape, *, name: str = "", colour: str = "") -> list[str]:
     matrix = np.eye(4)
     matrix[:3, :3] = shape.rotation
     rpy = _numbers(trimesh.transformations.euler_from_matrix(matrix, "sxyz"))
