@@ -57,6 +57,7 @@ class Shape:
         rgba: colour.
     """
 
+    # The fields' order is part of a robot's fingerprint, by which saved states know it.
     name: str = field(default="", kw_only=True)
     kind: ShapeKind
     size: tuple[float, ...]
