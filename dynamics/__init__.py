@@ -21,6 +21,7 @@ from .clearance import (
     self_distance_names,
     self_distances,
 )
+from .collision_geometry import RobotGeometry, robot_geometry, robot_geometry_rate
 from .crba import crba
 from .derivatives import (
     ForwardDynamicsDerivatives,
@@ -45,7 +46,13 @@ from .geometry.distance import (
     sphere_half_space,
     sphere_sphere,
 )
-from .geometry.obstacles import Obstacles, move_obstacles, obstacle_count, obstacle_rates
+from .geometry.obstacles import (
+    Obstacles,
+    move_obstacles,
+    obstacle_count,
+    obstacle_rates,
+    obstacle_shapes,
+)
 from .geometry.shapes import Box, Capsule, HalfSpace, Shape, Sphere
 from .integration import step
 from .jacobian import (
@@ -96,7 +103,6 @@ from .momentum import (
     centroidal_momentum_matrix,
 )
 from .rnea import bias_forces, generalized_forces, gravity_forces, rnea
-from .robot_geometry import RobotGeometry, robot_geometry, robot_geometry_rate
 from .terms import Terms, compute_terms
 
 __all__ = [
@@ -174,6 +180,7 @@ __all__ = [
     "obstacle_distance_names",
     "obstacle_distances",
     "obstacle_rates",
+    "obstacle_shapes",
     "orientation_error",
     "potential_energy",
     "quaternion_conjugate",

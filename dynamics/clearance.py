@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 
 from fraxenv.errors import ArrayError, unknown_name
 
+from .collision_geometry import RobotGeometry, layout_of, robot_geometry
 from .geometry.distance import DISTANCE, capsule_capsule, sphere_capsule, sphere_sphere
 from .geometry.obstacles import (
     FAR,
@@ -29,7 +30,6 @@ from .geometry.shapes import Capsule, Sphere
 from .kinematics import Kinematics, Poses, configuration
 from .math.algebra import smallest
 from .model.robot import Robot
-from .robot_geometry import RobotGeometry, layout_of, robot_geometry
 
 
 def self_distances(

@@ -11,7 +11,7 @@ from .environment import Environment
 from .goal_environment import GoalEnvironment
 from .randomisation import Episode, Randomisation
 from .state import EnvParams, EnvState
-from .tasks.base import GoalTask, Marker, Motion, Task
+from .tasks.base import GoalTask, Motion, Task
 from .tasks.hand_task import POSE_WEIGHTS, POSITION_WEIGHTS, HandTask, joint_terms
 from .tasks.measures import Measure
 from .tasks.reach import Reach, ReachState
@@ -40,7 +40,6 @@ __all__ = [
     "JointPosition",
     "JointRate",
     "JointTorque",
-    "Marker",
     "Measure",
     "MinimumJerk",
     "Motion",

@@ -20,7 +20,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.controllers.safety.filter import no_safety_report
-from fraxenv.dynamics import Actuators, ActuatorState, Robot, compute_terms, forward_kinematics
+from fraxenv.dynamics import (
+    Actuators,
+    ActuatorState,
+    Robot,
+    Shape,
+    compute_terms,
+    forward_kinematics,
+)
 from fraxenv.dynamics.delay import pushed
 from fraxenv.dynamics.model.fingerprint import fingerprint
 from fraxenv.errors import ActionError, EnvStateError, is_concrete
@@ -32,7 +39,7 @@ from .physics import Physics, RigidBodyPhysics
 from .randomisation import Episode, draw_episode, draw_velocity, with_noise
 from .reset_pool import draw_from_pool, draw_pool
 from .state import EnvParams, EnvState
-from .tasks.base import Marker, Motion
+from .tasks.base import Motion
 from .tasks.measures import Measure, reported_measures
 
 OBSERVATION_BOUND = 10.0
@@ -417,7 +424,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         motion = self._motion(state, state.action, params)
         return params.task.terminated(self._robot(params), motion, state.task_state)
 
-    def markers(self, state: EnvState, params: EnvParams) -> list[Marker]:
+    def markers(self, state: EnvState, params: EnvParams) -> list[Shape]:
         """What to draw of the task."""
         return params.task.markers(state.task_state)
 

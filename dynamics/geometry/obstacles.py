@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,26 @@ from jax.typing import ArrayLike
 
 from fraxenv.errors import ArrayError
 
-from .shapes import Box, Capsule, HalfSpace, Primitive, Sphere, checked_arrays
+from .shapes import (
+    GREY,
+    Bounded,
+    Box,
+    Capsule,
+    Color,
+    HalfSpace,
+    Primitive,
+    Shape,
+    Sphere,
+    checked_arrays,
+)
+
+KINDS: Final[dict[str, type]] = {
+    "spheres": Sphere,
+    "capsules": Capsule,
+    "boxes": Box,
+    "half_spaces": HalfSpace,
+}
+"""Fields of `Obstacles` that are shapes, in the order in which obstacles are counted."""
 
 FAR = 1e3
 """Distance, m, of an obstacle that is not active; it has no derivative."""
@@ -105,15 +125,58 @@ def move_obstacles(obstacles: Obstacles, dt: ArrayLike) -> Obstacles:
     return dataclasses.replace(moved, active=obstacles.active, velocity=obstacles.velocity)
 
 
+def obstacle_shapes(obstacles: Obstacles, rgba: Color = GREY) -> dict[int, Shape]:
+    """The obstacles that are active, by their index, to be drawn; but for half-spaces."""
+    shapes = [shape for kind in bounded(obstacles).values() for shape in kind.shapes(rgba)]
+    active = obstacles.active
+    there = np.ones(len(shapes), bool) if active is None else np.asarray(active)
+    return {i: shape for i, shape in enumerate(shapes) if there[i]}
+
+
+def replace_obstacle(obstacles: Obstacles, index: int, shape: Shape) -> Obstacles:
+    """The obstacles with a shape of the same kind in the place of one of them, on the host.
+
+    Raises:
+        IndexError: there is no such sphere, capsule or box.
+    """
+    place = index
+    for name, kind in bounded(obstacles).items():
+        if place < len(kind.centre):
+            changed = jax.tree.map(functools.partial(_with_row, place), kind, kind.of(shape))
+            return dataclasses.replace(obstacles, **{name: changed})
+        place -= len(kind.centre)
+    raise IndexError(f"obstacle {index}, expected less than {index - place}")
+
+
+def obstacle_centres(obstacles: Obstacles) -> Array:
+    """(n, 3), m, of the spheres, capsules and boxes."""
+    return jnp.concatenate([kind.centre for kind in bounded(obstacles).values()])
+
+
+def place_obstacles(obstacles: Obstacles, centres: Array) -> Obstacles:
+    """The same spheres, capsules and boxes around other centres (n, 3), m."""
+    kinds = bounded(obstacles)
+    parts = split(centres, [(name, kind, len(kind.centre)) for name, kind in kinds.items()])
+    moved: dict[str, Any] = {
+        name: kind.moved_to(part) for (name, kind), part in zip(kinds.items(), parts, strict=True)
+    }
+    return dataclasses.replace(obstacles, **moved)
+
+
+def bounded(obstacles: Obstacles) -> dict[str, Bounded]:
+    """The kinds of obstacles there are, by the name of the field; but for half-spaces."""
+    kinds = {name: getattr(obstacles, name) for name in KINDS if name != "half_spaces"}
+    return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
 def checked_kinds(obstacles: Obstacles, dtype: Any) -> list[tuple[str, Any, int]]:
     """The kinds of obstacles there are: name of the field, checked shapes and their number."""
     kinds = []
-    for name in ("spheres", "capsules", "boxes", "half_spaces"):
-        shape = getattr(obstacles, name)
-        if shape is not None:
-            arrays = checked_arrays(shape, f"obstacles.{name}", many=True)
-            shapes = type(shape)(*(x.astype(dtype) for x in arrays))
-            kinds.append((name, shapes, len(arrays[0])))
+    for name, kind in KINDS.items():
+        shapes = getattr(obstacles, name)
+        if shapes is not None:
+            arrays = checked_arrays(shapes, f"obstacles.{name}", many=True)
+            kinds.append((name, kind(*(x.astype(dtype) for x in arrays)), len(arrays[0])))
     return kinds
 
 
@@ -159,3 +222,9 @@ def checked_velocity(obstacles: Obstacles, count: int, dtype: Any) -> Array:
             "sphere, capsule, box and half-space, in that order."
         )
     return velocity
+
+
+def _with_row(index: int, array: ArrayLike, row: ArrayLike) -> np.ndarray:
+    changed = np.array(array)
+    changed[index] = row
+    return changed

@@ -1,14 +1,16 @@
-"""Shapes: what robots carry, and the numbers that distances are taken of.
+"""Shapes: what robots carry, what is drawn, and the numbers that distances are taken of.
 
-A `Shape` is static, in URDF's conventions. A `Sphere`, `Capsule`, `Box` or `HalfSpace` is a pytree
-of numbers, one or many of them in arrays, to be moved and differentiated.
+A `Shape` is static, in URDF's conventions: one primitive with its size, pose and colour. A
+`Sphere`, `Capsule`, `Box` or `HalfSpace` is the same as a pytree of numbers, one or many of them in
+arrays, to be moved, batched and differentiated; `of` and `shapes` convert between the two.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,52 +20,109 @@ from jax.typing import ArrayLike
 
 from fraxenv.errors import ArrayError
 
-ShapeKind = Literal["sphere", "cylinder", "box"]
+from ..math.rotation import rotation_to
+
+WORLD = -1
+"""Body index of the world, to which the root link is welded."""
+
+ShapeKind = Literal["sphere", "capsule", "cylinder", "box"]
+Color = tuple[float, float, float, float]
+"""Red, green, blue and alpha, each in [0, 1]; alpha < 1 is translucent."""
+
+GREY: Final[Color] = (0.7, 0.7, 0.7, 1.0)
+
+SIZES: Final[dict[ShapeKind, tuple[str, ...]]] = {
+    "sphere": ("radius",),
+    "capsule": ("radius", "length"),
+    "cylinder": ("radius", "length"),
+    "box": ("x", "y", "z"),
+}
+"""Every kind of shape, and its dimensions in m.
+
+Capsules and cylinders are along z, a capsule's length is without its caps; a box has full extents.
+"""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A geometric primitive fixed to a body, in URDF's conventions.
+    """A coloured primitive at a pose, in URDF's conventions.
 
     Attributes:
-        name: unique among the collision shapes of a robot; may be empty for visual ones.
-        kind: "sphere", "cylinder" (along z) or "box".
-        size: sphere (radius,), cylinder (radius, length), box (x, y, z) full extents, m.
+        name: unique among the collision shapes of a robot; may be empty for others.
+        kind: see `SIZES`.
+        size: m, see `SIZES`.
         body: index of the body it moves with, `WORLD` if it does not move.
-        position: (3,), m, in the body's frame.
+        position: (3,), m, of its centre in the body's frame.
         rotation: (3, 3), shape to body.
-        rgba: colour, each in [0, 1].
+        rgba: colour.
     """
 
-    name: str
+    # The fields' order is part of a robot's fingerprint, by which saved states know it.
+    name: str = field(default="", kw_only=True)
     kind: ShapeKind
     size: tuple[float, ...]
-    body: int
+    body: int = field(default=WORLD, kw_only=True)
     position: np.ndarray
-    rotation: np.ndarray
-    rgba: tuple[float, float, float, float] = (0.7, 0.7, 0.7, 1.0)
+    rotation: np.ndarray = field(default_factory=lambda: np.eye(3))
+    rgba: Color = GREY
 
 
-def enclosing_capsule(shape: Shape) -> tuple[np.ndarray, np.ndarray, float]:
-    """Ends, in the body's frame, and radius of the capsule that encloses a shape."""
-    centre = np.asarray(shape.position, float)
-    if shape.kind == "sphere":
-        return centre, centre, shape.size[0]
-    if shape.kind == "cylinder":
-        radius, length = shape.size
-        half = np.array([0.0, 0.0, length / 2])
-    else:
-        edges = np.array(shape.size) / 2
-        longest = np.argmax(edges)
+def rounded_box(
+    kind: ShapeKind, size: tuple[float, ...]
+) -> tuple[tuple[float, float, float], float]:
+    """Half extents of a box, m, and a radius, m, around it, that contain a shape.
+
+    They are the shape itself, but for a cylinder.
+    """
+    match kind:
+        case "box":
+            x, y, z = size
+            return (x / 2, y / 2, z / 2), 0.0
+        case "sphere":
+            return (0.0, 0.0, 0.0), size[0]
+        case _:
+            radius, length = size
+            return (0.0, 0.0, length / 2), radius
+
+
+def enclosing_capsule(shape: Shape) -> Capsule:
+    """The capsule, in the body's frame, that encloses a shape.
+
+    A cylinder's has its axis and its radius. A box's is that of least volume along its longest
+    edge.
+    """
+    extents, radius = rounded_box(shape.kind, shape.size)
+    half = np.array(extents)
+    if shape.kind == "box":
+        longest = np.argmax(half)
         # The axis may end short of the face, by `inset`, if the radius is enough for the corner.
-        inset = np.linspace(0.0, edges[longest], 201)
-        radii = np.sqrt(edges @ edges - edges[longest] ** 2 + inset**2)
-        volume = radii**2 * (2 * (edges[longest] - inset) + 4 / 3 * radii)
+        inset = np.linspace(0.0, half[longest], 201)
+        radii = np.sqrt(half @ half - half[longest] ** 2 + inset**2)
+        volume = radii**2 * (2 * (half[longest] - inset) + 4 / 3 * radii)
         least = np.argmin(volume)
         radius = float(radii[least])
-        half = np.where(np.arange(3) == longest, edges[longest] - inset[least], 0.0)
+        half = np.where(np.arange(3) == longest, half[longest] - inset[least], 0.0)
     along = np.asarray(shape.rotation, float) @ half
-    return centre - along, centre + along, radius
+    centre = np.asarray(shape.position, float)
+    return Capsule(centre - along, centre + along, radius)
+
+
+def triad(position: np.ndarray, rotation: np.ndarray, length: float) -> list[Shape]:
+    """A frame's axes as three capsules: x red, y green, z blue.
+
+    Args:
+        position: (3,), m, origin of the frame.
+        rotation: (3, 3), of the frame.
+        length: m, of each axis from the origin to its tip.
+    """
+    radius = 0.06 * length
+    shapes = []
+    for axis, color in enumerate(((0.86, 0.22, 0.2), (0.25, 0.66, 0.27), (0.2, 0.4, 0.86))):
+        # The columns in cyclic order are again a rotation, whose z is the axis.
+        turned = np.roll(rotation, 2 - axis, axis=1)
+        centre = position + 0.5 * (length - radius) * rotation[:, axis]
+        shapes.append(Shape("capsule", (radius, length - radius), centre, turned, (*color, 1.0)))
+    return shapes
 
 
 @jax.tree_util.register_dataclass
@@ -78,6 +137,38 @@ class Sphere:
 
     position: ArrayLike
     radius: ArrayLike
+
+    @staticmethod
+    def of(shape: Shape) -> Sphere:
+        """A shape that is a sphere."""
+        return Sphere(shape.position, *shape.size)
+
+    def shapes(self, rgba: Color) -> list[Shape]:
+        """Each of the m."""
+        return [
+            Shape("sphere", (float(radius),), position, rgba=rgba)
+            for position, radius in _rows(self.position, self.radius)
+        ]
+
+    @property
+    def centre(self) -> Array:
+        """(..., 3), m."""
+        return jnp.asarray(self.position)
+
+    @property
+    def half_axes(self) -> Array:
+        """(..., 0, 3): it has none."""
+        centre = self.centre
+        return jnp.zeros((*centre.shape[:-1], 0, 3), centre.dtype)
+
+    @property
+    def bounding_radius(self) -> Array:
+        """(...,), m, of the sphere around it."""
+        return jnp.asarray(self.radius)
+
+    def moved_to(self, centre: Array) -> Sphere:
+        """The same around another centre (..., 3), m."""
+        return Sphere(centre, self.radius)
 
 
 @jax.tree_util.register_dataclass
@@ -95,6 +186,47 @@ class Capsule:
     end: ArrayLike
     radius: ArrayLike
 
+    @staticmethod
+    def of(shape: Shape) -> Capsule:
+        """A shape that is a capsule."""
+        radius, length = shape.size
+        half = 0.5 * length * shape.rotation[:, 2]
+        return Capsule(shape.position - half, shape.position + half, radius)
+
+    def shapes(self, rgba: Color) -> list[Shape]:
+        """Each of the m."""
+        return [
+            Shape(
+                "capsule",
+                (float(radius), float(np.linalg.norm(end - start))),
+                0.5 * (start + end),
+                rotation_to(end - start),
+                rgba,
+            )
+            for start, end, radius in _rows(self.start, self.end, self.radius)
+        ]
+
+    @property
+    def centre(self) -> Array:
+        """(..., 3), m."""
+        return 0.5 * (jnp.asarray(self.start) + jnp.asarray(self.end))
+
+    @property
+    def half_axes(self) -> Array:
+        """(..., 1, 3), m, from the centre to the end."""
+        return 0.5 * (jnp.asarray(self.end) - jnp.asarray(self.start))[..., None, :]
+
+    @property
+    def bounding_radius(self) -> Array:
+        """(...,), m, of the sphere around it."""
+        half = self.half_axes[..., 0, :]
+        return jnp.asarray(self.radius) + jnp.sqrt(jnp.sum(half**2, axis=-1))
+
+    def moved_to(self, centre: Array) -> Capsule:
+        """The same around another centre (..., 3), m."""
+        half = self.half_axes[..., 0, :]
+        return Capsule(centre - half, centre + half, self.radius)
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -111,6 +243,39 @@ class Box:
     rotation: ArrayLike
     half_extents: ArrayLike
 
+    @staticmethod
+    def of(shape: Shape) -> Box:
+        """A shape that is a box."""
+        return Box(shape.position, shape.rotation, 0.5 * np.array(shape.size))
+
+    def shapes(self, rgba: Color) -> list[Shape]:
+        """Each of the m."""
+        return [
+            Shape("box", tuple(map(float, 2.0 * half)), position, rotation, rgba)
+            for position, rotation, half in _rows(self.position, self.rotation, self.half_extents)
+        ]
+
+    @property
+    def centre(self) -> Array:
+        """(..., 3), m."""
+        return jnp.asarray(self.position)
+
+    @property
+    def half_axes(self) -> Array:
+        """(..., 3, 3), m, a row each, from the centre to the middle of a face."""
+        half = jnp.asarray(self.half_extents)
+        return jnp.swapaxes(jnp.asarray(self.rotation), -1, -2) * half[..., None]
+
+    @property
+    def bounding_radius(self) -> Array:
+        """(...,), m, of the sphere around it."""
+        half = jnp.asarray(self.half_extents)
+        return jnp.sqrt(jnp.sum(half * half, axis=-1))
+
+    def moved_to(self, centre: Array) -> Box:
+        """The same around another centre (..., 3), m."""
+        return Box(centre, self.rotation, self.half_extents)
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -125,6 +290,9 @@ class HalfSpace:
     normal: ArrayLike
     offset: ArrayLike
 
+
+Bounded = Sphere | Capsule | Box
+"""What has a centre, and can be drawn."""
 
 Primitive = TypeVar("Primitive", Sphere, Capsule, Box, HalfSpace)
 
@@ -165,3 +333,8 @@ def checked_arrays(shape: Primitive, where: str, *, many: bool) -> tuple[Array, 
             )
         arrays.append(array.astype(jnp.result_type(array.dtype, float)))
     return tuple(arrays)
+
+
+def _rows(*arrays: ArrayLike) -> Iterator[tuple[Any, ...]]:
+    """The arrays' rows together, on the host."""
+    return zip(*(np.asarray(a, float) for a in arrays), strict=True)

@@ -173,6 +173,14 @@ def right_jacobian_inverse(w: Array) -> Array:
     return jnp.eye(3, dtype=w.dtype) + 0.5 * W + second * matmul(W, W)
 
 
+def rotation_to(z: np.ndarray) -> np.ndarray:
+    """A rotation (3, 3) whose third column is along `z` (3,); of NumPy, on the host."""
+    third = z / np.linalg.norm(z)
+    first = np.cross(np.eye(3)[np.argmin(np.abs(third))], third)
+    first /= np.linalg.norm(first)
+    return np.stack([first, np.cross(third, first), third], axis=1)
+
+
 def _small(x: Array) -> float:
     """Square of the angle below which a second-order series is exact to rounding."""
     return 0.1 * float(np.sqrt(np.finfo(x.dtype).eps))

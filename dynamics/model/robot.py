@@ -19,12 +19,10 @@ from jax.typing import ArrayLike
 
 from fraxenv.errors import is_concrete, unknown_name
 
+from ..geometry.shapes import WORLD as WORLD
 from ..geometry.shapes import Shape
 from .fingerprint import fingerprint
 from .inertia import check_inertias, check_masses
-
-WORLD = -1
-"""Body index of the world, to which the root link is welded."""
 
 JointKind = Literal["revolute", "continuous", "prismatic", "planar", "spherical", "floating"]
 

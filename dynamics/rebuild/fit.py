@@ -14,9 +14,9 @@ import trimesh
 from fraxenv.errors import unknown_name
 
 from .. import Robot
-from ..model.robot import WORLD
+from ..geometry.shapes import WORLD, Shape
 from .options import Options
-from .source import SHELL, SURFACE_POINTS, Array, Element, Primitive, colours, parts_of
+from .source import SHELL, SURFACE_POINTS, Array, Element, colours, parts_of
 from .write import Looks, header_text, shape_lines
 
 _FIT_POINTS: Final = 1000  # per fit
@@ -33,7 +33,7 @@ def fitted_looks(root: Element, robot: Robot, options: Options) -> Looks:
         if name not in links:
             raise unknown_name("link", name, links)
     body_of = {frame.name: frame.body for frame in robot.topology.frames}
-    visuals: dict[str, list[tuple[str, Primitive]]] = {}
+    visuals: dict[str, list[tuple[str, Shape]]] = {}
     surfaces: dict[int, list[Array]] = {}
     carrier: dict[int, str] = {}  # the link of a body that its spheres are written to
     poses = {}
@@ -41,7 +41,7 @@ def fitted_looks(root: Element, robot: Robot, options: Options) -> Looks:
         pose = poses[frame.name] = np.eye(4)
         pose[:3, :3], pose[:3, 3] = frame.rotation, frame.position
         for colour, shape in parts_of(links[frame.name], options):
-            drawn = [shape] if isinstance(shape, Primitive) else _fit_primitives(shape)
+            drawn = [shape] if isinstance(shape, Shape) else _fit_primitives(shape)
             visuals.setdefault(frame.name, []).extend((colour, s) for s in drawn)
             points = _surface(shape) @ frame.rotation.T + frame.position
             surfaces.setdefault(frame.body, []).append(points)
@@ -69,7 +69,7 @@ def fitted_looks(root: Element, robot: Robot, options: Options) -> Looks:
         inverse = np.linalg.inv(poses[link])
         for k, ball in enumerate(balls, 1):
             position = inverse[:3, :3] @ ball.position + inverse[:3, 3]
-            moved = Primitive("sphere", ball.size, position, np.eye(3))
+            moved = Shape("sphere", ball.size, position, np.eye(3))
             shapes[link] += shape_lines("collision", moved, name=f"{link}_{k}")
     count = sum(map(len, spheres.values()))
     drawn_count = sum(map(len, visuals.values()))
@@ -81,7 +81,7 @@ def fitted_looks(root: Element, robot: Robot, options: Options) -> Looks:
     )
 
 
-def _bones(robot: Robot, body: int) -> list[Primitive]:
+def _bones(robot: Robot, body: int) -> list[Shape]:
     """Cylinders from a body's frame to the joints that it carries, or to its centre of mass."""
     topology = robot.topology
     ends = list(topology.position[topology.parent == body])
@@ -93,13 +93,13 @@ def _bones(robot: Robot, body: int) -> list[Primitive]:
         if length > _MIN_SIZE:
             radius = float(np.clip(0.15 * length, 0.01, 0.06))
             frame = trimesh.geometry.align_vectors([0, 0, 1], end)[:3, :3]
-            bones.append(Primitive("cylinder", (radius, length), end / 2, frame))
-    return bones or [Primitive("sphere", (0.02,), np.zeros(3), np.eye(3))]
+            bones.append(Shape("cylinder", (radius, length), end / 2, frame))
+    return bones or [Shape("sphere", (0.02,), np.zeros(3), np.eye(3))]
 
 
-def _surface(shape: Primitive | Array) -> Array:
+def _surface(shape: Shape | Array) -> Array:
     """Points (m, 3) of a shape's surface."""
-    if not isinstance(shape, Primitive):
+    if not isinstance(shape, Shape):
         return shape
     match shape.kind:
         case "sphere":
@@ -109,8 +109,8 @@ def _surface(shape: Primitive | Array) -> Array:
         case _:
             mesh = trimesh.creation.box(extents=shape.size)
     points, _ = trimesh.sample.sample_surface(mesh, SURFACE_POINTS, seed=0)
-    turned: Array = points @ shape.rotation.T
-    return turned + shape.position
+    placed: Array = points @ shape.rotation.T + shape.position
+    return placed
 
 
 def _principal_axes(points: Array) -> Array:
@@ -121,17 +121,28 @@ def _principal_axes(points: Array) -> Array:
     return right_handed
 
 
-def _ball(points: Array) -> Primitive:
+def _ball(points: Array) -> Shape:
     """The smallest sphere around points, but for edges that stick out by up to `_OVERHANG`."""
     centre = (points.min(0) + points.max(0)) / 2
     for k in range(1, 60):  # Badoiu and Clarkson: step by step towards the farthest point
         centre += (points[np.argmax(((points - centre) ** 2).sum(1))] - centre) / (k + 1)
     distance = np.linalg.norm(points - centre, axis=1)
     radius = max(np.quantile(distance, 0.9), distance.max() - _OVERHANG, _MIN_SIZE)
-    return Primitive("sphere", (float(radius),), centre, np.eye(3))
+    return Shape("sphere", (float(radius),), centre, np.eye(3))
 
 
-def _primitive(points: Array) -> Primitive:
+def _volume(shape: Shape) -> float:
+    """m^3."""
+    match shape.kind:
+        case "sphere":
+            return float(4 / 3 * np.pi * shape.size[0] ** 3)
+        case "cylinder":
+            return float(np.pi * shape.size[0] ** 2 * shape.size[1])
+        case _:
+            return float(np.prod(shape.size))
+
+
+def _primitive(points: Array) -> Shape:
     """The box, cylinder or sphere of least volume that fits points, preferably along the axes."""
     candidates = [(1.0, _ball(points))]
     for preference, frame in ((1.0, np.eye(3)), (1.15, _principal_axes(points))):
@@ -139,19 +150,19 @@ def _primitive(points: Array) -> Primitive:
         low, high = local.min(0), local.max(0)
         centre, extent = (low + high) / 2, np.maximum(high - low, _MIN_SIZE)
         size = tuple(float(x) for x in extent)
-        candidates.append((preference, Primitive("box", size, frame @ centre, frame)))
+        candidates.append((preference, Shape("box", size, frame @ centre, frame)))
         for k in range(3):
             across = np.delete(local - centre, k, axis=1)
             radius = max(float(np.quantile(np.hypot(*across.T), 0.95)), _MIN_SIZE / 2)
             turned = np.roll(frame, 2 - k, axis=1)
             place = frame @ centre, turned
-            candidates.append((preference, Primitive("cylinder", (radius, size[k]), *place)))
-    return min(candidates, key=lambda c: c[0] * c[1].volume)[1]
+            candidates.append((preference, Shape("cylinder", (radius, size[k]), *place)))
+    return min(candidates, key=lambda c: c[0] * _volume(c[1]))[1]
 
 
 def _best_cut(
     points: Array,
-    fit: Callable[[Array], Primitive],
+    fit: Callable[[Array], Shape],
     cost: Callable[[Sequence[float]], float] = sum,
     most: int = 2,
 ) -> tuple[float, list[Array]] | None:
@@ -161,7 +172,7 @@ def _best_cut(
         What the best cut saves of the cost of volumes per part that it adds, m^3, and the parts;
         None if there are too few points.
     """
-    whole = fit(points).volume
+    whole = _volume(fit(points))
     best = None
     for axis in np.concatenate([np.eye(3), _principal_axes(points).T]):
         along = points @ axis
@@ -170,7 +181,7 @@ def _best_cut(
         @cache
         def volume(start: int, end: int, slab: Array = slab) -> float:
             part = points[(slab >= start) & (slab < end)]
-            return fit(part).volume if len(part) > 0.05 * len(points) + 8 else np.inf
+            return _volume(fit(part)) if len(part) > 0.05 * len(points) + 8 else np.inf
 
         for count in range(2, most + 1):
             for cuts in itertools.combinations(range(1, _CUTS + 1), count - 1):
@@ -186,7 +197,7 @@ def _both_as_the_larger(volumes: Sequence[float]) -> float:
     return 2 * max(volumes)
 
 
-def _fit_primitives(points: Array, most: int = 5) -> list[Primitive]:
+def _fit_primitives(points: Array, most: int = 5) -> list[Shape]:
     """As few primitives as come close to the least volume, `most` at most."""
     pieces = [points[:: max(1, len(points) // _FIT_POINTS)]]
     fits = [[_primitive(pieces[0])]]
@@ -199,13 +210,13 @@ def _fit_primitives(points: Array, most: int = 5) -> list[Primitive]:
         (_, sides), i = best
         pieces[i : i + 1] = sides
         fits.append([_primitive(piece) for piece in pieces])
-    volumes = [sum(shape.volume for shape in fit) for fit in fits]
+    volumes = [sum(map(_volume, fit)) for fit in fits]
     return next(f for f, v in zip(fits, volumes, strict=True) if v <= _CLOSE * min(volumes))
 
 
-def _fit_spheres(surfaces: Mapping[int, Array], count: int) -> dict[int, list[Primitive]]:
+def _fit_spheres(surfaces: Mapping[int, Array], count: int) -> dict[int, list[Shape]]:
     """Spheres that cover surfaces: one each, then the most wasteful is cut in two until `count`."""
-    spheres: dict[int, list[Primitive]] = {body: [] for body in surfaces}
+    spheres: dict[int, list[Shape]] = {body: [] for body in surfaces}
     order = itertools.count()  # breaks ties, so that arrays are never compared
     heap: list[tuple[float, int, int, Array, list[Array] | None]] = []
 

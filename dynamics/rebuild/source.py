@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from fraxenv.errors import RobotLoadError
 
+from ..geometry.shapes import Shape
 from .options import Options
 
 Array = NDArray[np.float64]
@@ -22,27 +22,6 @@ Element = Any  # lxml's elements are not typed
 
 SHELL: Final = ("shell", "0.93 0.94 0.95 1")  # where the source says no colour
 SURFACE_POINTS: Final = 3000  # per mesh
-
-
-@dataclass(frozen=True)
-class Primitive:
-    """A shape in the frame of a link: `rotation` (3, 3) is shape to link, sizes are as in URDF."""
-
-    kind: str
-    size: tuple[float, ...]
-    position: Array
-    rotation: Array
-
-    @property
-    def volume(self) -> float:
-        """m^3."""
-        match self.kind:
-            case "sphere":
-                return 4 / 3 * np.pi * self.size[0] ** 3
-            case "cylinder":
-                return np.pi * self.size[0] ** 2 * self.size[1]
-            case _:
-                return float(np.prod(self.size))
 
 
 def read(path: Path, comments: bool = False) -> Element:
@@ -95,7 +74,7 @@ def colours(root: Element) -> dict[str, str]:
     }
 
 
-def parts_of(link: Element, options: Options) -> list[tuple[str, Primitive | Array]]:
+def parts_of(link: Element, options: Options) -> list[tuple[str, Shape | Array]]:
     """What a link looks like in its frame: a material, and a primitive or points of a surface.
 
     From its visual elements, or from the collision elements where meshes cannot be read.
@@ -112,18 +91,18 @@ def parts_of(link: Element, options: Options) -> list[tuple[str, Primitive | Arr
     return []
 
 
-def _shape(element: Element, options: Options) -> Primitive | Array | None:
+def _shape(element: Element, options: Options) -> Shape | Array | None:
     geometry = element.find("geometry")[0]
     pose = _origin(element)
     place = pose[:3, 3], pose[:3, :3]
     match geometry.tag:
         case "sphere":
-            return Primitive("sphere", (float(geometry.get("radius")),), *place)
+            return Shape("sphere", (float(geometry.get("radius")),), *place)
         case "cylinder":
             size = float(geometry.get("radius")), float(geometry.get("length"))
-            return Primitive("cylinder", size, *place)
+            return Shape("cylinder", size, *place)
         case "box":
-            return Primitive("box", tuple(map(float, geometry.get("size").split())), *place)
+            return Shape("box", tuple(map(float, geometry.get("size").split())), *place)
         case _:
             path = _mesh_path(geometry.get("filename"), options)
             scale = np.array((geometry.get("scale") or "1 1 1").split(), float)

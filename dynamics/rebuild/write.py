@@ -17,9 +17,10 @@ from lxml import etree
 from fraxenv.errors import unknown_name
 
 from .. import load_urdf
+from ..geometry.shapes import Shape
 from .options import Options
 from .pairs import Pairs
-from .source import Array, Element, Primitive, colours, numbers, read
+from .source import Array, Element, colours, numbers, read
 
 # What is copied of a link's <inertial> and of a joint.
 _JOINT_PARTS: Final = ("parent", "child", "origin", "axis", "limit", "dynamics", "mimic")
@@ -69,7 +70,7 @@ def _tag(element: Element) -> str:
     return f"<{element.tag}{''.join(f' {k}={quoteattr(v)}' for k, v in kept)}/>"
 
 
-def shape_lines(tag: str, shape: Primitive, *, name: str = "", colour: str = "") -> list[str]:
+def shape_lines(tag: str, shape: Shape, *, name: str = "", colour: str = "") -> list[str]:
     """A <visual> or <collision> element in the frame of its link, line by line."""
     matrix = np.eye(4)
     matrix[:3, :3] = shape.rotation

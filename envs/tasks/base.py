@@ -5,35 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import Obstacles, Poses, Robot
+from fraxenv.dynamics import Obstacles, Poses, Robot, Shape
 from fraxenv.errors import ConfigError
 
 from .measures import Measure
-
-
-@dataclass(frozen=True)
-class Marker:
-    """Something of the task's to draw.
-
-    Attributes:
-        position: (3,), m, world, of its middle.
-        rotation: (3, 3); a ball with one is drawn with axes. None where there is none.
-        size: as of `fraxenv.dynamics.Shape`: of a ball (radius,), m.
-        rgba: colour.
-        kind: what it is.
-    """
-
-    position: Array
-    rotation: Array | None
-    size: tuple[float, ...]
-    rgba: tuple[float, float, float, float]
-    kind: Literal["sphere", "capsule", "box"] = "sphere"
 
 
 @dataclass(frozen=True)
@@ -130,8 +111,8 @@ class Task(ABC):
             "Give the task `goals` and `with_goal`."
         )
 
-    def markers(self, state: Any) -> list[Marker]:
-        """What to draw of the task."""
+    def markers(self, state: Any) -> list[Shape]:
+        """What to draw of the task, in the world; the state's arrays are on the host."""
         return []
 
 

@@ -14,11 +14,12 @@ from numpy.typing import ArrayLike
 
 from fraxenv.controllers.base import configuration
 from fraxenv.controllers.hands import EndEffectors, Hands
-from fraxenv.dynamics import Robot, frame_pose, integrate, orientation_error
+from fraxenv.dynamics import Robot, Shape, frame_pose, integrate, orientation_error
+from fraxenv.dynamics.geometry.shapes import triad
 from fraxenv.dynamics.manifold import scalar_coordinates
 from fraxenv.dynamics.math.algebra import norm
 
-from .base import GoalTask, Marker, Motion
+from .base import GoalTask, Motion
 from .measures import Measure
 
 POSITION_WEIGHTS = {
@@ -37,6 +38,7 @@ JOINT_UNITS = {
 """Of `joint_terms`."""
 
 GOAL_COLOR = (0.1, 0.75, 0.3, 0.6)
+_GOAL_AXES = 0.11  # m, least length of a goal's triad: longer than a hand's in pictures
 
 
 class Goals(Protocol):
@@ -185,13 +187,16 @@ class HandTask(GoalTask):
             distance = jnp.maximum(distance, angle)
         return jnp.max(distance, axis=-1)
 
-    def markers(self, state: Any) -> list[Marker]:
-        """The goals, as large as their tolerance."""
+    def markers(self, state: Any) -> list[Shape]:
+        """The goals, as large as their tolerance; with axes where their orientation counts."""
         radius = float(jnp.asarray(self.position_tolerance))
-        return [
-            Marker(p, r if self.orientation else None, (radius,), GOAL_COLOR)
-            for p, r in zip(state.position, state.rotation, strict=True)
-        ]
+        shapes = []
+        goals = (np.asarray(x, float) for x in (state.position, state.rotation))
+        for position, rotation in zip(*goals, strict=True):
+            shapes.append(Shape("sphere", (radius,), position, rgba=GOAL_COLOR))
+            if self.orientation:
+                shapes += triad(position, rotation, max(_GOAL_AXES, 3.0 * radius))
+        return shapes
 
     def hands(self, robot: Robot, motion: Motion) -> tuple[Array, Array]:
         """Positions (k, 3), m, and rotations (k, 3, 3) of the hands."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
@@ -19,16 +18,23 @@ from fraxenv.dynamics import (
     Capsule,
     Obstacles,
     Robot,
+    Shape,
     Sphere,
     move_obstacles,
     obstacle_distances,
+    obstacle_shapes,
     robot_geometry,
     rotation_exp,
     self_distances,
 )
+from fraxenv.dynamics.geometry.obstacles import (
+    bounded,
+    obstacle_centres,
+    place_obstacles,
+)
 from fraxenv.errors import ConfigError
 
-from .base import Marker, Motion
+from .base import Motion
 from .hand_task import POSITION_WEIGHTS
 from .measures import Measure
 from .reach import Reach
@@ -133,15 +139,15 @@ class ReachObstacles(Reach):
         n, dtype = self.count, q.dtype
         low, high = jnp.asarray(self.obstacle_low, dtype), jnp.asarray(self.obstacle_high, dtype)
         places = low + (high - low) * jax.random.uniform(key_place, (CANDIDATES, n, 3), dtype)
-        size = self._sizes(key_size, dtype)
-        outer = _outer_radii(self._placed(places[0], size))
+        drawn = self._drawn(key_size, dtype)
+        outer = jnp.concatenate([kind.bounding_radius for kind in bounded(drawn).values()])
 
         geometry = robot_geometry(robot, q)
         shapes = [s.name for s in robot.topology.collision_shapes]
 
         def gaps(centre: Array) -> Array:
-            drawn = self._placed(centre, size)
-            to_robot = obstacle_distances(robot, q, drawn, shapes=shapes, geometry=geometry)
+            there = place_obstacles(drawn, centre)
+            to_robot = obstacle_distances(robot, q, there, shapes=shapes, geometry=geometry)
             way = jnp.sqrt(jnp.sum((goal.position[:, None] - centre) ** 2, axis=-1))
             from_robot = jnp.min(to_robot, axis=0) - jnp.asarray(self.clearance, dtype)
             from_goal = jnp.min(way, axis=0) - outer - jnp.asarray(self.goal_clearance, dtype)
@@ -155,10 +161,10 @@ class ReachObstacles(Reach):
         if self.moving_count:
             speed = jnp.asarray(self.obstacle_speed, dtype)
             moves = (jnp.arange(n) < self.moving_count)[:, None]
-            drawn = speed * jax.random.uniform(key_velocity, (n, 3), dtype, -1.0, 1.0)
-            velocity = jnp.where(moves, drawn, 0.0)
+            any_way = speed * jax.random.uniform(key_velocity, (n, 3), dtype, -1.0, 1.0)
+            velocity = jnp.where(moves, any_way, 0.0)
         around = dataclasses.replace(
-            self._placed(centre, size), active=jnp.any(free, axis=0), velocity=velocity
+            place_obstacles(drawn, centre), active=jnp.any(free, axis=0), velocity=velocity
         )
         return q, ReachObstaclesState(goal.position, goal.rotation, around)
 
@@ -170,15 +176,19 @@ class ReachObstacles(Reach):
         """
         hand = self.hands(robot, motion)[0][0]
         there = jnp.asarray(state.around.active)
-        centre = _centres(state.around)
+        kinds = bounded(state.around).values()
+        centre = obstacle_centres(state.around)
+        radius = [jnp.asarray(k.bounding_radius if isinstance(k, Box) else k.radius) for k in kinds]
         terms = super().observation_terms(robot, motion, state)
         terms["to_obstacles"] = jnp.where(there[:, None], centre - hand, 0.0).ravel()
-        terms["obstacle_radius"] = jnp.where(there, _radii(state.around), 0.0)
-        axes, start = [], self.sphere_count
-        for kind in _axes(state.around):
-            shown = there[start : start + len(kind)].reshape(-1, *(1,) * (kind.ndim - 1))
-            axes.append(jnp.where(shown, kind, 0.0).ravel())
-            start += len(kind)
+        terms["obstacle_radius"] = jnp.where(there, jnp.concatenate(radius), 0.0)
+        axes, start = [], 0
+        for kind in kinds:
+            half_axes = kind.half_axes
+            shown = there[start : start + len(half_axes), None, None]
+            start += len(half_axes)
+            if half_axes.size:
+                axes.append(jnp.where(shown, half_axes, 0.0).ravel())
         if axes:
             terms["obstacle_axes"] = jnp.concatenate(axes)
         if self.moving_count:
@@ -219,20 +229,17 @@ class ReachObstacles(Reach):
         if not self.moving_count:
             return state
         around = move_obstacles(state.around, dt)
-        centre, velocity = _centres(around), jnp.asarray(around.velocity)
+        centre, velocity = obstacle_centres(around), jnp.asarray(around.velocity)
         low = jnp.asarray(self.obstacle_low, centre.dtype)
         high = jnp.asarray(self.obstacle_high, centre.dtype)
         velocity = jnp.where(centre < low, jnp.abs(velocity), velocity)
         velocity = jnp.where(centre > high, -jnp.abs(velocity), velocity)
         return dataclasses.replace(state, around=dataclasses.replace(around, velocity=velocity))
 
-    def markers(self, state: Any) -> list[Marker]:
+    def markers(self, state: Any) -> list[Shape]:
         """The goals, and the obstacles."""
-        return super().markers(state) + [
-            marker
-            for marker, active in zip(_markers(state.around), state.around.active, strict=True)
-            if active
-        ]
+        obstacles = obstacle_shapes(state.around, OBSTACLE_COLOR)
+        return [*super().markers(state), *obstacles.values()]
 
     def _clearance(self, robot: Robot, motion: Motion, state: Any) -> Array:
         geometry = robot_geometry(robot, motion.q, kin=motion.poses)
@@ -240,117 +247,26 @@ class ReachObstacles(Reach):
         between = self_distances(robot, motion.q, geometry=geometry)
         return jnp.minimum(jnp.min(around), jnp.min(between, initial=jnp.inf))
 
-    def _sizes(self, key: Array, dtype: Any) -> _Sizes:
+    def _drawn(self, key: Array, dtype: Any) -> Obstacles:
+        """Obstacles of random size and direction, around the origin."""
         smallest, largest = jnp.asarray(self.obstacle_radius, dtype)
-        n, (m, b) = self.count, (self.capsule_count, self.box_count)
+        n, (s, m, b) = self.count, (self.sphere_count, self.capsule_count, self.box_count)
         radius = smallest + (largest - smallest) * jax.random.uniform(key, (n,), dtype)
-        half_axis = half_extents = rotation = None
+        spheres = capsules = boxes = None
+        if s:
+            spheres = Sphere(jnp.zeros((s, 3), dtype), radius[:s])
         if m:
             key_axis, key_length = jax.random.split(jax.random.fold_in(key, 1))
             shortest, longest = jnp.asarray(self.capsule_length, dtype)
             length = shortest + (longest - shortest) * jax.random.uniform(key_length, (m, 1), dtype)
             turns = jax.random.uniform(key_axis, (m, 3), dtype, -jnp.pi, jnp.pi)
             half_axis = 0.5 * length * jnp.stack([rotation_exp(t)[:, 2] for t in turns])
+            capsules = Capsule(-half_axis, half_axis, radius[s : s + m])
         if b:
             key_turn, key_extents = jax.random.split(jax.random.fold_in(key, 2))
             extents = jax.random.uniform(key_extents, (b, 3), dtype)
             half_extents = smallest + (largest - smallest) * extents
             turns = jax.random.uniform(key_turn, (b, 3), dtype, -jnp.pi, jnp.pi)
             rotation = jnp.stack([rotation_exp(t) for t in turns])
-        return _Sizes(radius, half_axis, half_extents, rotation)
-
-    def _placed(self, centre: Array, size: _Sizes) -> Obstacles:
-        s, c = self.sphere_count, self.sphere_count + self.capsule_count
-        spheres = capsules = boxes = None
-        if s:
-            spheres = Sphere(centre[:s], size.radius[:s])
-        if size.half_axis is not None:
-            middle = centre[s:c]
-            capsules = Capsule(middle - size.half_axis, middle + size.half_axis, size.radius[s:c])
-        if size.half_extents is not None and size.rotation is not None:
-            boxes = Box(centre[c:], size.rotation, size.half_extents)
+            boxes = Box(jnp.zeros((b, 3), dtype), rotation, half_extents)
         return Obstacles(spheres, capsules, boxes)
-
-
-class _Sizes(NamedTuple):
-    """Radii (n,) of all obstacles, of which boxes have none; capsules' and boxes' own numbers."""
-
-    radius: Array
-    half_axis: Array | None
-    half_extents: Array | None
-    rotation: Array | None
-
-
-def _parts(around: Obstacles) -> tuple[list[Array], list[Array], list[Array]]:
-    """Centres, radii and half axes of spheres, capsules and boxes, kind by kind."""
-    centres, radii, axes = [], [], []
-    if around.spheres is not None:
-        centres.append(jnp.asarray(around.spheres.position))
-        radii.append(jnp.asarray(around.spheres.radius))
-    if around.capsules is not None:
-        start, end = jnp.asarray(around.capsules.start), jnp.asarray(around.capsules.end)
-        centres.append(0.5 * (start + end))
-        radii.append(jnp.asarray(around.capsules.radius))
-        axes.append(0.5 * (end - start))
-    if around.boxes is not None:
-        half = jnp.asarray(around.boxes.half_extents)
-        centres.append(jnp.asarray(around.boxes.position))
-        radii.append(jnp.sqrt(jnp.sum(half * half, axis=-1)))
-        axes.append(jnp.swapaxes(jnp.asarray(around.boxes.rotation), 1, 2) * half[..., None])
-    return centres, radii, axes
-
-
-def _centres(around: Obstacles) -> Array:
-    """(n, 3), m."""
-    return jnp.concatenate(_parts(around)[0])
-
-
-def _radii(around: Obstacles) -> Array:
-    """(n,), m: of a box that of the sphere around it."""
-    return jnp.concatenate(_parts(around)[1])
-
-
-def _outer_radii(around: Obstacles) -> Array:
-    """(n,), m: of the sphere around each."""
-    _, radii, axes = _parts(around)
-    if around.capsules is not None:
-        k = 1 if around.spheres is not None else 0
-        radii[k] = radii[k] + jnp.sqrt(jnp.sum(axes[0] ** 2, axis=-1))
-    return jnp.concatenate(radii)
-
-
-def _axes(around: Obstacles) -> list[Array]:
-    """Half axes, m, of capsules (m, 3) and of boxes (m, 3, 3), of those that there are."""
-    return _parts(around)[2]
-
-
-def _markers(around: Obstacles) -> list[Marker]:
-    markers = []
-    if around.spheres is not None:
-        for p, r in _rows(around.spheres.position, around.spheres.radius):
-            markers.append(Marker(p, None, (float(r),), OBSTACLE_COLOR))
-    if around.capsules is not None:
-        capsules = around.capsules
-        for a, b, r in _rows(capsules.start, capsules.end, capsules.radius):
-            size = (float(r), float(np.linalg.norm(b - a)))
-            markers.append(
-                Marker(0.5 * (a + b), _turned_to(b - a), size, OBSTACLE_COLOR, "capsule")
-            )
-    if around.boxes is not None:
-        boxes = around.boxes
-        for p, rotation, half in _rows(boxes.position, boxes.rotation, boxes.half_extents):
-            x, y, z = (2.0 * float(e) for e in half)
-            markers.append(Marker(p, rotation, (x, y, z), OBSTACLE_COLOR, "box"))
-    return markers
-
-
-def _rows(*arrays: ArrayLike) -> Iterator[tuple[Any, ...]]:
-    return zip(*(np.asarray(a) for a in arrays), strict=True)
-
-
-def _turned_to(z: Array) -> Array:
-    """A rotation (3, 3) whose third column is along `z`."""
-    third = np.asarray(z, float) / np.linalg.norm(z)
-    first = np.cross(np.eye(3)[np.argmin(np.abs(third))], third)
-    first /= np.linalg.norm(first)
-    return jnp.asarray(np.stack([first, np.cross(third, first), third], axis=1))

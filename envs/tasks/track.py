@@ -14,9 +14,9 @@ from jax.typing import ArrayLike
 
 from fraxenv.controllers.base import configuration
 from fraxenv.controllers.hands import Hands
-from fraxenv.dynamics import Robot, frame_pose
+from fraxenv.dynamics import Robot, Shape, frame_pose
 
-from .base import Marker, Motion
+from .base import Motion
 from .hand_task import GOAL_COLOR, HandTask
 from .references import FigureEight, Reference
 
@@ -106,13 +106,13 @@ class Track(HandTask):
         terms["goal_velocity"] = state.velocity.ravel()
         return terms
 
-    def markers(self, state: TrackState) -> list[Marker]:
+    def markers(self, state: TrackState) -> list[Shape]:
         """The reference, as large as the tolerance, and beads where it will be in the next 4 s."""
         step = _SHOWN[0]
         times = step * np.floor(state.time / step) + _SHOWN  # so that beads stay where they are
         times = times.astype(state.time.dtype)
-        ahead: Any = np.asarray(_positions(self.reference, state.path, times)).reshape(-1, 3)
-        beads = [Marker(p, None, (_BEAD,), GOAL_COLOR) for p in ahead]
+        ahead: Any = np.asarray(_positions(self.reference, state.path, times), float).reshape(-1, 3)
+        beads = [Shape("sphere", (_BEAD,), p, rgba=GOAL_COLOR) for p in ahead]
         return super().markers(state) + beads
 
 

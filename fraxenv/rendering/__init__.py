@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from ..dynamics import Shape
 from .pictures import RENDERERS, Renderer, render, render_env, render_envs, tile
 from .scene import default_camera, env_scene, safety_color, scene
-from .shapes import Camera, Kind, Shape, axes
+from .shapes import Camera, axes
 
 __all__ = [
     "RENDERERS",
     "Camera",
-    "Kind",
     "Renderer",
     "Shape",
     "axes",

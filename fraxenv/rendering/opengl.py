@@ -20,8 +20,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dynamics import Shape
 from ..errors import RenderError, import_extra
-from .shapes import Camera, CameraKey, Shape, Stacked, camera_key, look, pixels, stacked
+from .shapes import Camera, CameraKey, Stacked, camera_key, look, pixels, stacked
 
 _STACKS: Final = {"linux": ("egl", "osmesa"), "darwin": ("cgl",), "win32": ("glfw",)}
 _PROBE: Final = """

@@ -10,10 +10,11 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dynamics import Shape
 from ..errors import RenderError, check_choice
 from . import opengl, raycast
 from .scene import default_camera, env_scene, safety_color
-from .shapes import Camera, Shape, is_int
+from .shapes import Camera, is_int
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams, EnvState

@@ -20,7 +20,8 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .shapes import Camera, Point, Shape, Stacked, camera_key, look, pixels, stacked
+from ..dynamics import Shape
+from .shapes import Camera, Point, Stacked, camera_key, look, pixels, stacked
 
 _F32 = NDArray[np.float32]
 _F64 = NDArray[np.float64]

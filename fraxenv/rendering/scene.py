@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -11,19 +12,18 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..dynamics import Robot, forward_kinematics
-from ..dynamics.geometry.shapes import Shape as BodyShape
+from ..dynamics import Robot, Shape, forward_kinematics
+from ..dynamics.math.rotation import rotation_to
 from ..dynamics.model.robot import Frame, Topology
 from ..errors import RenderError
-from .shapes import Camera, Point, Shape, axes
+from .shapes import Camera, Point, axes
 
 if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams, EnvState, Marker
+    from ..envs import Environment, EnvParams, EnvState
 
 _F64 = NDArray[np.float64]
 
 _HAND_AXES: Final = 0.07  # m, length of the triad at an end effector
-_MARKER_AXES: Final = 0.11  # m, least length of a marker's triad: longer than a hand's
 _GLOW: Final = 0.06  # m, radius of the glow around a hand
 _KEPT: Final = (0.25, 0.72, 0.4)
 _INTERVENED: Final = (1.0, 0.66, 0.1)
@@ -41,7 +41,7 @@ _MARGIN: Final = 1.15  # of what is shown around what has to be shown
 class _Parts(NamedTuple):
     """The shapes of a robot, m of them or none, as arrays in the frames of their bodies."""
 
-    shapes: tuple[BodyShape, ...]
+    shapes: tuple[Shape, ...]
     body: NDArray[np.intp]  # (m,), `WORLD` for what does not move
     position: _F64  # (m, 3)
     rotation: _F64  # (m, 3, 3)
@@ -50,20 +50,19 @@ class _Parts(NamedTuple):
 def scene(
     robot: Robot,
     q: ArrayLike,
-    markers: Iterable[Marker] = (),
+    markers: Iterable[Shape] = (),
     safety: Mapping[str, Any] | None = None,
 ) -> list[Shape]:
     """The shapes that show a robot and what its task marks.
 
     The robot is drawn by its visual shapes; if it has none (a URDF whose visuals are meshes) by its
     collision shapes; if it has none either by thin cylinders between its joints. Each end effector
-    carries a small triad. A marker is a ball, a capsule or a box; a ball with a rotation has a
-    larger triad. While a safety filter intervenes the hands glow.
+    carries a small triad. While a safety filter intervenes the hands glow.
 
     Args:
         robot: the model.
         q: (nq,), rad and m.
-        markers: what the task wants to be drawn, as `env.markers(state, params)` returns it.
+        markers: shapes in the world, as `env.markers(state, params)` returns them.
         safety: the filter's report, as `info["safety"]` is; None without one.
 
     Returns:
@@ -90,8 +89,14 @@ def scene(
     ]
     for place, to_world in hands:
         shapes += axes(place, to_world, length=_HAND_AXES)
-    for marker in markers:
-        shapes += _marker(marker)
+    shapes += [
+        dataclasses.replace(
+            marker,
+            position=np.asarray(marker.position, np.float64),
+            rotation=np.asarray(marker.rotation, np.float64),
+        )
+        for marker in markers
+    ]
     color = safety_color(safety)
     if color is not None and color != _KEPT:
         shapes += [Shape("sphere", (_GLOW,), place, np.eye(3), (*color, 0.4)) for place, _ in hands]
@@ -220,25 +225,8 @@ def _skeleton(topology: Topology, position: _F64, rotation: _F64) -> list[Shape]
     for start, end in ends:
         length = float(np.linalg.norm(end - start))
         if length > _BONE:
-            along = rotation_to((end - start) / length)
+            along = rotation_to(end - start)
             shapes.append(Shape("cylinder", (_BONE, length), (start + end) / 2, along, _BONE_COLOR))
-    return shapes
-
-
-def rotation_to(z: _F64) -> _F64:
-    """A rotation (3, 3) whose third column is the unit vector `z`."""
-    x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
-    x /= np.linalg.norm(x)
-    return np.stack([x, np.cross(z, x), z], axis=1)
-
-
-def _marker(marker: Marker) -> list[Shape]:
-    position = np.asarray(marker.position, np.float64)
-    rotation = np.eye(3) if marker.rotation is None else np.asarray(marker.rotation, np.float64)
-    shapes = [Shape(marker.kind, marker.size, position, rotation, marker.rgba)]
-    if marker.kind == "sphere" and marker.rotation is not None:
-        length = max(_MARKER_AXES, 3.0 * marker.size[0])
-        shapes += axes(position, rotation, length=length)
     return shapes
 
 

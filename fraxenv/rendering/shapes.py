@@ -1,51 +1,23 @@
-"""What pictures are made of: coloured primitives, and the camera that looks at them."""
+"""What pictures are made of: shapes, checked and stacked, and the camera that looks at them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dynamics.geometry.shapes import SIZES, Shape, rounded_box, triad
 from ..errors import RenderError
 
-Kind = Literal["sphere", "capsule", "cylinder", "box"]
 Point = tuple[float, float, float]
 CameraKey = tuple[Point, Point, float]
 """Eye, target and field of view."""
 
 _F64 = NDArray[np.float64]
-
-
-_SIZES: Final[dict[str, tuple[str, ...]]] = {
-    "sphere": ("radius",),
-    "capsule": ("radius", "length"),
-    "cylinder": ("radius", "length"),
-    "box": ("x", "y", "z"),
-}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A coloured primitive at a pose.
-
-    Attributes:
-        kind: "sphere", "capsule", "cylinder" or "box".
-        size: in m, as in URDF: sphere (radius,); capsule and cylinder (radius, length along z),
-            where the length of a capsule excludes its caps; box the full extents (x, y, z).
-        position: of the centre in the world, (3,), m.
-        rotation: shape to world, (3, 3).
-        rgba: display colour, four numbers from 0 to 1; alpha < 1 is translucent.
-    """
-
-    kind: Kind
-    size: tuple[float, ...]
-    position: np.ndarray
-    rotation: np.ndarray
-    rgba: tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -95,15 +67,7 @@ def axes(position: np.ndarray, rotation: np.ndarray, length: float = 0.1) -> lis
         )
     origin = _pose_array("axes: position", position, (3,))
     to_world = _rotation_array("axes: rotation", rotation)
-    radius = 0.06 * length
-    shapes = []
-    for axis, color in enumerate(((0.86, 0.22, 0.2), (0.25, 0.66, 0.27), (0.2, 0.4, 0.86))):
-        # The columns in cyclic order are again a rotation, whose z is the axis.
-        turned = np.roll(to_world, 2 - axis, axis=1)
-        centre = origin + 0.5 * (length - radius) * to_world[:, axis]
-        size = (radius, float(length) - radius)
-        shapes.append(Shape("capsule", size, centre, turned, (*color, 1.0)))
-    return shapes
+    return triad(origin, to_world, float(length))
 
 
 def look(forward: _F64) -> _F64:
@@ -191,29 +155,26 @@ def camera_key(camera: Camera) -> CameraKey:
     )
 
 
-def _size(what: str, kind: object, size: object) -> tuple[tuple[float, float, float], float]:
+def _size(what: str, shape: Shape) -> tuple[tuple[float, float, float], float]:
     """Half extents of the core and the radius around it; see `Stacked`."""
-    if not (isinstance(kind, str) and kind in _SIZES):
+    kind, size = shape.kind, shape.size
+    if not (isinstance(kind, str) and kind in SIZES):
         raise RenderError(
-            f"{what}.kind is {kind!r}, expected one of {', '.join(map(repr, get_args(Kind)))}; "
+            f"{what}.kind is {kind!r}, expected one of {', '.join(map(repr, SIZES))}; "
             "approximate other geometry by these."
         )
-    expected = f"expected ({', '.join(_SIZES[kind])}), positive and in m, for a {kind}"
+    expected = f"expected ({', '.join(SIZES[kind])}), positive and in m, for a {kind}"
     try:
-        values = [float(value) for value in size]  # type: ignore[attr-defined]
+        values = [float(value) for value in size]
     except (TypeError, ValueError) as error:
         raise RenderError(f"{what}.size is {size!r}, {expected}; pass a tuple.") from error
-    if len(values) != len(_SIZES[kind]):
+    if len(values) != len(SIZES[kind]):
         raise RenderError(f"{what}.size is {size!r}, {expected}; pass that many numbers.")
     if not all(math.isfinite(value) and value > 0.0 for value in values):
         raise RenderError(
             f"{what}.size is {size!r}, {expected}; leave out a shape that has no extent."
         )
-    if kind == "sphere":
-        return (0.0, 0.0, 0.0), values[0]
-    if kind == "box":
-        return (values[0] / 2, values[1] / 2, values[2] / 2), 0.0
-    return (0.0, 0.0, values[1] / 2), values[0]
+    return rounded_box(kind, tuple(values))
 
 
 def stacked(shapes: Sequence[Shape]) -> Stacked:
@@ -222,7 +183,7 @@ def stacked(shapes: Sequence[Shape]) -> Stacked:
     position, rotation, rgba = np.empty((n, 3)), np.empty((n, 3, 3)), np.empty((n, 4))
     core, radius = np.empty((n, 3)), np.empty(n)
     for i, shape in enumerate(shapes):
-        core[i], radius[i] = _size(f"render: shapes[{i}]", shape.kind, shape.size)
+        core[i], radius[i] = _size(f"render: shapes[{i}]", shape)
         try:
             shaped = (np.shape(shape.position), np.shape(shape.rotation)) == ((3,), (3, 3))
             position[i], rotation[i], rgba[i] = shape.position, shape.rotation, shape.rgba

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .viewer import Viewer
 
 _NO_OBSTACLE: Final = "none"
-_ONE: Final = {"spheres": "sphere", "capsules": "capsule", "boxes": "box"}
 _BARRIER_LIMITS: Final = (-0.05, 0.35)  # beyond which nothing is near
 _PLOTS_WIDTH: Final = 400  # pixels
 _SLIDER_STEP: Final = 1e-3  # s
@@ -119,7 +118,7 @@ class Panel:
         self._obstacle.value = self._label(index) if index in self._obstacles else _NO_OBSTACLE
 
     def _label(self, index: int | None) -> str:
-        return _NO_OBSTACLE if index is None else f"{index} ({_ONE[self._obstacles[index]]})"
+        return _NO_OBSTACLE if index is None else f"{index} ({self._obstacles[index]})"
 
     def show(self, past: list[Frame], last: Frame, rate: float) -> None:
         """Show the frame that the past ends with, and plot the past.

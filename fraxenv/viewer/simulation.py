@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from fraxenv.controllers import OSC, Controller, PoseTarget
 from fraxenv.controllers.base import configuration
 from fraxenv.controllers.hands import Hands
-from fraxenv.dynamics import Obstacles, Robot, compute_terms
+from fraxenv.dynamics import Obstacles, Robot, Shape, compute_terms, obstacle_shapes
+from fraxenv.dynamics.geometry.obstacles import replace_obstacle
 from fraxenv.envs import ActionAxis, Environment, EnvParams, EnvState
 from fraxenv.envs.actions.hand import HandAction
 from fraxenv.errors import check_choice
 
 from ..recording import Policy
-from ..rendering.scene import rotation_to
 from .frames import Frame, default_filter, hands_of
 
 TARGET, POLICY, RANDOM = "the target", "the policy", "random actions"
@@ -30,8 +30,6 @@ TARGET, POLICY, RANDOM = "the target", "the policy", "random actions"
 
 _Pose = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 _Program = Callable[..., Any]
-
-_OBSTACLES: Final = ("spheres", "capsules", "boxes")  # in the order in which they are counted
 
 
 @configuration
@@ -215,31 +213,21 @@ class Simulation:
 # --- obstacles ---
 
 
-def obstacles(params: EnvParams, state: EnvState) -> dict[int, tuple[str, _Pose]]:
-    """Kind and pose, by index, of the obstacles that are there and can be moved."""
+def obstacles(params: EnvParams, state: EnvState) -> dict[int, Shape]:
+    """The obstacles that are there and can be moved, by index."""
     if obstacle_field(state) is None:
         return {}
-    around = params.task.obstacles(state.task_state)
-    found = [(kind, pose) for kind in _OBSTACLES for pose in _poses(kind, getattr(around, kind))]
-    there = np.ones(len(found), bool) if around.active is None else np.asarray(around.active)
-    return {i: x for i, x in enumerate(found) if there[i]}
+    return obstacle_shapes(params.task.obstacles(state.task_state))
 
 
-def with_obstacle(state: EnvState, index: int, pose: _Pose) -> EnvState:
-    """The state with one of the `obstacles` elsewhere."""
+def with_obstacle(state: EnvState, index: int, shape: Shape) -> EnvState:
+    """The state with one of the `obstacles` as this shape, of its kind, is."""
     task_state = state.task_state
     place = obstacle_field(state)
     if place is None:
         return state
-    around = getattr(task_state, place)
-    for kind in _OBSTACLES:
-        shapes = getattr(around, kind)
-        count = 0 if shapes is None else len(_poses(kind, shapes))
-        if index < count:
-            around = dataclasses.replace(around, **{kind: _moved(kind, shapes, index, pose)})
-            break
-        index -= count
-    changed: EnvState = state.replace(task_state=dataclasses.replace(task_state, **{place: around}))
+    moved = {place: replace_obstacle(getattr(task_state, place), index, shape)}
+    changed: EnvState = state.replace(task_state=dataclasses.replace(task_state, **moved))
     return changed
 
 
@@ -250,33 +238,6 @@ def obstacle_field(state: EnvState) -> str | None:
         return None
     names = [f.name for f in dataclasses.fields(task_state)]
     return next((n for n in names if isinstance(getattr(task_state, n), Obstacles)), None)
-
-
-def _poses(kind: str, shapes: Any) -> list[_Pose]:
-    if shapes is None:
-        return []
-    if kind == "boxes":
-        return list(zip(np.asarray(shapes.position), np.asarray(shapes.rotation), strict=True))
-    if kind == "spheres":
-        return [(p, np.eye(3)) for p in np.asarray(shapes.position)]
-    ends = zip(np.asarray(shapes.start, float), np.asarray(shapes.end, float), strict=True)
-    return [(0.5 * (a + b), rotation_to((b - a) / np.linalg.norm(b - a))) for a, b in ends]
-
-
-def _moved(kind: str, shapes: Any, i: int, pose: _Pose) -> Any:
-    position, rotation = (np.asarray(x) for x in pose)
-    if kind == "capsules":
-        length = np.linalg.norm(np.asarray(shapes.end)[i] - np.asarray(shapes.start)[i])
-        half = 0.5 * length * rotation[:, 2]
-        return dataclasses.replace(
-            shapes,
-            start=_with_row(shapes.start, i, position - half),
-            end=_with_row(shapes.end, i, position + half),
-        )
-    changes = {"position": _with_row(shapes.position, i, position)}
-    if kind == "boxes":
-        changes["rotation"] = _with_row(shapes.rotation, i, rotation)
-    return dataclasses.replace(shapes, **changes)
 
 
 def _alike(a: Any, b: Any) -> bool:

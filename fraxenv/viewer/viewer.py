@@ -265,9 +265,10 @@ class Viewer:
             found = obstacles(self._params, frame.state)
             if index not in found:
                 return frame.state
-            kept = found[index][1][1]
-            pose = np.asarray(position), kept if rotation is None else np.asarray(rotation)
-            return with_obstacle(frame.state, index, pose)
+            shape = dataclasses.replace(found[index], position=np.asarray(position))
+            if rotation is not None:
+                shape = dataclasses.replace(shape, rotation=np.asarray(rotation))
+            return with_obstacle(frame.state, index, shape)
 
         self._edit(move)
 
@@ -436,12 +437,14 @@ class Viewer:
         for i, pose in enumerate(self._simulation.targets(frame.state)):
             self._place(f"/target/{i}", pose, functools.partial(self.move_target, hand=i), True)
         found = obstacles(self._params, frame.state)
-        self._panel.offer_obstacles({i: kind for i, (kind, _) in found.items()})
+        self._panel.offer_obstacles({i: shape.kind for i, shape in found.items()})
         chosen = self._obstacle if self._obstacle in found else None
-        for i, (kind, pose) in found.items():
+        for i, shape in found.items():
             name = f"/obstacle/{i}"
             if i == chosen:
-                self._place(name, pose, functools.partial(self.move_obstacle, i), kind != "spheres")
+                pose = shape.position, shape.rotation
+                turns = shape.kind != "sphere"
+                self._place(name, pose, functools.partial(self.move_obstacle, i), turns)
             elif name in self._handles:
                 self._handles.pop(name).remove()
 
@@ -478,7 +481,7 @@ class Viewer:
             if not self._frames:
                 return
             found = obstacles(self._params, self._frames[self._at].state)
-            ways = {i: float(np.linalg.norm(p - position)) for i, (_, (p, _)) in found.items()}
+            ways = {i: float(np.linalg.norm(s.position - position)) for i, s in found.items()}
             if ways and min(ways.values()) < 0.02:
                 nearest = min(ways, key=ways.__getitem__)
                 self._choose(None if nearest == self._obstacle else nearest)

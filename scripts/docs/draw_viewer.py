@@ -86,7 +86,7 @@ def drag_behind_the_box(viewer: Viewer, env: Environment, params: EnvParams) -> 
     wait(lambda: viewer.frame is not None and viewer.frame.info is not None)
     state = viewer.frame.state
     hand = np.asarray(frame_pose(env.robot, state.q, "hand")[0])
-    box = obstacles(params, state)[BOX][1][0]
+    box = obstacles(params, state)[BOX].position
     for part in np.linspace(0.0, 1.25, 60):
         viewer.move_target(hand + part * (box - hand))
         wait(lambda step=viewer.frame.step: viewer.frame.step > step)

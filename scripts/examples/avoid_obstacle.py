@@ -28,9 +28,9 @@ from fraxenv.dynamics import (
     load_robot,
     move_obstacles,
     obstacle_distances,
+    obstacle_shapes,
     step,
 )
-from fraxenv.envs import Marker
 from fraxenv.media.plots import COLOURS, picture
 from fraxenv.rendering import Camera, render, scene
 
@@ -91,11 +91,9 @@ def run(robot: Robot, safety: SafetyFilter, options: Options) -> dict[str, Array
 def view(robot: Robot, q: Array, options: Options, moment: int) -> np.ndarray:
     """The robot and the ball at a control step."""
     world = move_obstacles(ball(options), DT * moment)
-    assert world.spheres is not None
-    centre = jnp.asarray(world.spheres.position)[0]
-    marker = Marker(centre, None, (0.08,), (0.85, 0.3, 0.2, 1.0))
+    markers = obstacle_shapes(world, (0.85, 0.3, 0.2, 1.0)).values()
     camera = Camera(eye=(1.7, -1.1, 1.0), target=(0.25, 0.0, 0.4), fov=35.0)
-    return render(scene(robot, q, [marker]), camera, 560, 480)
+    return render(scene(robot, q, markers), camera, 560, 480)
 
 
 def main(options: Options) -> None:

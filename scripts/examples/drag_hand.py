@@ -28,11 +28,13 @@ from fraxenv.dynamics import (
     HalfSpace,
     Obstacles,
     Robot,
+    Shape,
     Sphere,
     frame_pose,
     obstacle_distances,
+    obstacle_shapes,
 )
-from fraxenv.envs import Marker, Motion, Task, configuration
+from fraxenv.envs import Motion, Task, configuration
 from fraxenv.media.plots import COLOURS as PALETTE
 from fraxenv.media.plots import picture
 from fraxenv.rendering import Camera, render, scene
@@ -154,14 +156,12 @@ def run(options: Options, enabled: bool) -> dict[str, Array]:
 
 def still(robot: Robot, seen: dict[str, Any], moment: int, options: Options) -> np.ndarray:
     """The robot, the target and the balls, with the way of the target in the last second."""
-    markers = [
-        Marker(centre, None, (float(radius),), BALL)
-        for centre, radius in zip(CENTRES, RADII, strict=True)
-    ]
+    markers = list(obstacle_shapes(WORLD, BALL).values())
     now = seen["time"][moment]
     for back in np.linspace(0.0, min(1.0, now), 14):
         size = 0.028 if back == 0.0 else 0.007
-        markers.append(Marker(dragged((now - back) / options.seconds), None, (size,), TARGET))
+        place = np.asarray(dragged((now - back) / options.seconds))
+        markers.append(Shape("sphere", (size,), place, rgba=TARGET))
     return render(scene(robot, seen["q"][moment], markers), CAMERA, 400, 360)
 
 

@@ -89,7 +89,7 @@ TESTS = {
     "dynamics/model/bundled.py": ("tests/dynamics/test_urdf.py", "tests/dynamics/test_bundled.py"),
     "dynamics/solvers/cholesky.py": (MECHANICS[0], OPTIMA),
     **dict.fromkeys((
-        "dynamics/clearance.py", "dynamics/robot_geometry.py", "dynamics/geometry/distance.py",
+        "dynamics/clearance.py", "dynamics/collision_geometry.py", "dynamics/geometry/distance.py",
         "dynamics/geometry/obstacles.py", "dynamics/geometry/shapes.py",
     ), ("tests/dynamics/test_collision.py",)),
     "dynamics/crba.py": MECHANICS,

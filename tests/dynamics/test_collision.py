@@ -28,8 +28,20 @@ from fraxenv.dynamics import (
     UnknownNameError,
 )
 from fraxenv.dynamics.body_motion import body_twists
-from fraxenv.dynamics.geometry.obstacles import FAR
-from fraxenv.dynamics.geometry.shapes import enclosing_capsule
+from fraxenv.dynamics.geometry.obstacles import (
+    FAR,
+    bounded,
+    obstacle_centres,
+    place_obstacles,
+    replace_obstacle,
+)
+from fraxenv.dynamics.geometry.shapes import (
+    SIZES,
+    Shape,
+    ShapeKind,
+    enclosing_capsule,
+    rounded_box,
+)
 
 PAIRS: dict[str, tuple[type, type]] = {
     "sphere_sphere": (Sphere, Sphere),
@@ -599,7 +611,8 @@ def test_obstacle_distances_by_pinocchio(x64: None, arm: Robot, arm_path: Path) 
 @pytest.mark.parametrize("size", [(0.3, 0.08, 0.1), (0.2, 0.2, 0.2), (0.01, 0.5, 0.3), (1, 0, 0)])
 def test_shapes_are_enclosed(arm: Robot, size: tuple[float, float, float]) -> None:
     shape = dataclasses.replace(arm.topology.collision_shapes[3], size=size)
-    start, end, radius = enclosing_capsule(shape)
+    capsule = enclosing_capsule(shape)
+    start, end, radius = capsule.start, capsule.end, capsule.radius
     corners = np.stack(np.meshgrid(*[(-0.5, 0.5)] * 3), axis=-1).reshape(-1, 3) * size
     corners = shape.position + corners @ shape.rotation.T
     along = np.clip(
@@ -612,7 +625,8 @@ def test_shapes_are_enclosed(arm: Robot, size: tuple[float, float, float]) -> No
 @pytest.mark.parametrize("size", [(0.3, 0.08, 0.1), (0.2, 0.25, 0.2), (0.01, 0.5, 0.3)])
 def test_enclosing_capsules_are_of_least_volume(arm: Robot, size: tuple[float, ...]) -> None:
     shape = dataclasses.replace(arm.topology.collision_shapes[3], size=size)
-    start, end, radius = enclosing_capsule(shape)
+    capsule = enclosing_capsule(shape)
+    start, end, radius = capsule.start, capsule.end, capsule.radius
 
     def volume(length: Any, radius: Any) -> Any:
         return np.pi * radius**2 * (length + 4 / 3 * radius)
@@ -621,6 +635,113 @@ def test_enclosing_capsules_are_of_least_volume(arm: Robot, size: tuple[float, .
     inset = np.linspace(0, longest, 20001)  # of the axis' end, from the face
     least = volume(2 * (longest - inset), np.sqrt(np.sum(np.square(others)) + inset**2)).min()
     assert least <= volume(np.linalg.norm(end - start), radius) * (1 + 1e-9) <= least * (1 + 1e-3)
+
+
+# --- Shapes and obstacles as numbers --------------------------------------------------------------
+
+
+def surface(kind: str, size: np.ndarray, n: int = 2000) -> np.ndarray:
+    """Points (n, 3), m, on the surface of a shape, in its own frame."""
+    rng = np.random.default_rng(3)
+    way = rng.normal(size=(n, 3))
+    way /= np.linalg.norm(way, axis=1, keepdims=True)
+    if kind == "sphere":
+        return size[0] * way
+    if kind == "box":
+        return 0.5 * size * way / np.abs(way).max(axis=1, keepdims=True)
+    if kind == "capsule":
+        return size[0] * way + 0.5 * size[1] * np.sign(way[:, 2:]) * np.array([0.0, 0.0, 1.0])
+    around = way[:, :2] / np.linalg.norm(way[:, :2], axis=1, keepdims=True)
+    return np.column_stack([size[0] * around, size[1] * rng.uniform(-0.5, 0.5, n)])
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_rounded_boxes_and_capsules_contain_shapes(kind: ShapeKind) -> None:
+    size = np.array([0.1, 0.25, 0.2])[: len(SIZES[kind])]
+    points = surface(kind, size)
+    half, radius = rounded_box(kind, tuple(size))
+    outside = np.linalg.norm(np.maximum(np.abs(points) - half, 0.0), axis=1)
+    assert outside.max() == pytest.approx(radius, abs=1e-3)
+    assert (np.abs(points).max(axis=0) <= np.array(half) + radius + 1e-12).all()
+
+    turned = Rotation.from_rotvec([0.3, -0.4, 0.5]).as_matrix()
+    shape = Shape(kind, tuple(size), np.array([0.1, 0.2, 0.3]), turned)
+    capsule = enclosing_capsule(shape)
+    start, end = np.asarray(capsule.start), np.asarray(capsule.end)
+    along = (end - start) / max(np.linalg.norm(end - start), 1e-12)
+    at = points @ turned.T + shape.position - start
+    foot = np.clip(at @ along, 0.0, np.linalg.norm(end - start))
+    gap = np.linalg.norm(at - foot[:, None] * along, axis=1) - float(np.asarray(capsule.radius))
+    assert gap.max() < 1e-12
+    assert kind in ("box", "cylinder") or gap.min() > -1e-12
+
+
+def test_obstacles_are_shapes_where_they_are(x64: None) -> None:
+    """A shape's conversion to numbers is the inverse of theirs to shapes."""
+    world = obstacles()
+    drawn = dynamics.obstacle_shapes(world, (0.1, 0.2, 0.3, 0.4))
+    assert [s.kind for s in drawn.values()] == ["sphere"] * 2 + ["capsule"] * 2 + ["box"] * 2
+    assert {s.rgba for s in drawn.values()} == {(0.1, 0.2, 0.3, 0.4)}
+    ball, rod, brick = drawn[1], drawn[3], drawn[5]
+    assert world.spheres is not None
+    assert world.capsules is not None
+    assert world.boxes is not None
+    np.testing.assert_array_equal(ball.position, world.spheres.position[1])
+    np.testing.assert_array_equal(ball.size, (world.spheres.radius[1],))
+    tip = rod.position + 0.5 * rod.size[1] * rod.rotation[:, 2]
+    np.testing.assert_allclose(tip, world.capsules.end[1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.det(rod.rotation), 1.0, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(brick.size, 2 * world.boxes.half_extents[1])
+    for i, shape in drawn.items():
+        same = replace_obstacle(world, i, shape)
+        for a, b in zip(jax.tree.leaves(same), jax.tree.leaves(world), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+    active = np.arange(8) % 3 == 0
+    assert list(dynamics.obstacle_shapes(dataclasses.replace(world, active=active))) == [0, 3]
+    with pytest.raises(IndexError, match="obstacle 6, expected less than 6"):
+        replace_obstacle(world, 6, ball)
+
+
+def test_one_obstacle_is_replaced(x64: None) -> None:
+    world = obstacles()
+    for i, shape in dynamics.obstacle_shapes(world).items():
+        turn = Rotation.from_rotvec([0.3, 0.1 * i, -0.5]).as_matrix()
+        there = dataclasses.replace(shape, position=np.array([0.1, 0.2, 0.3]), rotation=turn)
+        after = dynamics.obstacle_shapes(replace_obstacle(world, i, there))
+        np.testing.assert_allclose(after[i].position, there.position, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(after[i].size, shape.size, rtol=0, atol=1e-12)
+        if shape.kind != "sphere":
+            axis = after[i].rotation[:, 2]
+            np.testing.assert_allclose(axis, turn[:, 2], rtol=0, atol=1e-12)
+        for j, other in dynamics.obstacle_shapes(world).items():
+            if j != i:
+                np.testing.assert_array_equal(after[j].position, other.position)
+
+
+def test_obstacles_are_placed_by_their_centres(x64: None) -> None:
+    world, centres = obstacles(), np.arange(18.0).reshape(6, 3)
+    placed = place_obstacles(world, jnp.asarray(centres))
+    np.testing.assert_allclose(obstacle_centres(placed), centres, rtol=0, atol=1e-12)
+    before, after = (dynamics.obstacle_shapes(o) for o in (world, placed))
+    for i, shape in before.items():
+        np.testing.assert_allclose(after[i].position, centres[i], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(after[i].size, shape.size, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(after[i].rotation, shape.rotation, rtol=0, atol=1e-12)
+
+
+def test_bounding_spheres_and_half_axes(x64: None) -> None:
+    """The corners, or the ends, are at the half axes, and the farthest point is as far."""
+    shapes = dynamics.obstacle_shapes(obstacles())
+    kinds = bounded(obstacles()).values()
+    radii = np.concatenate([kind.bounding_radius for kind in kinds])
+    axes = [row for kind in kinds for row in np.asarray(kind.half_axes)]
+    for i, shape in shapes.items():
+        farthest = np.linalg.norm(surface(shape.kind, np.array(shape.size)), axis=1).max()
+        assert farthest <= radii[i] + 1e-12
+        assert farthest > 0.95 * radii[i]
+        half, _ = rounded_box(shape.kind, shape.size)
+        columns = (shape.rotation * half)[:, np.array(half) > 0]
+        np.testing.assert_allclose(axes[i], columns.T, rtol=0, atol=1e-12)
 
 
 def test_rows_and_columns_can_be_chosen(x64: None, arm: Robot) -> None:

@@ -91,6 +91,7 @@ OTHERS = {
     "obstacle_distance_names",
     "obstacle_distances",
     "obstacle_rates",
+    "obstacle_shapes",
     "random_configuration",
     "residual_derivatives",
     "robot_geometry",
@@ -459,5 +460,5 @@ def test_every_axis_is_a_direction() -> None:
 
 
 def test_shapes_without_a_colour_can_be_seen() -> None:
-    shape = dynamics.Shape("ball", "sphere", (0.1,), 0, np.zeros(3), np.eye(3))
+    shape = dynamics.Shape("sphere", (0.1,), np.zeros(3), name="ball", body=0)
     assert shape.rgba[3] == 1

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
-from fraxenv.envs import Environment, EnvParams, Marker, Reach
+from fraxenv.envs import Environment, EnvParams, Reach
+from fraxenv.envs.tasks.reach import ReachState
 from fraxenv.errors import RenderError
 from fraxenv.rendering import Camera, Shape, default_camera, render, render_env, scene
 
@@ -98,17 +100,28 @@ def test_hand_carries_a_triad(panda: Robot) -> None:
         assert 0.02 < np.linalg.norm(along) < 0.06
 
 
-def test_markers_are_translucent_balls_and_have_axes_if_turned(panda: Robot) -> None:
+def test_markers_are_drawn_after_the_robot(panda: Robot) -> None:
     q = configuration(panda)
     bare = len(scene(panda, q))
-    position, rotation = np.array([0.4, -0.1, 0.3]), np.roll(np.eye(3), 1, axis=1)
-    (ball,) = scene(panda, q, [Marker(position, None, (0.03,), GREEN)])[bare:]
+    position = jnp.array([0.4, -0.1, 0.3])
+    (ball,) = scene(panda, q, [Shape("sphere", (0.03,), position, rgba=GREEN)])[bare:]
     assert (ball.kind, ball.size, ball.rgba) == ("sphere", (0.03,), GREEN)
+    assert isinstance(ball.position, np.ndarray)
     np.testing.assert_array_equal(ball.position, position)
 
-    turned = scene(panda, q, [Marker(position, rotation, (0.03,), GREEN)])[bare:]
-    assert [s.kind for s in turned] == ["sphere", "capsule", "capsule", "capsule"]
-    for axis, arrow in enumerate(turned[1:]):
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_goals_are_translucent_balls_and_have_axes_if_their_orientation_counts(
+    turned: bool,
+) -> None:
+    position, rotation = np.array([0.4, -0.1, 0.3]), np.roll(np.eye(3), 1, axis=1)
+    task = Reach(end_effector="hand", orientation=turned)
+    ball, *arrows = task.markers(ReachState(position[None], rotation[None]))
+    assert ball.kind == "sphere"
+    assert ball.rgba[3] < 1.0
+    np.testing.assert_array_equal(ball.position, position)
+    assert [s.kind for s in arrows] == ["capsule"] * (3 if turned else 0)
+    for axis, arrow in enumerate(arrows):
         along = arrow.position - position
         np.testing.assert_allclose(along / np.linalg.norm(along), rotation[:, axis], atol=1e-9)
 
@@ -137,7 +150,7 @@ def test_every_goal_shows(panda: Robot) -> None:
     camera, q, task = default_camera(panda), panda.q_default, Reach()
     empty = render(scene(panda, q), camera, SIZE, SIZE)
     for corner in itertools.product(*zip(task.goal_low, task.goal_high, strict=True)):
-        marked = scene(panda, q, [Marker(np.array(corner), None, (0.02,), GREEN)])
+        marked = scene(panda, q, [Shape("sphere", (0.02,), np.array(corner), rgba=GREEN)])
         assert np.any(render(marked, camera, SIZE, SIZE) != empty)
 
 

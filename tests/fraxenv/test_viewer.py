@@ -188,25 +188,23 @@ def test_the_filter_can_be_switched_on_and_off() -> None:
 def test_obstacles_of_all_kinds_can_be_moved(crowd: tuple[EnvParams, EnvState]) -> None:
     params, state = crowd
     found = obstacles(params, state)
-    assert [kind for kind, _ in found.values()] == ["spheres", "capsules", "boxes"]
+    assert [shape.kind for shape in found.values()] == ["sphere", "capsule", "box"]
     place = np.array([0.7, 0.1, 0.5])
     turn = np.asarray(rotation_exp(np.array([0.3, -0.2, 0.5])))
-    for i, (kind, _) in found.items():
-        moved = with_obstacle(state, i, (place, turn))
-        position, rotation = obstacles(params, moved)[i][1]
-        np.testing.assert_allclose(position, place, atol=1e-6)
-        if kind == "boxes":
-            np.testing.assert_allclose(rotation, turn, atol=1e-6)
-        if kind == "capsules":
-            np.testing.assert_allclose(rotation[:, 2], turn[:, 2], atol=1e-6)
-            before, after = (s.task_state.around.capsules for s in (state, moved))
-            lengths = [np.linalg.norm(c.end - c.start) for c in (before, after)]
-            assert lengths[0] == pytest.approx(lengths[1], rel=1e-5)
+    for i, shape in found.items():
+        moved = with_obstacle(state, i, replace(shape, position=place, rotation=turn))
+        there = obstacles(params, moved)[i]
+        np.testing.assert_allclose(there.position, place, atol=1e-6)
+        np.testing.assert_allclose(there.size, shape.size, rtol=1e-5)
+        if shape.kind == "box":
+            np.testing.assert_allclose(there.rotation, turn, atol=1e-6)
+        if shape.kind == "capsule":
+            np.testing.assert_allclose(there.rotation[:, 2], turn[:, 2], atol=1e-6)
         assert jax.tree.map(np.dtype, jax.tree.map(lambda x: x.dtype, moved)) == jax.tree.map(
             np.dtype, jax.tree.map(lambda x: x.dtype, state)
         )
         for j in found.keys() - {i}:
-            np.testing.assert_array_equal(obstacles(params, moved)[j][1][0], found[j][1][0])
+            np.testing.assert_array_equal(obstacles(params, moved)[j].position, found[j].position)
 
 
 def test_obstacles_that_were_left_out_are_not_offered(crowd: tuple[EnvParams, EnvState]) -> None:
@@ -466,7 +464,7 @@ def test_an_obstacle_is_clicked_and_dragged() -> None:
     try:
         viewer.pause()
         wait(lambda: viewer.frame is not None)
-        place = obstacles(params, shown(viewer).state)[0][1][0]
+        place = obstacles(params, shown(viewer).state)[0].position
         with browsed(viewer) as (page, box):
             camera = page_camera(env)
             middle, start, end = project(place + np.outer((0, 0.14, 0.24), (1, 0, 0)), camera, box)
@@ -475,9 +473,9 @@ def test_an_obstacle_is_clicked_and_dragged() -> None:
             wait(lambda: clicked(page, middle, viewer))
             settled(page, box, lambda seen: np.any(seen[arrow] != without[arrow]))
             drag(page, start, end)
-            wait(lambda: obstacles(params, shown(viewer).state)[0][1][0][0] > place[0] + 0.08)
+            wait(lambda: obstacles(params, shown(viewer).state)[0].position[0] > place[0] + 0.08)
             wait(lambda: not viewer._held)
-            moved = obstacles(params, shown(viewer).state)[0][1][0] - place
+            moved = obstacles(params, shown(viewer).state)[0].position - place
             np.testing.assert_allclose(moved, [0.1, 0.0, 0.0], atol=0.02)
     finally:
         viewer.close()

@@ -34,9 +34,10 @@ def robot_geometry(
 ) -> RobotGeometry:
     """The robot's collision shapes in the world, as spheres and capsules that enclose them.
 
-    A sphere is itself. A cylinder becomes the capsule with its axis and its radius, which reaches
-    further by the radius at both ends. A box becomes the capsule of least volume that encloses it,
-    along its longest edge. So a distance is never larger than that of the shape itself.
+    A sphere or a capsule is itself. A cylinder becomes the capsule with its axis and its radius,
+    which reaches further by the radius at both ends. A box becomes the capsule of least volume that
+    encloses it, along its longest edge. So a distance is never larger than that of the shape
+    itself.
 
     Args:
         robot: the model.
@@ -127,13 +128,13 @@ def layout_of(topology: Topology) -> Layout:
 
     def fixed(kind: bool) -> Fixed:
         chosen = [s for s, capsule in zip(shapes, is_capsule, strict=True) if capsule == kind]
-        segments = [enclosing_capsule(s) for s in chosen]
+        capsules = [enclosing_capsule(s) for s in chosen]
         return Fixed(
             # int32, which means the same with and without x64; JAX may remember the other.
             np.array([s.body for s in chosen], np.int32),
-            np.array([start for start, _, _ in segments], float).reshape(-1, 3),
-            np.array([end for _, end, _ in segments], float).reshape(-1, 3),
-            np.array([radius for _, _, radius in segments], float),
+            np.array([c.start for c in capsules], float).reshape(-1, 3),
+            np.array([c.end for c in capsules], float).reshape(-1, 3),
+            np.array([c.radius for c in capsules], float),
         )
 
     moves = np.array([_moves(topology, shape) for shape in shapes], bool)
@@ -142,8 +143,8 @@ def layout_of(topology: Topology) -> Layout:
 
 def _moves(topology: Topology, shape: Shape) -> bool:
     """Whether any joint moves a shape: none does if it lies on every axis it turns about."""
-    start, end, _ = enclosing_capsule(shape)
-    ends, body = np.stack([start, end]), shape.body
+    capsule, body = enclosing_capsule(shape), shape.body
+    ends = np.stack([np.asarray(capsule.start), np.asarray(capsule.end)])
     while body != WORLD:
         joint = topology.joints[body]
         off_axis = ends - np.outer(ends @ joint.axis, joint.axis)
