@@ -15,9 +15,10 @@ from .tasks.base import GoalTask, Motion, Task
 from .tasks.hand_task import POSE_WEIGHTS, POSITION_WEIGHTS, HandTask, joint_terms
 from .tasks.measures import Measure
 from .tasks.reach import Reach, ReachState
-from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles, ReachObstaclesState
+from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles
 from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled
 from .tasks.track import Track, TrackState
+from .world import World
 
 __all__ = [
     "ACTION_SPACES",
@@ -46,7 +47,6 @@ __all__ = [
     "Randomisation",
     "Reach",
     "ReachObstacles",
-    "ReachObstaclesState",
     "ReachState",
     "Reference",
     "Sampled",
@@ -55,6 +55,7 @@ __all__ = [
     "Track",
     "TrackState",
     "VariableImpedance",
+    "World",
     "action_names",
     "configuration",
     "joint_terms",

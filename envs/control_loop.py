@@ -28,7 +28,6 @@ from fraxenv.controllers.safety.filter import (
 from fraxenv.dynamics import (
     Actuators,
     ActuatorState,
-    Obstacles,
     Robot,
     compute_terms,
     move_obstacles,
@@ -36,6 +35,7 @@ from fraxenv.dynamics import (
 from fraxenv.errors import ConfigError, check_count
 
 from .physics import Physics
+from .world import World, move_world
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,14 @@ class LoopState(NamedTuple):
     Attributes:
         q: (nq,), rad and m.
         v: (nv,), rad/s and m/s.
+        world: what is around the robot.
         controller: the controller's own.
         actuators: the motors'.
     """
 
     q: Array
     v: Array
+    world: World
     controller: Any
     actuators: ActuatorState
 
@@ -104,14 +106,13 @@ class Machine(NamedTuple):
 
 
 def control_loop(
-    machine: Machine, state: LoopState, obstacles: Obstacles, target: Any, rates: Rates
+    machine: Machine, state: LoopState, target: Any, rates: Rates
 ) -> tuple[LoopState, dict[str, Array], SafetyReport]:
     """The control steps of one policy step.
 
     Args:
         machine: robot, controller, filter, motors, physics.
         state: when the policy step begins.
-        obstacles: what is around the robot then.
         target: the controller's, for the whole policy step.
         rates: of policy, controller and physics.
 
@@ -124,28 +125,30 @@ def control_loop(
     dtype = state.q.dtype
     dt = jnp.asarray(1.0 / rates.physics, dtype)
     control_dt = jnp.asarray(1.0 / rates.control, dtype)
+    world = state.world
     if safety is not None:
-        obstacles = safety.look_around(robot, state.q, obstacles)
+        around = safety.look_around(robot, state.q, world.obstacles)
 
-    def control_step(
-        carry: tuple[LoopState, SafetyReport], k: Array
-    ) -> tuple[tuple[LoopState, SafetyReport], dict[str, Array]]:
-        (q, v, memory, motors), worst = carry
+    def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], dict[str, Array]]:
+        q, v, memory, motors, worst = carry
         terms = compute_terms(robot, q, v)
         tau, memory, telemetry = controller(robot, terms, target, memory, control_dt)
         lower, upper = actuators.range(robot, v, motors, control_dt)
         saturated = (tau < lower) | (tau > upper)
         if safety is not None:
-            around = move_obstacles(obstacles, control_dt * k.astype(dtype))
-            tau, report = safety(robot, terms, tau, dt, around, (lower, upper))
+            here = move_obstacles(around, control_dt * k.astype(dtype))
+            tau, report = safety(robot, terms, tau, dt, here, (lower, upper))
             worst = worse_report(worst, report)
         applied, command, motors = actuators(robot, tau, v, motors, control_dt)
         for substep in range(rates.physics // rates.control):
             known = terms if substep == 0 and true_robot is None else None
             q, v = physics.step(true_robot or robot, q, v, applied, dt, known)
         telemetry |= {"saturation": jnp.mean(saturated.astype(dtype)), "torque": command}
-        return (LoopState(q, v, memory, motors), worst), telemetry
+        return (q, v, memory, motors, worst), telemetry
 
+    start = (state.q, state.v, state.controller, state.actuators, no_safety_report(dtype))
     steps = jnp.arange(rates.control // rates.policy, dtype=jnp.int32)
-    (state, worst), telemetry = jax.lax.scan(control_step, (state, no_safety_report(dtype)), steps)
-    return state, jax.tree.map(lambda x: x[-1], telemetry), worst
+    (q, v, memory, motors, worst), telemetry = jax.lax.scan(control_step, start, steps)
+    world = move_world(world, jnp.asarray(1.0 / rates.policy, dtype))
+    last = jax.tree.map(lambda x: x[-1], telemetry)
+    return LoopState(q, v, world, memory, motors), last, worst

@@ -27,6 +27,7 @@ from fraxenv.dynamics import (
     Shape,
     compute_terms,
     forward_kinematics,
+    obstacle_count,
 )
 from fraxenv.dynamics.delay import pushed
 from fraxenv.dynamics.model.fingerprint import fingerprint
@@ -41,6 +42,7 @@ from .reset_pool import draw_from_pool, draw_pool
 from .state import EnvParams, EnvState
 from .tasks.base import Motion
 from .tasks.measures import Measure, reported_measures
+from .world import World, world_shapes
 
 OBSERVATION_BOUND = 10.0
 """Observations are clipped to plus and minus this; terms are scaled to be about one."""
@@ -318,6 +320,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         robot, random = self._robot(params), params.randomisation
         keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
         q, task_state = params.task.reset(keys[0], robot)
+        world = params.task.world(keys[0], robot, q, task_state)
+        self._check_world(world, params)
         v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
         terms = compute_terms(robot, q, v)
         state = EnvState(
@@ -328,6 +332,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             action_state=params.action.init(robot, q),
             controller_state=params.controller.init(robot, terms),
             actuator_state=ActuatorState(),
+            world=world,
             task_state=task_state,
         )
         actuators = params.actuators
@@ -361,8 +366,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         target, action_state, episode = self._command(robot, state, action, params)
         moved, control, safety = control_loop(
             self._machine(robot, episode, params),
-            LoopState(state.q, state.v, state.controller_state, state.actuator_state),
-            params.task.obstacles(state.task_state),
+            LoopState(state.q, state.v, state.world, state.controller_state, state.actuator_state),
             target,
             self.rates,
         )
@@ -378,6 +382,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             action_state=action_state,
             controller_state=moved.controller,
             actuator_state=moved.actuators,
+            world=moved.world,
             task_state=task_state,
             episode=episode,
         )
@@ -425,8 +430,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         return params.task.terminated(self._robot(params), motion, state.task_state)
 
     def markers(self, state: EnvState, params: EnvParams) -> list[Shape]:
-        """What to draw of the task."""
-        return params.task.markers(state.task_state)
+        """What to draw of the task and of the world; the state's arrays are on the host."""
+        return [*params.task.markers(state.task_state), *world_shapes(state.world).values()]
 
     # --- parts ---
 
@@ -450,7 +455,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
     def _motion(self, state: EnvState, previous_action: Array, params: EnvParams) -> Motion:
         poses = forward_kinematics(self._robot(params), state.q)
-        return Motion(state.q, state.v, poses, state.action, previous_action)
+        return Motion(state.q, state.v, poses, state.world, state.action, previous_action)
 
     def _reward(
         self,
@@ -526,11 +531,20 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
                 f"{self.name}: state.task_state is a {type(state.task_state).__name__}, expected a "
                 f"{kind.__name__}: the state is another environment's. {remedy}"
             )
+        self._check_world(state.world, params, f" {remedy}")
         if (state.episode is None) != (params.randomisation is None):
             given, wanted = ("without", "with") if state.episode is None else ("with", "without")
             raise EnvStateError(
                 f"{self.name}: the state is of an environment {given} randomisation, and "
                 f"params.randomisation asks for one {wanted}. Reset with these parameters first."
+            )
+
+    def _check_world(self, world: World, params: EnvParams, remedy: str = "") -> None:
+        count, expected = obstacle_count(world.obstacles), params.task.obstacle_count
+        if count != expected:
+            raise EnvStateError(
+                f"{self.name}: the world has {count} obstacles, expected {expected}, as "
+                f"obstacle_count of {type(params.task).__name__} says.{remedy}"
             )
 
     def _command(

@@ -18,6 +18,7 @@ from fraxenv.errors import unknown_name
 from .actions.base import ActionSpace
 from .randomisation import Episode, Randomisation
 from .tasks.base import Task
+from .world import World
 
 
 class _Replace:
@@ -84,7 +85,8 @@ class EnvState(_Replace):
         action_state: what the action space remembers.
         controller_state: what the controller remembers.
         actuator_state: what the motors remember.
-        task_state: what the task remembers, its goal among it.
+        world: what is around the robot.
+        task_state: what the task remembers: its goal.
         episode: what was drawn for the episode; None where nothing is randomised.
     """
 
@@ -95,5 +97,6 @@ class EnvState(_Replace):
     action_state: Any
     controller_state: Any
     actuator_state: ActuatorState
+    world: World
     task_state: Any
     episode: Episode | None = None

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import Obstacles, Poses, Robot, Shape
+from fraxenv.dynamics import Poses, Robot, Shape
 from fraxenv.errors import ConfigError
 
+from ..world import World
 from .measures import Measure
 
 
@@ -25,6 +26,7 @@ class Motion:
         q: (nq,), rad and m.
         v: (nv,), rad/s and m/s.
         poses: of the bodies at `q`; pass them to `frame_pose` as `kin=`.
+        world: what is around the robot.
         action: (k,), in [-1, 1], of this policy step.
         previous_action: (k,), of the one before.
     """
@@ -32,6 +34,7 @@ class Motion:
     q: Array
     v: Array
     poses: Poses
+    world: World
     action: Array
     previous_action: Array
 
@@ -88,12 +91,20 @@ class Task(ABC):
         """Whether the episode ends here, () bool; a time limit is none of the task's business."""
         return jnp.zeros((), bool)
 
-    def obstacles(self, state: Any) -> Obstacles:
-        """What is in the robot's way, with its velocities."""
-        return Obstacles()
+    @property
+    def obstacle_count(self) -> int:
+        """Obstacles in the task's world, for `step` to refuse the states of other worlds."""
+        return 0
+
+    def world(self, key: Array, robot: Robot, q: Array, state: Any) -> World:
+        """What is around the robot when an episode begins, as `reset` left robot and goal.
+
+        `key` is that of `reset`. The control loop moves it.
+        """
+        return World()
 
     def advance(self, state: Any, dt: Array) -> Any:
-        """The task's state `dt` later, s: obstacles that have moved, for example."""
+        """The task's own state `dt` later, s: a goal that has moved, for example."""
         return state
 
     def goals(self, state: Any) -> list[tuple[Array, Array]]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fraxenv.errors import ConfigError, check_choice, unknown_name
-
-if TYPE_CHECKING:
-    from .base import Task
 
 SUCCESS = "success"
 """The measure that every task has: whether its goal is reached, () bool."""
@@ -76,12 +73,12 @@ class Measure:
             return digits + {"deg": "°", "%": " %"}[self.shown]
         return digits if self.shown in ("", "1") else f"{digits} {self.shown}"
 
-    def tolerance(self, task: Task) -> float | None:
+    def tolerance(self, task: Any) -> float | None:
         """The task's tolerance, in `unit`; None without one."""
         return float(np.asarray(getattr(task, self.below))) if self.below else None
 
 
-def reported_measures(task: Task, measured: Mapping[str, Any]) -> tuple[Measure, ...]:
+def reported_measures(task: Any, measured: Mapping[str, Any]) -> tuple[Measure, ...]:
     """The measures that a task describes; of one that describes none, all numbers, without units.
 
     Args:

@@ -18,11 +18,8 @@ from fraxenv.dynamics import (
     Capsule,
     Obstacles,
     Robot,
-    Shape,
     Sphere,
-    move_obstacles,
     obstacle_distances,
-    obstacle_shapes,
     robot_geometry,
     rotation_exp,
     self_distances,
@@ -34,33 +31,16 @@ from fraxenv.dynamics.geometry.obstacles import (
 )
 from fraxenv.errors import ConfigError
 
+from ..world import World
 from .base import Motion
 from .hand_task import POSITION_WEIGHTS
 from .measures import Measure
-from .reach import Reach
+from .reach import Reach, ReachState
 
 OBSTACLE_WEIGHTS = POSITION_WEIGHTS | {"collision": -1.0}
 
 CANDIDATES = 4
 """Places drawn for each obstacle, of which the first that is free is taken."""
-
-OBSTACLE_COLOR = (0.85, 0.3, 0.2, 0.9)
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class ReachObstaclesState:
-    """The goals of an episode, and the n obstacles in the way.
-
-    Attributes:
-        position: (k, 3), m, of the goals.
-        rotation: (k, 3, 3), of the goals.
-        around: the obstacles; those that have been left out are not `active`.
-    """
-
-    position: Array
-    rotation: Array
-    around: Obstacles
 
 
 @configuration
@@ -114,13 +94,15 @@ class ReachObstacles(Reach):
         "obstacle_velocity": "m/s",
     }
 
-    state_type: ClassVar[type | None] = ReachObstaclesState
-
     def __post_init__(self) -> None:
         super().__post_init__()
         counts = {n: getattr(self, n) for n in ("sphere_count", "capsule_count", "box_count")}
         whole = all(type(n) is int and n >= 0 for n in (*counts.values(), self.moving_count))
-        if not whole or not 0 <= self.moving_count <= self.count or self.count < 1:
+        if (
+            not whole
+            or not 0 <= self.moving_count <= self.obstacle_count
+            or self.obstacle_count < 1
+        ):
             given = ", ".join(f"{k}={v!r}" for k, v in counts.items())
             raise ConfigError(
                 f"{given} and moving_count={self.moving_count!r}, expected whole numbers, at least "
@@ -128,15 +110,18 @@ class ReachObstacles(Reach):
             )
 
     @property
-    def count(self) -> int:
+    def obstacle_count(self) -> int:
         """How many obstacles there are."""
         return self.sphere_count + self.capsule_count + self.box_count
 
-    def reset(self, key: Array, robot: Robot) -> tuple[Array, Any]:
-        """Initial configuration (nq,), random goals, and obstacles that leave both free."""
-        key_reach, key_place, key_size, key_velocity = jax.random.split(key, 4)
-        q, goal = super().reset(key_reach, robot)
-        n, dtype = self.count, q.dtype
+    def reset(self, key: Array, robot: Robot) -> tuple[Array, ReachState]:
+        """Initial configuration (nq,) and random goals."""
+        return super().reset(jax.random.split(key, 4)[0], robot)
+
+    def world(self, key: Array, robot: Robot, q: Array, state: Any) -> World:
+        """Random obstacles that leave robot and goals free."""
+        _, key_place, key_size, key_velocity = jax.random.split(key, 4)
+        n, dtype = self.obstacle_count, q.dtype
         low, high = jnp.asarray(self.obstacle_low, dtype), jnp.asarray(self.obstacle_high, dtype)
         places = low + (high - low) * jax.random.uniform(key_place, (CANDIDATES, n, 3), dtype)
         drawn = self._drawn(key_size, dtype)
@@ -148,7 +133,7 @@ class ReachObstacles(Reach):
         def gaps(centre: Array) -> Array:
             there = place_obstacles(drawn, centre)
             to_robot = obstacle_distances(robot, q, there, shapes=shapes, geometry=geometry)
-            way = jnp.sqrt(jnp.sum((goal.position[:, None] - centre) ** 2, axis=-1))
+            way = jnp.sqrt(jnp.sum((state.position[:, None] - centre) ** 2, axis=-1))
             from_robot = jnp.min(to_robot, axis=0) - jnp.asarray(self.clearance, dtype)
             from_goal = jnp.min(way, axis=0) - outer - jnp.asarray(self.goal_clearance, dtype)
             return jnp.minimum(from_robot, from_goal)
@@ -157,16 +142,17 @@ class ReachObstacles(Reach):
         taken = jnp.arange(CANDIDATES)[:, None] == jnp.argmax(free, axis=0)
         centre = jnp.sum(jnp.where(taken[..., None], places, 0.0), axis=0)
 
-        velocity = None
+        velocity = walls = None
         if self.moving_count:
+            walls = low, high
             speed = jnp.asarray(self.obstacle_speed, dtype)
             moves = (jnp.arange(n) < self.moving_count)[:, None]
             any_way = speed * jax.random.uniform(key_velocity, (n, 3), dtype, -1.0, 1.0)
             velocity = jnp.where(moves, any_way, 0.0)
-        around = dataclasses.replace(
+        obstacles = dataclasses.replace(
             place_obstacles(drawn, centre), active=jnp.any(free, axis=0), velocity=velocity
         )
-        return q, ReachObstaclesState(goal.position, goal.rotation, around)
+        return World(obstacles, *(walls or ()))
 
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """Those of `Reach`, and for each obstacle the way from the first hand (m) and its size.
@@ -175,9 +161,10 @@ class ReachObstacles(Reach):
         those that move, m/s. Of an obstacle that was left out, all are zero.
         """
         hand = self.hands(robot, motion)[0][0]
-        there = jnp.asarray(state.around.active)
-        kinds = bounded(state.around).values()
-        centre = obstacle_centres(state.around)
+        around = motion.world.obstacles
+        there = jnp.asarray(around.active)
+        kinds = bounded(around).values()
+        centre = obstacle_centres(around)
         radius = [jnp.asarray(k.bounding_radius if isinstance(k, Box) else k.radius) for k in kinds]
         terms = super().observation_terms(robot, motion, state)
         terms["to_obstacles"] = jnp.where(there[:, None], centre - hand, 0.0).ravel()
@@ -193,20 +180,21 @@ class ReachObstacles(Reach):
             terms["obstacle_axes"] = jnp.concatenate(axes)
         if self.moving_count:
             moving = there[: self.moving_count, None]
-            velocity = jnp.where(moving, state.around.velocity[: self.moving_count], 0.0)
+            velocity = jnp.asarray(around.velocity)[: self.moving_count]
+            velocity = jnp.where(moving, velocity, 0.0)
             terms["obstacle_velocity"] = velocity.ravel()
         return terms
 
     def reward_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """Those of `Reach`, and `collision`: 1 where the robot touches an obstacle or itself."""
         terms = super().reward_terms(robot, motion, state)
-        clearance = self._clearance(robot, motion, state)
+        clearance = self._clearance(robot, motion)
         return terms | {"collision": (clearance < 0).astype(motion.q.dtype)}
 
     def measures(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """Those of `Reach`, and `clearance`, m: the least distance to an obstacle or itself."""
         measures = super().measures(robot, motion, state)
-        return measures | {"clearance": self._clearance(robot, motion, state)}
+        return measures | {"clearance": self._clearance(robot, motion)}
 
     @property
     def reported(self) -> tuple[Measure, ...]:
@@ -217,40 +205,18 @@ class ReachObstacles(Reach):
         """At a collision, if that ends the episode."""
         if not self.collision_ends:
             return super().terminated(robot, motion, state)
-        return self._clearance(robot, motion, state) < 0
+        return self._clearance(robot, motion) < 0
 
-    def obstacles(self, state: Any) -> Obstacles:
-        """All of them."""
-        around: Obstacles = state.around
-        return around
-
-    def advance(self, state: Any, dt: Array) -> Any:
-        """The obstacles move on, and turn back where their centres have left the box."""
-        if not self.moving_count:
-            return state
-        around = move_obstacles(state.around, dt)
-        centre, velocity = obstacle_centres(around), jnp.asarray(around.velocity)
-        low = jnp.asarray(self.obstacle_low, centre.dtype)
-        high = jnp.asarray(self.obstacle_high, centre.dtype)
-        velocity = jnp.where(centre < low, jnp.abs(velocity), velocity)
-        velocity = jnp.where(centre > high, -jnp.abs(velocity), velocity)
-        return dataclasses.replace(state, around=dataclasses.replace(around, velocity=velocity))
-
-    def markers(self, state: Any) -> list[Shape]:
-        """The goals, and the obstacles."""
-        obstacles = obstacle_shapes(state.around, OBSTACLE_COLOR)
-        return [*super().markers(state), *obstacles.values()]
-
-    def _clearance(self, robot: Robot, motion: Motion, state: Any) -> Array:
+    def _clearance(self, robot: Robot, motion: Motion) -> Array:
         geometry = robot_geometry(robot, motion.q, kin=motion.poses)
-        around = obstacle_distances(robot, motion.q, state.around, geometry=geometry)
+        around = obstacle_distances(robot, motion.q, motion.world.obstacles, geometry=geometry)
         between = self_distances(robot, motion.q, geometry=geometry)
         return jnp.minimum(jnp.min(around), jnp.min(between, initial=jnp.inf))
 
     def _drawn(self, key: Array, dtype: Any) -> Obstacles:
         """Obstacles of random size and direction, around the origin."""
         smallest, largest = jnp.asarray(self.obstacle_radius, dtype)
-        n, (s, m, b) = self.count, (self.sphere_count, self.capsule_count, self.box_count)
+        n, (s, m, b) = self.obstacle_count, (self.sphere_count, self.capsule_count, self.box_count)
         radius = smallest + (largest - smallest) * jax.random.uniform(key, (n,), dtype)
         spheres = capsules = boxes = None
         if s:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..envs import Environment, EnvParams, EnvState
 
 FORMAT = "fraxenv state"
-VERSION = 1
+VERSION = 2
 
 
 def save_state(
@@ -435,6 +435,6 @@ def read(
         by = metadata.get("provenance", {}).get("versions", {}).get("fraxenv", "unknown")
         raise CheckpointError(
             f"{path}: version {metadata.get('version')} of the format, written by fraxenv {by}; "
-            f"this one reads version {version}. Use that fraxenv to read it."
+            f"this one reads version {version}. Write it anew, or read it with that fraxenv."
         )
     return arrays, metadata

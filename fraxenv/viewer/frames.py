@@ -14,7 +14,7 @@ from fraxenv.controllers import SafetyFilter
 from fraxenv.controllers.hands import EndEffectors, Hands
 from fraxenv.controllers.safety.barriers import situation
 from fraxenv.dynamics import compute_terms
-from fraxenv.envs import Environment, EnvParams, EnvState, HandTask
+from fraxenv.envs import Environment, EnvParams, EnvState, HandTask, World
 
 Numbers = dict[str, float]
 """By name."""
@@ -85,16 +85,16 @@ def barrier_meter(env: Environment) -> Callable[[EnvState], Numbers]:
     Of an environment without a filter it measures what the default filter would keep.
     """
     params = env.default_params
-    robot, task = env.robot, params.task
+    robot = env.robot
     safety = params.safety or default_filter(env)
 
     @jax.jit
-    def values(q: Any, v: Any, task_state: Any) -> Any:
+    def values(q: Any, v: Any, world: World) -> Any:
         terms = compute_terms(robot, q, v)
-        here = situation(robot, terms, task.obstacles(task_state))
+        here = situation(robot, terms, world.obstacles)
         return [b.function(robot, here, b).min(initial=np.inf) for b in safety.barriers]
 
     names = [b.name for b in safety.barriers]
     return lambda state: dict(
-        zip(names, map(float, values(state.q, state.v, state.task_state)), strict=True)
+        zip(names, map(float, values(state.q, state.v, state.world)), strict=True)
     )

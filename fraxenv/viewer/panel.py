@@ -156,7 +156,7 @@ class Panel:
         """What the smallest barrier is about."""
         if self._rows is None:
             safety = self._params.safety or default_filter(self._env)
-            around = self._params.task.obstacles(frame.state.task_state)
+            around = frame.state.world.obstacles
             self._rows = safety.row_names(self._env.robot, around)
         row = int(report["min_barrier_row"])
         return self._rows[row] if 0 <= row < len(self._rows) else "none"

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from fraxenv.controllers import OSC, Controller, PoseTarget
 from fraxenv.controllers.base import configuration
 from fraxenv.controllers.hands import Hands
-from fraxenv.dynamics import Obstacles, Robot, Shape, compute_terms, obstacle_shapes
+from fraxenv.dynamics import Robot, Shape, compute_terms
 from fraxenv.dynamics.geometry.obstacles import replace_obstacle
 from fraxenv.envs import ActionAxis, Environment, EnvParams, EnvState
 from fraxenv.envs.actions.hand import HandAction
+from fraxenv.envs.world import world_shapes
 from fraxenv.errors import check_choice
 
 from ..recording import Policy
@@ -213,31 +214,16 @@ class Simulation:
 # --- obstacles ---
 
 
-def obstacles(params: EnvParams, state: EnvState) -> dict[int, Shape]:
+def obstacles(state: EnvState) -> dict[int, Shape]:
     """The obstacles that are there and can be moved, by index."""
-    if obstacle_field(state) is None:
-        return {}
-    return obstacle_shapes(params.task.obstacles(state.task_state))
+    return world_shapes(state.world)
 
 
 def with_obstacle(state: EnvState, index: int, shape: Shape) -> EnvState:
     """The state with one of the `obstacles` as this shape, of its kind, is."""
-    task_state = state.task_state
-    place = obstacle_field(state)
-    if place is None:
-        return state
-    moved = {place: replace_obstacle(getattr(task_state, place), index, shape)}
-    changed: EnvState = state.replace(task_state=dataclasses.replace(task_state, **moved))
+    moved = replace_obstacle(state.world.obstacles, index, shape)
+    changed: EnvState = state.replace(world=dataclasses.replace(state.world, obstacles=moved))
     return changed
-
-
-def obstacle_field(state: EnvState) -> str | None:
-    """Where the task's state keeps its obstacles; None if it has none that could be moved."""
-    task_state = state.task_state
-    if not dataclasses.is_dataclass(task_state):
-        return None
-    names = [f.name for f in dataclasses.fields(task_state)]
-    return next((n for n in names if isinstance(getattr(task_state, n), Obstacles)), None)
 
 
 def _alike(a: Any, b: Any) -> bool:

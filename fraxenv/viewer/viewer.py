@@ -262,7 +262,7 @@ class Viewer:
         self._own_simulation("move_obstacle")
 
         def move(frame: Frame) -> EnvState:
-            found = obstacles(self._params, frame.state)
+            found = obstacles(frame.state)
             if index not in found:
                 return frame.state
             shape = dataclasses.replace(found[index], position=np.asarray(position))
@@ -436,7 +436,7 @@ class Viewer:
             return
         for i, pose in enumerate(self._simulation.targets(frame.state)):
             self._place(f"/target/{i}", pose, functools.partial(self.move_target, hand=i), True)
-        found = obstacles(self._params, frame.state)
+        found = obstacles(frame.state)
         self._panel.offer_obstacles({i: shape.kind for i, shape in found.items()})
         chosen = self._obstacle if self._obstacle in found else None
         for i, shape in found.items():
@@ -480,7 +480,7 @@ class Viewer:
         def pick() -> None:
             if not self._frames:
                 return
-            found = obstacles(self._params, self._frames[self._at].state)
+            found = obstacles(self._frames[self._at].state)
             ways = {i: float(np.linalg.norm(s.position - position)) for i, s in found.items()}
             if ways and min(ways.values()) < 0.02:
                 nearest = min(ways, key=ways.__getitem__)

@@ -117,7 +117,7 @@ def count(name: str, changes: dict[str, Any], options: Options) -> dict[str, Any
     total["policy steps"] = chunks * n * chunk
     total["control steps"] = chunks * per_chunk
     total["seconds"] = time.perf_counter() - began
-    world = jax.tree.map(lambda x: x[0], state.task_state).around
+    world = jax.tree.map(lambda x: x[0], state.world).obstacles
     total["worst"] = params.safety.row_names(env.robot, world)[int(total["row"])]
     return total
 
@@ -170,7 +170,7 @@ def cost(envs: int, rounds: int = 15) -> tuple[float, float, float]:
         return fraxenv.dynamics.step(robot, q, v, tau, 0.001, terms=terms), {}
 
     kernels = [fraxenv.fuse(lambda q, v, t, s, on=on: control(q, v, t, s, on)) for on in (0, 1)]
-    args = (state.q, state.v, target, state.task_state.around.spheres.position)
+    args = (state.q, state.v, target, state.world.obstacles.spheres.position)
     ratios = []
     for kernel in kernels:
         jax.block_until_ready(kernel(*args))

@@ -17,7 +17,7 @@ from support import with_slow
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.controllers import Barrier, SafetyFilter
-from fraxenv.envs import Environment, EnvParams, EnvState, ReachObstacles
+from fraxenv.envs import Environment, EnvParams, EnvState
 from fraxenv.errors import ConfigError, UnknownNameError
 from fraxenv.registration import register_envs
 
@@ -78,7 +78,7 @@ def rollouts() -> Rollouts:
 def test_resets_leave_robot_and_goal_free() -> None:
     environment, params = make()
     state, task = resets((environment, params), 500), params.task
-    spheres, active = state.task_state.around.spheres, state.task_state.around.active
+    spheres, active = state.world.obstacles.spheres, state.world.obstacles.active
     robot = environment.robot
     every = [s.name for s in robot.topology.collision_shapes]
 
@@ -87,7 +87,7 @@ def test_resets_leave_robot_and_goal_free() -> None:
 
     clearance = float(task.clearance)
     assert clearance > 0
-    found = jax.jit(jax.vmap(gaps))(state.q, state.task_state.around)
+    found = jax.jit(jax.vmap(gaps))(state.q, state.world.obstacles)
     assert np.min(found) > clearance - 1e-5
     away = np.linalg.norm(spheres.position - state.task_state.position, axis=-1)
     assert (away - spheres.radius)[np.asarray(active)].min() > float(task.goal_clearance) - 1e-5
@@ -107,7 +107,7 @@ def test_obstacles_that_are_left_out_are_not_seen() -> None:
     environment, params = make("none", task_options=crowded)
     state = resets((environment, params), 200)
     observe = jax.jit(jax.vmap(lambda s: environment._observation_terms(s, params)))
-    terms, active = observe(state), np.asarray(state.task_state.around.active)
+    terms, active = observe(state), np.asarray(state.world.obstacles.active)
     assert not active.all()
     seen = np.asarray(terms["to_obstacles"]).reshape(200, 8, 3)
     assert not seen[~active].any()
@@ -167,8 +167,8 @@ def test_without_the_filter_there_are_violations(rollouts: Rollouts) -> None:
 def test_obstacles_move_within_their_box(rollouts: Rollouts) -> None:
     """Some of them, straight on at their speed, and back when they have left it."""
     _, states = rollouts["filter"]
-    position = states.task_state.around.spheres.position  # (STEPS, SIZE, 8, 3)
-    velocity = states.task_state.around.velocity
+    position = states.world.obstacles.spheres.position  # (STEPS, SIZE, 8, 3)
+    velocity = states.world.obstacles.velocity
     moved = np.diff(position, axis=0) * 50  # m/s
     assert not moved[:, :, 3:].any()
     assert (np.abs(moved[:, :, :3]).max(axis=(0, 3)) > 1e-3).all()
@@ -181,7 +181,7 @@ def test_obstacles_move_within_their_box(rollouts: Rollouts) -> None:
     assert (position >= np.asarray(task.obstacle_low) - beyond).all()
     assert (position <= np.asarray(task.obstacle_high) + beyond).all()
     _, still = rollouts["off"]
-    assert not np.diff(still.task_state.around.spheres.position, axis=0).any()
+    assert not np.diff(still.world.obstacles.spheres.position, axis=0).any()
 
 
 @pytest.mark.slow
@@ -246,16 +246,14 @@ def test_filters_are_chosen_by_configuration() -> None:
 
 
 def test_few_obstacles_and_markers() -> None:
-    task = ReachObstacles(end_effector="hand", sphere_count=2)
-    robot = fraxenv.make(ID)[0].robot
-    _, state = jax.jit(task.reset, static_argnums=())(jax.random.key(3), robot)
-    markers = task.markers(jax.tree.map(np.asarray, state))
-    assert len(markers) == 1 + int(state.around.active.sum())
-    for marker, radius in zip(
-        markers[1:], state.around.spheres.radius[state.around.active], strict=True
-    ):
+    env, params = fraxenv.make(ID, task_options={"sphere_count": 2}, backend="vmap")
+    _, state = env.reset(jax.random.key(3), params)
+    markers = env.markers(jax.tree.map(np.asarray, state), params)
+    obstacles = state.world.obstacles
+    assert len(markers) == 1 + int(obstacles.active.sum())
+    for marker, radius in zip(markers[1:], obstacles.spheres.radius[obstacles.active], strict=True):
         assert marker.size == pytest.approx((float(radius),))
-    assert jnp.all(state.around.active)
+    assert jnp.all(obstacles.active)
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from fraxenv.envs import (
     Track,
     configuration,
 )
+from fraxenv.envs.world import move_world
 from fraxenv.errors import ConfigError, EnvStateError
 
 HOME = jnp.array([[0.4, 0.0, 0.4], [0.5, 0.1, 0.3]])
@@ -211,7 +212,7 @@ def test_capsules_and_boxes_are_placed_moved_and_seen() -> None:
     task, robot = params.task, env.robot
     keys = jax.random.split(KEY, 100)
     _, state = jax.jit(jax.vmap(env.reset_env, (0, None)))(keys, params)
-    around: Obstacles = state.task_state.around
+    around: Obstacles = state.world.obstacles
     every = [s.name for s in robot.topology.collision_shapes]
     gaps = jax.jit(jax.vmap(lambda q, o: dynamics.obstacle_distances(robot, q, o, shapes=every)))(
         state.q, around
@@ -228,7 +229,7 @@ def test_capsules_and_boxes_are_placed_moved_and_seen() -> None:
     half = np.asarray(around.boxes.half_extents)
     assert half.min() >= 0.03 - 1e-6
     assert half.max() <= 0.08 + 1e-6
-    moved = jax.vmap(lambda s: task.advance(s, jnp.asarray(0.1)))(state.task_state).around
+    moved = jax.vmap(lambda world: move_world(world, jnp.asarray(0.1)))(state.world).obstacles
     start, end = (
         np.asarray(getattr(moved.capsules, n) - getattr(around.capsules, n))
         for n in ("start", "end")
@@ -236,8 +237,8 @@ def test_capsules_and_boxes_are_placed_moved_and_seen() -> None:
     np.testing.assert_allclose(start, 0.1 * np.asarray(around.velocity)[:, 2:4], atol=1e-6)
     np.testing.assert_allclose(start, end, atol=1e-6)  # they do not turn
     np.testing.assert_array_equal(moved.boxes.position, around.boxes.position)
-    one = jax.tree.map(lambda x: np.asarray(x)[0], state.task_state)
-    kinds = [m.kind for m in task.markers(one)]
+    one = jax.tree.map(lambda x: np.asarray(x)[0], state)
+    kinds = [m.kind for m in env.markers(one, params)]
     assert kinds.count("sphere") <= 3
     assert {"capsule", "box"} <= set(kinds)
     with pytest.raises(ConfigError, match="capsule_count=-1"):
@@ -255,13 +256,13 @@ def test_a_collision_may_end_the_episode() -> None:
     for inside in (False, True):
         hand = dynamics.frame_pose(env.robot, state.q, "hand")[0]
         centre = hand[None] + (0.0 if inside else 3.0)
-        around = state.task_state.around
-        around = replace(
-            around,
-            spheres=replace(around.spheres, position=centre),
+        obstacles = state.world.obstacles
+        obstacles = replace(
+            obstacles,
+            spheres=replace(obstacles.spheres, position=centre),
             active=jnp.ones(1, bool),
         )
-        there = state.replace(task_state=replace(state.task_state, around=around))
+        there = state.replace(world=replace(state.world, obstacles=obstacles))
         *_, terminated, truncated, info = env.step(KEY, there, jnp.zeros(6), params)
         assert bool(terminated) == inside
         assert not bool(truncated)
