@@ -186,7 +186,7 @@ def test_the_filter_can_be_switched_on_and_off() -> None:
 
 
 def test_obstacles_of_all_kinds_can_be_moved(crowd: tuple[EnvParams, EnvState]) -> None:
-    params, state = crowd
+    _, state = crowd
     found = obstacles(state)
     assert [shape.kind for shape in found.values()] == ["sphere", "capsule", "box"]
     place = np.array([0.7, 0.1, 0.5])
@@ -208,7 +208,7 @@ def test_obstacles_of_all_kinds_can_be_moved(crowd: tuple[EnvParams, EnvState]) 
 
 
 def test_obstacles_that_were_left_out_are_not_offered(crowd: tuple[EnvParams, EnvState]) -> None:
-    params, state = crowd
+    _, state = crowd
     left = replace(state.world.obstacles, active=np.array([True, False, True]))
     state = state.replace(world=replace(state.world, obstacles=left))
     assert list(obstacles(state)) == [0, 2]
