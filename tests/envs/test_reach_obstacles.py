@@ -268,7 +268,7 @@ def test_gymnasium(recwarn: pytest.WarningsRecorder) -> None:
     env.close()
 
 
-# --- Limits of the controller's own --------------------------------------------------------------
+# --- Limits of the motors ------------------------------------------------------------------------
 
 
 def _hand_height(robot: dynamics.Robot, situation: Any, barrier: Barrier) -> Array:
@@ -276,17 +276,18 @@ def _hand_height(robot: dynamics.Robot, situation: Any, barrier: Barrier) -> Arr
 
 
 @pytest.mark.parametrize("limited", [True, False])
-def test_filter_keeps_the_controllers_own_limits(limited: bool) -> None:
-    """What is applied, not what the controller asked for, changes no faster than it says."""
+def test_filter_keeps_the_limits_of_the_motors(limited: bool) -> None:
+    """What is applied, not what the controller asked for, changes no faster than they say."""
     rate, floor = 100.0, Barrier(_hand_height, name="floor", parameters=(), margin=0.55)
     environment, params = fraxenv.make(
         "PandaReach-v0",
         policy_hz=1000,
         action="ee_delta_position",
         safety=SafetyFilter(barriers=(floor,)),
-        controller_options={"torque_rate_limit": rate, "torque_limit": 80.0} if limited else {},
         backend="vmap",
     )
+    if limited:
+        params = params.replace(actuators=Actuators(effort_limit=80.0, rate_limit=rate))
     state = resets((environment, params), 1)
     state = jax.tree.map(lambda x: x[0], state)
     action = jnp.array([0.0, 0.0, -1.0])
