@@ -83,22 +83,24 @@ class Actuators:
     def sized(self, control_hz: int, steps: int = 0) -> Actuators:
         """With room for the delay that there is now, and for one of that many steps.
 
+        Of a delay that is being traced nobody knows how long it is: it has the room that it had.
+
         Raises:
-            ConfigError: `steps` is set already, and is less than that.
+            ConfigError: `steps` is set already, and is too little for the delay.
         """
+        if self.steps is None and not is_concrete(self.delay):
+            return self
         delay = 0.0
         if self.delay is not None and is_concrete(self.delay):
             delay = float(np.max(np.asarray(self.delay)))
-        needed = max(steps, math.ceil(round(delay * control_hz, 6)))
-        if self.steps is None:
-            return dataclasses.replace(self, steps=needed)
-        if self.steps < needed:
+        needed = math.ceil(round(delay * control_hz, 6))
+        if self.steps is not None and self.steps < needed:
             raise ConfigError(
                 f"Actuators: delays of up to {needed} steps of the controller, but there is room "
                 f"for steps={self.steps}. Make the environment with the longest delay that will be "
                 "used, or with steps=..."
             )
-        return self
+        return dataclasses.replace(self, steps=max(self.steps or 0, needed, steps))
 
     def init(self, robot: Robot, tau: ArrayLike, dt: ArrayLike) -> ActuatorState:
         """Motors that have been applying `tau` for a long time.

@@ -259,8 +259,14 @@ def test_sized_has_room_for_the_longest_delay() -> None:
     assert Actuators(delay=0.003, steps=7).sized(1000).steps == 7
     with pytest.raises(ConfigError, match=r"delays of up to 3 steps.*room for steps=2"):
         Actuators(delay=0.003, steps=2).sized(1000)
-    with pytest.raises(ConfigError, match=r"delays of up to 5 steps.*room for steps=2"):
-        Actuators(steps=2).sized(1000, 5)
+    assert Actuators(steps=2).sized(1000, 5).steps == 5
+    jax.eval_shape(lambda delay: _sized_while_traced(delay), 0.003)
+
+
+def _sized_while_traced(delay: Any) -> Any:
+    assert Actuators(delay=delay).sized(1000, 5).steps is None
+    assert Actuators(delay=delay, steps=2).sized(1000, 5).steps == 5
+    return delay
 
 
 # --- Pytrees --------------------------------------------------------------------------------------

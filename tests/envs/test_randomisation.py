@@ -239,13 +239,9 @@ def test_noise_has_its_size_and_is_new_at_every_step() -> None:
 
 def test_motor_delay_and_gain() -> None:
     """Factors are of the nominal gain, and the delay is in the place of the nominal one."""
-    made, params = make(
-        {"motor_delay": (0.003, 0.003), "motor_gain": (1.2, 1.2)}, control_hz=1000
-    )
+    made, params = make({"motor_delay": (0.003, 0.003), "motor_gain": (1.2, 1.2)}, control_hz=1000)
     nominal = Actuators(effort_limit=80.0, gain=0.5, delay=0.001)
-    environment = Environment(
-        "late", made.robot, params.replace(actuators=nominal), backend="vmap"
-    )
+    environment = Environment("late", made.robot, params.replace(actuators=nominal), backend="vmap")
     params = environment.default_params
     assert params.actuators.steps == 3
     _, state = environment.reset_env(jax.random.key(0), params)
@@ -318,6 +314,14 @@ def test_longer_delays_than_there_is_room_for() -> None:
     longer = replace(params.randomisation, action_delay=(0.0, 0.1))
     with pytest.raises(ConfigError, match=r"delays of up to \(0, 0, 5\).*steps=\(0, 0, 1\)"):
         environment.reset(jax.random.key(0), params.replace(randomisation=longer))
+
+
+@pytest.mark.parametrize("kind", ["motor_delay", "observation_delay", "action_delay"])
+def test_delays_that_nobody_made_room_for(kind: str) -> None:
+    environment, params = make()
+    late = params.replace(randomisation=Randomisation(**{kind: (0.0, 0.1)}))
+    with pytest.raises(ConfigError, match="a delay is set, and steps is None"):
+        environment.reset(jax.random.key(0), late)
 
 
 def test_states_without_an_episode_are_refused(everything: Env) -> None:

@@ -16,6 +16,7 @@ from jax import Array
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.controllers import Barrier, SafetyFilter
+from fraxenv.dynamics import Actuators
 from fraxenv.envs import Environment, EnvParams, EnvState, ReachObstacles
 from fraxenv.errors import ConfigError, UnknownNameError
 from fraxenv.registration import register_envs
