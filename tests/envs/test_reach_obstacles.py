@@ -280,8 +280,10 @@ def _hand_height(robot: dynamics.Robot, situation: Any, barrier: Barrier) -> Arr
 def test_filter_keeps_the_limits_of_the_motors(limited: bool) -> None:
     """What is applied, not what the controller asked for, changes no faster than they say."""
     rate, floor = 100.0, Barrier(_hand_height, name="floor", parameters=(), margin=0.55)
+    panda = dynamics.load_robot("panda")
     environment, params = fraxenv.make(
         "PandaReach-v0",
+        robot=panda.replace(velocity_limits=np.full(7, np.inf)),  # which come before the rate
         policy_hz=1000,
         action="ee_delta_position",
         safety=SafetyFilter(barriers=(floor,)),
