@@ -49,12 +49,13 @@ class Actuators:
     Attributes:
         effort_limit: N m and N, scalar or (nv,), besides the robot's `effort_limits`.
         rate_limit: N m/s and N/s, scalar or (nv,), of the command; with one, infinity for example,
-            the robot's `effort_rate_limits` hold as well. None for commands that may jump.
+            the robot's `effort_rate_limits` hold as well. None for commands that may jump. It gives
+            way to the limit of speed.
         gain: torque applied for one commanded, scalar or (nv,); None for 1.
         delay: s, from a command to its torque, (), in whole steps of the controller; None for none.
-            It is read when an episode begins.
+            It is read when an episode begins, and a longer one than there is room for is cut.
         steps: how many steps of delay there is room for; None to have the environment work it out
-            from `delay`.
+            from `delay` when it is made, as `sized` does.
 
     Raises:
         ConfigError: a number is not possible.
@@ -68,28 +69,38 @@ class Actuators:
 
     def __post_init__(self) -> None:
         check_not_negative(self, "effort_limit", "rate_limit", "gain", "delay")
+        for name in ("gain", "delay"):
+            value = getattr(self, name)
+            if (
+                value is not None
+                and is_concrete(value)
+                and np.isinf(np.asarray(value, float)).any()
+            ):
+                raise ConfigError(f"Actuators: {name}={value!r}, expected it to be finite.")
         if self.steps is not None:
             check_count("Actuators: steps", self.steps, least=0)
 
     def sized(self, control_hz: int, steps: int = 0) -> Actuators:
         """With room for the delay that there is now, and for one of that many steps.
 
+        Of a delay that is being traced nobody knows how long it is: it has the room that it had.
+
         Raises:
-            ConfigError: `steps` is set already, and is less than that.
+            ConfigError: `steps` is set already, and is too little for the delay.
         """
+        if self.steps is None and not is_concrete(self.delay):
+            return self
         delay = 0.0
         if self.delay is not None and is_concrete(self.delay):
             delay = float(np.max(np.asarray(self.delay)))
-        needed = max(steps, math.ceil(round(delay * control_hz, 6)))
-        if self.steps is None:
-            return dataclasses.replace(self, steps=needed)
-        if self.steps < needed:
+        needed = math.ceil(round(delay * control_hz, 6))
+        if self.steps is not None and self.steps < needed:
             raise ConfigError(
                 f"Actuators: delays of up to {needed} steps of the controller, but there is room "
                 f"for steps={self.steps}. Make the environment with the longest delay that will be "
                 "used, or with steps=..."
             )
-        return self
+        return dataclasses.replace(self, steps=max(self.steps or 0, needed, steps))
 
     def init(self, robot: Robot, tau: ArrayLike, dt: ArrayLike) -> ActuatorState:
         """Motors that have been applying `tau` for a long time.
@@ -101,14 +112,21 @@ class Actuators:
 
         Raises:
             ArrayError: `tau`, or a number of the actuators, has the wrong shape.
+            ConfigError: there is a delay, and `steps` is None.
         """
         tau = tangent(robot, "tau", tau)
         limit = self._effort_limit(robot, tau.dtype)
         tau = jnp.clip(tau, -limit, limit)
         delayed = None
         if self.delay is not None:
+            if self.steps is None:
+                raise ConfigError(
+                    "Actuators: delay is set, and steps is None, expected how many steps of the "
+                    "controller there is room for. Make the environment with these actuators, or "
+                    "give them steps=..., as sized(control_hz) does."
+                )
             steps = jnp.asarray(self.delay, tau.dtype) / jnp.asarray(dt, tau.dtype)
-            delayed = delay_of(tau, steps, self.steps or 0)
+            delayed = delay_of(tau, steps, self.steps)
         return ActuatorState(None if self.rate_limit is None else tau, delayed)
 
     def range(
@@ -163,6 +181,11 @@ class Actuators:
         tau, v = tangent(robot, "tau", tau), tangent(robot, "v", v)
         command = jnp.clip(tau, *self.range(robot, v, state, dt))
         applied, delayed = command, state.delayed
+        if self.delay is not None and delayed is None:
+            raise ConfigError(
+                "Actuators: delay is set, and the state has no commands on their way, expected a "
+                "state of these actuators' init, or of their last step."
+            )
         if delayed is not None:
             delayed = pushed(delayed, command)
             applied = delayed.due

@@ -335,7 +335,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             world=world,
             task_state=task_state,
         )
-        actuators = params.actuators
+        actuators = self._sized_actuators(params)
         if random is not None:
             episode = draw_episode(
                 keys[3],

@@ -221,6 +221,9 @@ def draw_episode(
         policy_hz: actions per second.
         action: (k,), taken before the episode.
         observation: (m,), at its beginning, and before.
+
+    Raises:
+        ConfigError: there is a delay, and `randomisation.steps` is None.
     """
     own, dtype = randomisation, observation.dtype
     names = (*_RANGES, *_SIZES)
@@ -245,6 +248,12 @@ def draw_episode(
             return None
         return delay_of(value, _between(keys[what], bounds, (), dtype) * policy_hz, longest)
 
+    delays = (own.motor_delay, own.observation_delay, own.action_delay)
+    if own.steps is None and any(x is not None for x in delays):
+        raise ConfigError(
+            "Randomisation: a delay is set, and steps is None, expected how many steps there is "
+            "room for. Make the environment with these ranges, or give them steps=..."
+        )
     _, longest_observation, longest_action = own.steps or (0, 0, 0)
     return Episode(
         _drawn_robot(keys, own, robot, dtype),

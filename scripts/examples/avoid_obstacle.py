@@ -20,6 +20,7 @@ from jax import Array
 
 from fraxenv.controllers import OSC, PoseTarget, SafetyFilter
 from fraxenv.dynamics import (
+    Actuators,
     Obstacles,
     Robot,
     Sphere,
@@ -59,31 +60,34 @@ def ball(options: Options) -> Obstacles:
 
 def run(robot: Robot, safety: SafetyFilter, options: Options) -> dict[str, Array]:
     """Hold the hand where it is while the ball passes."""
-    osc = OSC("hand")
+    osc, actuators = OSC("hand"), Actuators()
     q = jnp.asarray(robot.q_default, jnp.float32)
     v = jnp.zeros_like(q)
     target = PoseTarget(*frame_pose(robot, q, "hand"))
     around = ball(options)
 
     def control(carry: Any, k: Array) -> tuple[Any, dict[str, Array]]:
-        q, v, state = carry
+        q, v, state, motors = carry
         terms = compute_terms(robot, q, v)
         world = move_obstacles(around, DT * k)
         tau, state, telemetry = osc(robot, terms, target, state, DT)
-        safe, report = safety(robot, terms, tau, DT, world)
+        reach = actuators.range(robot, v, motors, DT)
+        tau, report = safety(robot, terms, tau, DT, world, reach)
+        applied, _, motors = actuators(robot, tau, v, motors, DT)
         distance = jnp.min(obstacle_distances(robot, q, world, kin=terms.kin))
         seen = {
             "q": q,
-            "torque": safe / jnp.asarray(robot.effort_limits, q.dtype),
+            "torque": applied / jnp.asarray(robot.effort_limits, q.dtype),
             "distance": distance,
             "barrier": report["min_barrier"],
             "error": telemetry["position_error"],
             "intervened": report["intervened"],
         }
-        q, v = step(robot, q, v, safe, DT, terms=terms)
-        return (q, v, state), seen
+        q, v = step(robot, q, v, applied, DT, terms=terms)
+        return (q, v, state, motors), seen
 
-    start = (q, v, osc.init(robot, compute_terms(robot, q, v)))
+    terms = compute_terms(robot, q, v)
+    start = (q, v, osc.init(robot, terms), actuators.init(robot, terms.bias, DT))
     rounds = jnp.arange(round(options.seconds / DT), dtype=jnp.float32)
     return jax.jit(lambda: jax.lax.scan(control, start, rounds)[1])()
 

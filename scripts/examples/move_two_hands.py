@@ -25,7 +25,7 @@ from jax import Array
 
 from fraxenv import dynamics
 from fraxenv.controllers import OSC, PoseTarget
-from fraxenv.dynamics import Robot
+from fraxenv.dynamics import Actuators, Robot
 from fraxenv.media.plots import COLOURS as PALETTE
 from fraxenv.media.plots import picture
 from fraxenv.rendering import Camera, Shape, render, scene
@@ -79,26 +79,29 @@ def _smooth(x: Array) -> Array:
 
 def move(robot: Robot, options: Options, osc: OSC) -> Any:
     """Time, targets and hands (steps, 2, 3), distances (steps, 2), torques and q (steps, nv)."""
+    actuators = Actuators()
 
     def position(t: Array) -> Array:
         return target(robot, options, t).position
 
     def step(carry: Any, t: Array) -> Any:
-        q, v, state = carry
+        q, v, state, motors = carry
         goal = target(robot, options, t)
         _, rate = jax.jvp(position, (t,), (jnp.ones_like(t),))
         goal = dataclasses.replace(goal, velocity=jnp.concatenate([rate, 0 * rate], axis=-1))
         terms = dynamics.compute_terms(robot, q, v)
         tau, state, told = osc(robot, terms, goal, state, DT)
+        tau, _, motors = actuators(robot, tau, v, motors, DT)
         poses = [dynamics.frame_pose(robot, q, hand, kin=terms.kin) for hand in HANDS]
         hands = jnp.stack([position for position, _ in poses])
         seen = (t, goal.position, hands, told["position_error"], tau, q)
-        return (*dynamics.step(robot, q, v, tau, DT, terms=terms), state), seen
+        return (*dynamics.step(robot, q, v, tau, DT, terms=terms), state, motors), seen
 
     q, v = jnp.asarray(robot.q_default, float), jnp.zeros(robot.nv)
-    state = osc.init(robot, dynamics.compute_terms(robot, q, v))
+    terms = dynamics.compute_terms(robot, q, v)
+    start = (q, v, osc.init(robot, terms), actuators.init(robot, terms.bias, DT))
     times = DT * jnp.arange(round((ROUND + PULL + REST) / DT))
-    return jax.lax.scan(step, (q, v, state), times)[1]
+    return jax.lax.scan(step, start, times)[1]
 
 
 def pose(robot: Robot, q: np.ndarray, goals: np.ndarray) -> np.ndarray:

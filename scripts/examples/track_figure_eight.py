@@ -23,7 +23,7 @@ from jax import Array
 
 from fraxenv import dynamics
 from fraxenv.controllers import OSC, PoseTarget
-from fraxenv.dynamics import Robot
+from fraxenv.dynamics import Actuators, Robot
 from fraxenv.media.plots import COLOURS as PALETTE
 from fraxenv.media.plots import picture
 from fraxenv.rendering import Camera, Shape, render, scene
@@ -74,22 +74,24 @@ def reference(robot: Robot, options: Options, t: Array) -> PoseTarget:
 
 def track(robot: Robot, options: Options, *, feed_forward: bool) -> Any:
     """Time, reference, hand (steps, 3), errors of position and orientation, q (steps, nv)."""
-    osc = OSC("hand")
+    osc, actuators = OSC("hand"), Actuators()
 
     def step(carry: Any, t: Array) -> Any:
-        q, v, state = carry
+        q, v, state, motors = carry
         goal = reference(robot, options, t)
         target = goal if feed_forward else PoseTarget(goal.position, goal.rotation)
         terms = dynamics.compute_terms(robot, q, v)
         tau, state, told = osc(robot, terms, target, state, DT)
+        tau, _, motors = actuators(robot, tau, v, motors, DT)
         hand, _ = dynamics.frame_pose(robot, q, "hand", kin=terms.kin)
         seen = (t, goal.position, hand, told["position_error"], told["orientation_error"], q)
-        return (*dynamics.step(robot, q, v, tau, DT, terms=terms), state), seen
+        return (*dynamics.step(robot, q, v, tau, DT, terms=terms), state, motors), seen
 
     q, v = jnp.asarray(robot.q_default, float), jnp.zeros(robot.nv)
-    state = osc.init(robot, dynamics.compute_terms(robot, q, v))
+    terms = dynamics.compute_terms(robot, q, v)
+    start = (q, v, osc.init(robot, terms), actuators.init(robot, terms.bias, DT))
     times = DT * jnp.arange(round(options.rounds * options.period / DT))
-    return jax.lax.scan(step, (q, v, state), times)[1]
+    return jax.lax.scan(step, start, times)[1]
 
 
 def view(robot: Robot, q: np.ndarray, path: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ from jax import Array
 
 from fraxenv import dynamics
 from fraxenv.controllers import OSC, PoseTarget
-from fraxenv.dynamics import Robot
+from fraxenv.dynamics import Actuators, Robot
 from fraxenv.media.plots import COLOURS as PALETTE
 from fraxenv.media.plots import picture
 from fraxenv.rendering import Camera, Shape, render, scene
@@ -95,29 +95,31 @@ def contact(options: Options, position: Array, velocity: Array) -> tuple[Array, 
 
 def wipe(robot: Robot, options: Options, *, scheduled: bool) -> Any:
     """Time, normal force, target and hand (steps, 3), stiffness along z, q (steps, nv)."""
-    osc = OSC("hand")
+    osc, actuators = OSC("hand"), Actuators()
     _, rotation = dynamics.frame_pose(robot, robot.q_default, "hand")
 
     def position(t: Array) -> Array:
         return target(options, rotation, t, scheduled=scheduled).position
 
     def step(carry: Any, t: Array) -> Any:
-        q, v, state = carry
+        q, v, state, motors = carry
         goal = target(options, rotation, t, scheduled=scheduled)
         _, rate = jax.jvp(position, (t,), (jnp.ones_like(t),))
         goal = dataclasses.replace(goal, velocity=jnp.concatenate([rate, jnp.zeros(3)]))
         terms = dynamics.compute_terms(robot, q, v)
         tau, state, _ = osc(robot, terms, goal, state, DT)
+        tau, _, motors = actuators(robot, tau, v, motors, DT)
         hand, _ = dynamics.frame_pose(robot, q, "hand", kin=terms.kin)
         J = dynamics.frame_jacobian(robot, q, "hand", kin=terms.kin)[:3]
         force, pressing = contact(options, hand, J @ v)
         q, v = dynamics.step(robot, q, v, tau + J.T @ force, DT, terms=terms)
-        return (q, v, state), (t, pressing, goal.position, hand, goal.kp[2], q)
+        return (q, v, state, motors), (t, pressing, goal.position, hand, goal.kp[2], q)
 
     q, v = jnp.asarray(robot.q_default, float), jnp.zeros(robot.nv)
-    state = osc.init(robot, dynamics.compute_terms(robot, q, v))
+    terms = dynamics.compute_terms(robot, q, v)
+    start = (q, v, osc.init(robot, terms), actuators.init(robot, terms.bias, DT))
     times = DT * jnp.arange(round((DOWN + options.seconds + LIFT) / DT))
-    return jax.lax.scan(step, (q, v, state), times)[1]
+    return jax.lax.scan(step, start, times)[1]
 
 
 def view(robot: Robot, options: Options, q: np.ndarray, path: np.ndarray) -> np.ndarray:

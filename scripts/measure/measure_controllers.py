@@ -41,6 +41,7 @@ Law = Callable[[Array, Array, Array, Array], Array]  # of q, v, position, rotati
 
 ROBOT = dynamics.load_robot("panda")
 OSC_LAW = OSC("hand")
+MOTORS = dynamics.Actuators()
 IK_LAW = DifferentialIK("hand")
 
 
@@ -50,7 +51,8 @@ IK_LAW = DifferentialIK("hand")
 def our_osc(q: Array, v: Array, position: Array, rotation: Array) -> Array:
     terms = dynamics.compute_terms(ROBOT, q, v)
     state = OSC_LAW.init(ROBOT, terms)
-    return OSC_LAW(ROBOT, terms, PoseTarget(position, rotation), state, DT)[0]
+    tau, _, _ = OSC_LAW(ROBOT, terms, PoseTarget(position, rotation), state, DT)
+    return MOTORS(ROBOT, tau, v, dynamics.ActuatorState(), DT)[0]
 
 
 def our_ik(q: Array, v: Array, position: Array, rotation: Array) -> Array:

@@ -23,6 +23,7 @@ from rich.table import Table
 import fraxenv
 from fraxenv.controllers import OSC, PoseTarget
 from fraxenv.dynamics import (
+    Actuators,
     compute_terms,
     frame_pose,
     frame_velocity,
@@ -64,19 +65,22 @@ class Row(NamedTuple):
 
 def final_errors(q: Array, target: PoseTarget, seconds: float) -> tuple[Array, Array, Array]:
     """Position error (3,), m, its largest entries (3,) on the way, and orientation error, rad."""
-    robot, osc = load_robot("panda"), OSC("hand")
+    robot, osc, actuators = load_robot("panda"), OSC("hand"), Actuators()
     zero = jnp.zeros_like(q)
 
     def control(carry: Any, _: None) -> tuple[Any, None]:
-        q, v, state, largest = carry
+        q, v, state, motors, largest = carry
         terms = compute_terms(robot, q, v)
         tau, state, _ = osc(robot, terms, target, state, DT)
+        tau, _, motors = actuators(robot, tau, v, motors, DT)
         hand, _ = frame_pose(robot, q, "hand", kin=terms.kin)
         largest = jnp.maximum(largest, jnp.abs(hand - target.position))
-        return (*step(robot, q, v, tau, DT, terms=terms), state, largest), None
+        return (*step(robot, q, v, tau, DT, terms=terms), state, motors, largest), None
 
-    start = (q, zero, osc.init(robot, compute_terms(robot, q, zero)), jnp.zeros(3, q.dtype))
-    (q, _, _, largest), _ = jax.lax.scan(control, start, None, round(seconds / DT))
+    terms = compute_terms(robot, q, zero)
+    memory = osc.init(robot, terms), actuators.init(robot, terms.bias, DT)
+    start = (q, zero, *memory, jnp.zeros(3, q.dtype))
+    (q, *_, largest), _ = jax.lax.scan(control, start, None, round(seconds / DT))
     position, rotation = frame_pose(robot, q, "hand")
     turn = orientation_error(target.rotation, rotation)
     return position - target.position, largest, jnp.sqrt(jnp.sum(turn * turn))
@@ -142,7 +146,7 @@ def poses(options: Options) -> list[Row]:
 
 def singularities() -> list[Row]:
     """Paths through the elbow's and the wrist's singularity."""
-    robot, osc = load_robot("panda"), OSC("hand")
+    robot, osc, actuators = load_robot("panda"), OSC("hand"), Actuators()
     rows = []
     for name, (middle, reach) in PATHS.items():
 
@@ -150,17 +154,19 @@ def singularities() -> list[Row]:
             return middle - reach * jnp.cos(jnp.pi * t / PATH_SECONDS)
 
         def control(carry: Any, t: Array, reference: Any = reference) -> tuple[Any, Any]:
-            q, v, state = carry
+            q, v, state, motors = carry
             q_ref, v_ref = jax.jvp(reference, (t,), (jnp.ones_like(t),))
             velocity = frame_velocity(robot, q_ref, v_ref, "hand")
             target = PoseTarget(*frame_pose(robot, q_ref, "hand"), velocity)
             terms = compute_terms(robot, q, v)
             tau, state, telemetry = osc(robot, terms, target, state, DT)
-            q, v = step(robot, q, v, tau, DT, terms=terms)
-            return (q, v, state), (tau, telemetry["position_error"])
+            applied, _, motors = actuators(robot, tau, v, motors, DT)
+            q, v = step(robot, q, v, applied, DT, terms=terms)
+            return (q, v, state, motors), (tau, telemetry["position_error"])
 
         q, v = reference(jnp.zeros(())), jnp.zeros(robot.nv)
-        start = (q, v, osc.init(robot, compute_terms(robot, q, v)))
+        terms = compute_terms(robot, q, v)
+        start = (q, v, osc.init(robot, terms), actuators.init(robot, terms.bias, DT))
         times = DT * jnp.arange(round(PATH_SECONDS / DT))
         _, (tau, error) = jax.jit(lambda s, t, c=control: jax.lax.scan(c, s, t))(start, times)
         change = float(np.abs(np.diff(tau, axis=0)).max())

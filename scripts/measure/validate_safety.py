@@ -25,7 +25,15 @@ from rich.table import Table
 
 import fraxenv
 from fraxenv.controllers import OSC, PoseTarget, SafetyFilter
-from fraxenv.dynamics import Obstacles, Sphere, compute_terms, frame_pose, load_robot
+from fraxenv.dynamics import (
+    Actuators,
+    ActuatorState,
+    Obstacles,
+    Sphere,
+    compute_terms,
+    frame_pose,
+    load_robot,
+)
 from fraxenv.storage.config import load_env_config
 
 MARGIN = 0.002
@@ -137,6 +145,7 @@ def far_from_everything(states: int, seed: int) -> float:
         position, rotation = frame_pose(robot, q, "hand")
         target = PoseTarget(position + 0.02 * jax.random.normal(k[2], (3,)), rotation)
         tau, _, _ = osc(robot, terms, target, osc.init(robot, terms), 0.001)
+        tau, _, _ = Actuators()(robot, tau, v, ActuatorState(), 0.001)
         safe, _ = safety(robot, terms, tau, 0.001, world)
         return jnp.max(jnp.abs(safe - tau)) / (1 + jnp.max(jnp.abs(tau)))
 
@@ -161,13 +170,15 @@ def cost(envs: int, rounds: int = 15) -> tuple[float, float, float]:
     )
 
     def control(q: Array, v: Array, target: Any, spheres: Array, on: bool) -> Any:
-        terms = compute_terms(robot, q, v)
+        terms, actuators, motors = compute_terms(robot, q, v), Actuators(), ActuatorState()
         tau, _, _ = osc(robot, terms, target, osc.init(robot, terms), 0.001)
+        report: dict[str, Array] = {}
         if on:
             around = Obstacles(Sphere(spheres, jnp.full(8, 0.05)))
-            tau, report = safety(robot, terms, tau, 0.001, around)
-            return fraxenv.dynamics.step(robot, q, v, tau, 0.001, terms=terms), report
-        return fraxenv.dynamics.step(robot, q, v, tau, 0.001, terms=terms), {}
+            reach = actuators.range(robot, v, motors, 0.001)
+            tau, report = safety(robot, terms, tau, 0.001, around, reach)
+        applied, _, _ = actuators(robot, tau, v, motors, 0.001)
+        return fraxenv.dynamics.step(robot, q, v, applied, 0.001, terms=terms), report
 
     kernels = [fraxenv.fuse(lambda q, v, t, s, on=on: control(q, v, t, s, on)) for on in (0, 1)]
     args = (state.q, state.v, target, state.world.obstacles.spheres.position)

@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support import with_slow
+from support import MOTORS, with_slow
 
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.controllers import (
     OSC,
-    ControllerState,
     DifferentialIK,
     JointImpedance,
     JointTarget,
@@ -23,7 +22,7 @@ from fraxenv.controllers import (
     PoseTarget,
     Torque,
 )
-from fraxenv.dynamics import Robot
+from fraxenv.dynamics import ActuatorState, Robot
 from fraxenv.errors import ArrayError, ConfigError, UnknownNameError
 
 DT = 1e-3
@@ -46,16 +45,15 @@ def call(robot: Robot, controller: Any, target: Any, state: Any = None) -> Any:
 NUMBERS = {
     OSC: (
         "kp damping_ratio posture_kp posture_damping_ratio max_linear_velocity max_angular_velocity"
-        " singularity_damping singularity_threshold interpolation_time torque_limit"
-        " torque_rate_limit"
+        " singularity_damping singularity_threshold interpolation_time"
     ),
     DifferentialIK: (
         "kp posture_kp max_linear_velocity max_angular_velocity singularity_damping"
-        " singularity_threshold interpolation_time gain limit_gain torque_limit torque_rate_limit"
+        " singularity_threshold interpolation_time gain limit_gain"
     ),
-    JointImpedance: "kp damping_ratio torque_limit torque_rate_limit",
-    JointVelocity: "gain limit_gain torque_limit torque_rate_limit",
-    Torque: "torque_limit torque_rate_limit",
+    JointImpedance: "kp damping_ratio",
+    JointVelocity: "gain limit_gain",
+    Torque: "",
 }
 
 
@@ -67,12 +65,16 @@ def make(kind: type, **options: Any) -> Any:
     ("kind", "name"), [(kind, name) for kind, names in NUMBERS.items() for name in names.split()]
 )
 def test_negative_numbers_are_refused(kind: type, name: str) -> None:
-    static = {f.name for f in dataclasses.fields(kind) if f.metadata.get("static")}
-    assert {*NUMBERS[kind].split(), *static} == {f.name for f in dataclasses.fields(kind)}
     for value in (-1.0, np.nan, np.array([1.0, -1.0]), (1.0, -2.0), jnp.array(-1.0), "stiff"):
         with pytest.raises(ConfigError, match=rf"{kind.__name__}: {name}=.*of at least zero"):
             make(kind, **{name: value})
     make(kind, **{name: 0.0})
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_every_number_is_checked(kind: type) -> None:
+    static = {f.name for f in dataclasses.fields(kind) if f.metadata.get("static")}
+    assert {*NUMBERS[kind].split(), *static} == {f.name for f in dataclasses.fields(kind)}
 
 
 @pytest.mark.parametrize("kind", [OSC, DifferentialIK])
@@ -114,7 +116,7 @@ def test_unknown_frames_are_refused(panda: Robot, kind: Any) -> None:
     with pytest.raises(UnknownNameError, match=message):
         call(panda, kind("hnad"), POSE)
     with pytest.raises(UnknownNameError, match=message):
-        call(panda, kind("hnad"), POSE, ControllerState())
+        kind("hnad")(panda, moving(panda), POSE, None, DT)
     with pytest.raises(UnknownNameError, match=message):
         call(panda, kind(("hand", "hnad")), POSE)
 
@@ -145,7 +147,6 @@ def test_two_hands_need_two_rows() -> None:
     [
         (OSC("hand", kp=np.ones(3)), POSE, r"kp has shape \(3,\), expected \(\) or \(6,\) or"),
         (OSC("hand", posture_kp=np.ones(3)), POSE, r"posture_kp has shape \(3,\)"),
-        (OSC("hand", torque_limit=np.ones(3)), POSE, r"torque_limit has shape \(3,\)"),
         (DifferentialIK("hand", gain=np.ones(3)), POSE, r"gain has shape \(3,\)"),
         (JointImpedance(kp=np.ones(3)), JointTarget(jnp.zeros(7)), r"kp has shape \(3,\)"),
         (JointImpedance(), JointTarget(jnp.zeros(6)), r"target.position has shape \(6,\)"),
@@ -179,10 +180,10 @@ def test_other_targets_are_refused(
         call(panda, controller, target)
 
 
-@pytest.mark.parametrize("option", ["interpolation_time", "torque_rate_limit"])
-def test_a_state_of_another_controller_is_refused(panda: Robot, option: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{option} is set, and the state has nothing for it"):
-        call(panda, OSC("hand", **{option: 1.0}), POSE, ControllerState())
+@pytest.mark.parametrize("kind", [OSC, DifferentialIK])
+def test_a_state_of_another_controller_is_refused(panda: Robot, kind: Any) -> None:
+    with pytest.raises(ConfigError, match="interpolation_time is set, and the state has no set-po"):
+        kind("hand", interpolation_time=1.0)(panda, moving(panda), POSE, None, DT)
 
 
 # --- Targets that are not finite ------------------------------------------------------------------
@@ -255,6 +256,7 @@ def test_a_hand_stops_and_goes_on_when_the_target_is_back(panda: Robot) -> None:
         terms = dynamics.compute_terms(panda, q, v)
         target = PoseTarget(jnp.where(finite, goal, jnp.nan), rotation)
         tau, state, telemetry = osc(panda, terms, target, state, DT)
+        tau, _, _ = MOTORS(panda, tau, v, ActuatorState(), DT)
         q, v = dynamics.step(panda, q, v, tau, DT, terms=terms)
         return (q, v, state), (dynamics.frame_pose(panda, q, "hand")[0], telemetry)
 
@@ -275,7 +277,7 @@ def test_gains_that_come_with_a_target_are_never_negative(panda: Robot, x64: Non
     @jax.jit
     def torque(kp: float) -> Any:
         target = dataclasses.replace(POSE, kp=jnp.full(6, kp))
-        return OSC("hand")(panda, terms, target, ControllerState(), DT)[0]
+        return OSC("hand")(panda, terms, target, None, DT)[0]
 
     np.testing.assert_array_equal(torque(-100.0), torque(0.0))
     assert bool(jnp.all(jnp.isfinite(torque(0.0))))
@@ -287,7 +289,7 @@ def test_no_stiffness_and_no_damping_are_finite(panda: Robot, x64: None) -> None
     @jax.jit
     def torque(osc: OSC, position: Any) -> Any:
         target = dataclasses.replace(POSE, position=position)
-        return osc(panda, terms, target, ControllerState(), DT)[0]
+        return osc(panda, terms, target, None, DT)[0]
 
     for kp in (0.0, 100.0):
         for ratio in (0.0, 1.0):

@@ -8,17 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support import rollout
+from support import MOTORS, rollout
 
 from fraxenv import dynamics
 from fraxenv.controllers import (
-    ControllerState,
     JointImpedance,
     JointTarget,
     JointVelocity,
     Torque,
 )
-from fraxenv.dynamics import Robot
+from fraxenv.dynamics import ActuatorState, Robot
 
 DT = 1e-3
 GAINS = np.arange(100.0, 800.0, 100.0)
@@ -43,13 +42,12 @@ def panda() -> Robot:
 def test_joint_impedance_equals_numpy_and_pinocchio(
     panda: Robot, pinocchio: Any, decoupling: Any, options: Any, extras: Any, x64: None
 ) -> None:
-    unlimited = panda.replace(effort_limits=np.full(7, np.inf))
     controller = JointImpedance(decoupling=decoupling, **options)
     rng = np.random.default_rng(0)
 
     def torque(q: Any, v: Any, target: Any) -> Any:
-        terms = dynamics.compute_terms(unlimited, q, v)
-        return controller(unlimited, terms, JointTarget(**target), ControllerState(), DT)[0]
+        terms = dynamics.compute_terms(panda, q, v)
+        return controller(panda, terms, JointTarget(**target), None, DT)[0]
 
     program = jax.jit(torque)
     for _ in range(10):
@@ -76,19 +74,18 @@ def test_joint_impedance_equals_numpy_and_pinocchio(
 def test_joint_velocity_and_torque_equal_numpy_and_pinocchio(
     panda: Robot, pinocchio: Any, x64: None
 ) -> None:
-    unlimited = panda.replace(effort_limits=np.full(7, np.inf))
     rng = np.random.default_rng(0)
     for _ in range(5):
         q, v = np.asarray(panda.q_default) + rng.uniform(-0.2, 0.2, 7), rng.normal(size=7)
         goal = rng.uniform(-1, 1, 7)
-        terms = dynamics.compute_terms(unlimited, q, v)
+        terms = dynamics.compute_terms(panda, q, v)
         t = pinocchio("panda").terms(q, v, ("panda_hand_tcp",))
         gain = np.arange(10.0, 80.0, 10.0)
-        tau, _, _ = JointVelocity(gain=gain)(unlimited, terms, goal, ControllerState(), DT)
+        tau, _, _ = JointVelocity(gain=gain)(panda, terms, goal, None, DT)
         np.testing.assert_allclose(tau, t.M @ (gain * (goal - v)) + t.bias, rtol=1e-8, atol=1e-8)
         for gravity in (False, True):
             controller = Torque(gravity_compensation=gravity)
-            tau, _, _ = controller(unlimited, terms, goal, ControllerState(), DT)
+            tau, _, _ = controller(panda, terms, goal, None, DT)
             np.testing.assert_allclose(tau, goal + gravity * t.gravity, rtol=1e-8, atol=1e-8)
 
 
@@ -130,11 +127,12 @@ def test_joints_stop_at_position_limits_without_overshoot(panda: Robot) -> None:
         assert np.abs(v[-1]).max() < 1e-2
 
 
-def test_torque_is_passed_through_and_limited(panda: Robot) -> None:
+def test_torque_is_passed_through_and_limited_by_the_motors(panda: Robot) -> None:
     terms = dynamics.compute_terms(panda, panda.q_default, np.zeros(7))
-    tau, _, telemetry = Torque()(panda, terms, jnp.arange(7.0) * 3, ControllerState(), DT)
-    np.testing.assert_array_equal(tau, [0, 3, 6, 9, 12, 12, 12])
-    assert float(telemetry["saturation"]) == pytest.approx(2 / 7)
+    tau, _, _ = Torque()(panda, terms, jnp.arange(7.0) * 3, None, DT)
+    np.testing.assert_array_equal(tau, [0, 3, 6, 9, 12, 15, 18])
+    applied, _, _ = MOTORS(panda, tau, terms.v, ActuatorState(), DT)
+    np.testing.assert_array_equal(applied, [0, 3, 6, 9, 12, 12, 12])
 
 
 def test_gravity_compensation_holds_the_arm(panda: Robot) -> None:
@@ -151,5 +149,5 @@ def test_joint_impedance_of_a_floating_robot_takes_the_short_way(x64: None) -> N
     q = jnp.asarray(g1.q_default)
     terms = dynamics.compute_terms(g1, q, jnp.zeros(g1.nv))
     for goal in (q, q.at[3:7].multiply(-1.0)):
-        _, _, telemetry = JointImpedance()(g1, terms, JointTarget(goal), ControllerState(), DT)
+        _, _, telemetry = JointImpedance()(g1, terms, JointTarget(goal), None, DT)
         np.testing.assert_allclose(telemetry["joint_error"], 0.0, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Limits of torque and of its rate, and set-points between targets."""
+"""Limits of torque and of its rate below controllers, and set-points between targets."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import Array
-from support import with_slow
+from support import MOTORS, rollout, with_slow
 
 from fraxenv import dynamics
 from fraxenv.controllers import (
@@ -22,7 +21,7 @@ from fraxenv.controllers import (
     Torque,
     osc_torque,
 )
-from fraxenv.dynamics import Robot
+from fraxenv.dynamics import Actuators, Robot
 
 DT = 1e-3
 
@@ -45,21 +44,15 @@ def targets(robot: Robot) -> dict[type, Any]:
     }
 
 
-def torques(robot: Robot, controller: Any, target: Any, steps: int) -> np.ndarray:
+def torques(
+    robot: Robot, controller: Any, target: Any, steps: int, motors: Actuators = MOTORS
+) -> np.ndarray:
     """The torque that holds the robot still, and those of the first steps (steps + 1, nv)."""
-
-    def step(carry: Any, _: None) -> Any:
-        q, v, state = carry
-        terms = dynamics.compute_terms(robot, q, v)
-        tau, state, _ = controller(robot, terms, target, state, DT)
-        q, v = dynamics.step(robot, q, v, tau, DT, terms=terms)
-        return (q, v, state), tau
-
-    q, v = jnp.asarray(robot.q_default, float), jnp.zeros(robot.nv)
-    terms = dynamics.compute_terms(robot, q, v)
-    start = (q, v, controller.init(robot, terms))
-    tau = jax.jit(lambda s: jax.lax.scan(step, s, None, steps)[1])(start)
-    return np.concatenate([terms.bias[None], tau])
+    _, _, tau, _ = jax.jit(lambda goal: rollout(robot, controller, goal, steps * DT, DT, motors))(
+        target
+    )
+    bias = dynamics.bias_forces(robot, robot.q_default, np.zeros(robot.nv))
+    return np.concatenate([bias[None], tau])
 
 
 def make(kind: type, **options: Any) -> Any:
@@ -71,20 +64,20 @@ def make(kind: type, **options: Any) -> Any:
     with_slow([OSC, DifferentialIK, JointImpedance, JointVelocity, Torque], OSC, JointImpedance),
 )
 def test_torque_and_its_rate_are_limited(panda: Robot, kind: type) -> None:
+    panda = panda.replace(velocity_limits=np.full(7, np.inf))  # which come before the rate
     target = targets(panda)[kind]
     tau = torques(panda, make(kind), target, 50)
     assert np.abs(np.diff(tau, axis=0)).max() > 2.0  # it jumps to the target
 
     robots = np.asarray(panda.effort_rate_limits) * DT
-    tau = torques(panda, make(kind, torque_rate_limit=np.inf), target, 50)
+    tau = torques(panda, make(kind), target, 50, Actuators(rate_limit=np.inf))
     steps = np.abs(np.diff(tau, axis=0))
     assert np.all(steps <= robots * (1 + 1e-4))
     assert np.any(steps > 0.99 * robots)
 
     own = np.array([500.0, 400.0, 300.0, 200.0, 100.0, 50.0, 2000.0])
     limits = np.array([40.0, 40.0, 8.0, 35.0, 4.0, 3.0, 100.0])
-    controller = make(kind, torque_rate_limit=own, torque_limit=limits)
-    tau = torques(panda, controller, target, 50)
+    tau = torques(panda, make(kind), target, 50, Actuators(limits, own))
     bound = np.minimum(own, panda.effort_rate_limits) * DT
     assert np.all(np.abs(np.diff(tau, axis=0)) <= bound * (1 + 1e-4) + 1e-6)
     assert np.all(np.abs(tau) <= np.minimum(limits, panda.effort_limits))
@@ -94,7 +87,8 @@ def test_torque_and_its_rate_are_limited(panda: Robot, kind: type) -> None:
 def test_without_a_jump_the_rate_limit_changes_nothing(panda: Robot) -> None:
     target = PoseTarget(*dynamics.frame_pose(panda, panda.q_default, "hand"))
     free, limited = (
-        torques(panda, OSC("hand", torque_rate_limit=rate), target, 50) for rate in (None, np.inf)
+        torques(panda, OSC("hand"), target, 50, Actuators(rate_limit=rate))
+        for rate in (None, np.inf)
     )
     np.testing.assert_allclose(free, limited, atol=1e-4)
 
@@ -106,7 +100,7 @@ def poses(osc: Any, robot: Robot, target: Any, steps: int, state: Any = None) ->
 
     def step(state: Any, _: None) -> Any:
         tau, state, _ = osc(robot, terms, target, state, DT)
-        return state, (state.ramp, tau)
+        return state, (state, tau)
 
     start = osc.init(robot, terms) if state is None else state
     return jax.jit(lambda s: jax.lax.scan(step, s, None, steps))(start)
@@ -168,15 +162,5 @@ def test_interpolation_makes_torques_smooth_and_arrives(panda: Robot) -> None:
     jump = np.abs(np.diff(torques(panda, OSC("hand"), target, 500), axis=0)).max()
     osc = OSC("hand", interpolation_time=0.1)
     assert np.abs(np.diff(torques(panda, osc, target, 500), axis=0)).max() < 0.1 * jump
-
-    def step(carry: Any, _: None) -> tuple[Any, Array]:
-        q, v, state = carry
-        terms = dynamics.compute_terms(panda, q, v)
-        tau, state, telemetry = osc(panda, terms, target, state, DT)
-        q, v = dynamics.step(panda, q, v, tau, DT, terms=terms)
-        return (q, v, state), telemetry["position_error"]
-
-    q, v = jnp.asarray(panda.q_default, float), jnp.zeros(7)
-    state = osc.init(panda, dynamics.compute_terms(panda, q, v))
-    _, error = jax.jit(lambda s: jax.lax.scan(step, s, None, 1500))((q, v, state))
-    assert float(error[-1]) < 5e-4
+    *_, telemetry = jax.jit(lambda: rollout(panda, osc, target, 1.5))()
+    assert float(telemetry["position_error"][-1]) < 5e-4

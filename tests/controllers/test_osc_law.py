@@ -19,7 +19,6 @@ FREE: dict[str, Any] = {  # neither the approach nor singularities change the la
     "max_linear_velocity": np.inf,
     "max_angular_velocity": np.inf,
     "singularity_damping": 0.0,
-    "torque_limit": np.inf,
 }
 GAINS = np.array([100.0, 120.0, 140.0, 60.0, 80.0, 90.0])
 RATIOS = np.array([0.7, 0.8, 0.9, 1.0, 1.1, 1.2])
@@ -52,7 +51,6 @@ ONE: dict[str, tuple[dict[str, Any], set[str]]] = {
         set(),
     ),
     "damped singularity": ({"singularity_damping": 0.3, "singularity_threshold": 0.02}, set()),
-    "torque limit": ({"torque_limit": np.linspace(8, 2, 7)}, set()),
 }
 HANDS: dict[str, tuple[dict[str, Any], set[str]]] = {
     f"{priority} {decoupling} {damping}": (
@@ -162,14 +160,11 @@ def law(
     tau = tau + N_T @ t.M @ u
     tau = tau + J.T @ target.get("wrench", zero)[:, :n].ravel()
     tau = tau + t.gravity * o["gravity_compensation"]
-    tau = tau + (t.bias - t.gravity) * o["coriolis_compensation"]
-    bound = np.minimum(o["torque_limit"], robot.effort_limits)
-    return np.clip(tau, -bound, bound)
+    return tau + (t.bias - t.gravity) * o["coriolis_compensation"]
 
 
 def check(pinocchio: Any, name: str, frames: Any, links: Any, options: Any, extras: Any) -> None:
     robot = dynamics.load_robot(name, floating_base=False)
-    robot = robot.replace(effort_limits=np.full(robot.nv, np.inf))
     several = not isinstance(frames, str)
     k, shape = (len(frames), (len(frames),)) if several else (1, ())
     osc = OSC(frames, **(FREE | options))

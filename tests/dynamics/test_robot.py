@@ -74,8 +74,6 @@ CALLS: dict[str, tuple[str, ...]] = {
 }
 # Functions that take no arrays (`neutral` has the default dtype), or more than arrays.
 OTHERS = {
-    "actuate",
-    "actuator_state",
     "capsule_box",
     "capsule_capsule",
     "capsule_half_space",

@@ -14,6 +14,7 @@ from support import with_slow
 
 import fraxenv
 from fraxenv import dynamics
+from fraxenv.dynamics import Actuators
 from fraxenv.envs import Environment, EnvParams, EnvState, Randomisation
 from fraxenv.envs.randomisation import _drawn_robot
 from fraxenv.errors import ConfigError, EnvStateError, UnknownNameError
@@ -65,10 +66,11 @@ def test_everything_is_drawn_within_its_range(everything: Env) -> None:
         assert 0 <= more.min() < 0.01 * largest
         assert 0.99 * largest < more.max() <= largest * (1 + 1e-6)
     assert np.abs(np.asarray(episode.robot["gravity"]) - robot.gravity).max() <= 0.1 + 1e-6
-    assert 0.9 <= np.min(episode.motor_gain) < 0.91
-    assert set(np.unique(episode.motor_delay)) == {0, 1}
-    assert set(np.unique(episode.action_delay)) == {0, 1, 2}
-    assert set(np.unique(episode.observation_delay)) == {0, 1, 2}
+    assert 0.9 <= np.min(episode.actuators["gain"]) < 0.91
+    assert 0 <= np.min(episode.actuators["delay"]) < np.max(episode.actuators["delay"]) <= 0.005
+    assert set(np.unique(state.actuator_state.delayed.steps)) == {0, 1}
+    assert set(np.unique(episode.actions.steps)) == {0, 1, 2}
+    assert set(np.unique(episode.observations.steps)) == {0, 1, 2}
     gains = np.asarray(episode.controller["kp"]) / 150
     assert 0.5 <= gains.min() < 0.51
     assert 1.99 < gains.max() <= 2.0 + 1e-6
@@ -237,22 +239,26 @@ def test_noise_has_its_size_and_is_new_at_every_step() -> None:
 
 
 def test_motor_delay_and_gain() -> None:
-    environment, params = make(
-        {"motor_delay": (0.003, 0.003), "motor_gain": (1.2, 1.2)}, control_hz=1000
-    )
+    """Factors are of the nominal gain, and the delay is in the place of the nominal one."""
+    made, params = make({"motor_delay": (0.003, 0.003), "motor_gain": (1.2, 1.2)}, control_hz=1000)
+    nominal = Actuators(effort_limit=80.0, gain=0.5, delay=0.001)
+    environment = Environment("late", made.robot, params.replace(actuators=nominal), backend="vmap")
+    params = environment.default_params
+    assert params.actuators.steps == 3
     _, state = environment.reset_env(jax.random.key(0), params)
-    episode = state.episode
-    assert episode is not None
-    assert episode.torques.shape == (4, 7)
-    tau = jnp.arange(1.0, 8.0)
-    torques = episode.torques
+    assert state.episode is not None
+    assert set(state.episode.actuators) == {"gain", "delay"}
+    actuators = state.episode.own_actuators(params.actuators)
+    motors = state.actuator_state
+    assert motors.delayed.values.shape == (4, 7)
+    tau = np.arange(1.0, 8.0)
     applied = []
     for k in range(5):
-        out, torques = episode.applied_torque(environment.robot, (k + 1.0) * tau, torques)
+        out, _, motors = actuators(environment.robot, (k + 1) * tau, np.zeros(7), motors, 1e-3)
         applied.append(np.asarray(out))
     for k in (3, 4):
-        expected = np.minimum(1.2 * (k - 2) * np.asarray(tau), environment.robot.effort_limits)
-        np.testing.assert_allclose(applied[k], expected, rtol=1e-6)
+        command = np.minimum((k - 2) * tau, environment.robot.effort_limits)
+        np.testing.assert_allclose(applied[k], 0.5 * 1.2 * command, rtol=1e-6)
 
 
 def test_parameters_are_leaves(everything: Env) -> None:
@@ -311,6 +317,14 @@ def test_longer_delays_than_there_is_room_for() -> None:
     longer = replace(params.randomisation, action_delay=(0.0, 0.1))
     with pytest.raises(ConfigError, match=r"delays of up to \(0, 0, 5\).*steps=\(0, 0, 1\)"):
         environment.reset(jax.random.key(0), params.replace(randomisation=longer))
+
+
+@pytest.mark.parametrize("kind", ["motor_delay", "observation_delay", "action_delay"])
+def test_delays_that_nobody_made_room_for(kind: str) -> None:
+    environment, params = make()
+    late = params.replace(randomisation=Randomisation(**{kind: (0.0, 0.1)}))
+    with pytest.raises(ConfigError, match="a delay is set, and steps is None"):
+        environment.reset(jax.random.key(0), late)
 
 
 def test_states_without_an_episode_are_refused(everything: Env) -> None:

@@ -17,6 +17,7 @@ from support import with_slow
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.controllers import Barrier, SafetyFilter
+from fraxenv.dynamics import Actuators
 from fraxenv.envs import Environment, EnvParams, EnvState
 from fraxenv.errors import ConfigError, UnknownNameError
 from fraxenv.registration import register_envs
@@ -267,7 +268,7 @@ def test_gymnasium(recwarn: pytest.WarningsRecorder) -> None:
     env.close()
 
 
-# --- Limits of the controller's own --------------------------------------------------------------
+# --- Limits of the motors ------------------------------------------------------------------------
 
 
 def _hand_height(robot: dynamics.Robot, situation: Any, barrier: Barrier) -> Array:
@@ -275,17 +276,20 @@ def _hand_height(robot: dynamics.Robot, situation: Any, barrier: Barrier) -> Arr
 
 
 @pytest.mark.parametrize("limited", with_slow([True, False], False))
-def test_filter_keeps_the_controllers_own_limits(limited: bool) -> None:
-    """What is applied, not what the controller asked for, changes no faster than it says."""
+def test_filter_keeps_the_limits_of_the_motors(limited: bool) -> None:
+    """What is applied, not what the controller asked for, changes no faster than they say."""
     rate, floor = 100.0, Barrier(_hand_height, name="floor", parameters=(), margin=0.55)
+    panda = dynamics.load_robot("panda")
     environment, params = fraxenv.make(
         "PandaReach-v0",
+        robot=panda.replace(velocity_limits=np.full(7, np.inf)),  # which come before the rate
         policy_hz=1000,
         action="ee_delta_position",
         safety=SafetyFilter(barriers=(floor,)),
-        controller_options={"torque_rate_limit": rate, "torque_limit": 80.0} if limited else {},
         backend="vmap",
     )
+    if limited:
+        params = params.replace(actuators=Actuators(effort_limit=80.0, rate_limit=rate))
     state = resets((environment, params), 1)
     state = jax.tree.map(lambda x: x[0], state)
     action = jnp.array([0.0, 0.0, -1.0])

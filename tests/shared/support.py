@@ -17,8 +17,10 @@ import pytest
 from PIL import Image
 
 from fraxenv import dynamics
-from fraxenv.dynamics import Robot
+from fraxenv.dynamics import Actuators, Robot
 from fraxenv.kernels import fusible
+
+MOTORS = Actuators()
 
 
 def load_script(name: str) -> ModuleType:
@@ -62,19 +64,28 @@ def colours(picture: Path) -> int:
     return len(counts)
 
 
-def rollout(robot: Robot, controller: Any, target: Any, seconds: float, dt: float = 1e-3) -> Any:
-    """From rest at the default posture: q, v, tau and telemetry of every step."""
+def rollout(
+    robot: Robot,
+    controller: Any,
+    target: Any,
+    seconds: float,
+    dt: float = 1e-3,
+    actuators: Actuators = MOTORS,
+) -> Any:
+    """From rest at the default posture: q, v, the torque applied and telemetry of every step."""
 
     def step(carry: Any, _: None) -> Any:
-        q, v, state = carry
+        q, v, state, motors = carry
         terms = dynamics.compute_terms(robot, q, v)
         tau, state, telemetry = controller(robot, terms, target, state, dt)
+        tau, _, motors = actuators(robot, tau, v, motors, dt)
         q, v = dynamics.step(robot, q, v, tau, dt, terms=terms)
-        return (q, v, state), (q, v, tau, telemetry)
+        return (q, v, state, motors), (q, v, tau, telemetry)
 
     q, v = jnp.asarray(robot.q_default, float), jnp.zeros(robot.nv)
-    state = controller.init(robot, dynamics.compute_terms(robot, q, v))
-    return jax.lax.scan(fusible(step), (q, v, state), None, round(seconds / dt))[1]
+    terms = dynamics.compute_terms(robot, q, v)
+    start = (q, v, controller.init(robot, terms), actuators.init(robot, terms.bias, dt))
+    return jax.lax.scan(fusible(step), start, None, round(seconds / dt))[1]
 
 
 def assert_alike(one: Any, other: Any, path: str = "") -> None:

@@ -30,12 +30,13 @@ ROLLOUT = 10
 def function(workload: Workload) -> Callable[..., Any]:
     """The workload as a function of one robot's arrays."""
     model = robot(workload.robot)
-    osc = controllers.OSC("hand")
+    osc, actuators = controllers.OSC("hand"), dynamics.Actuators()
 
     def osc_torque(terms: Any, position: Array, rotation: Array) -> Array:
         target, state = controllers.PoseTarget(position, rotation), osc.init(model, terms)
         tau, _, _ = osc(model, terms, target, state, TIMESTEP)
-        return tau
+        applied, _, _ = actuators(model, tau, terms.v, dynamics.ActuatorState(), TIMESTEP)
+        return applied
 
     def osc_(q: Array, v: Array, position: Array, rotation: Array) -> Array:
         return osc_torque(dynamics.compute_terms(model, q, v), position, rotation)
