@@ -47,7 +47,7 @@ from jax.typing import ArrayLike
 
 from fraxenv.errors import ArrayError, unknown_name
 
-from ..kinematics import Kinematics, Poses, configuration, forward_kinematics
+from ..kinematics import Kinematics, Poses, configuration, forward_kinematics, origins
 from ..math.algebra import cross, einsum, matmul, smallest
 from ..model.robot import WORLD, Robot, Topology
 from ..model.robot import Shape as RobotShape
@@ -323,13 +323,13 @@ def robot_geometry_rate(
         twists: (nb, 6), `body_twists` of the bodies.
     """
     layout = _layout(robot.topology)
-    origin = kin.position[0] - kin.relative[0] if robot.topology.travels else 0.0
-    # One more velocity, the world's: it is the last, so that the index `WORLD` finds it.
+    # One more row, the world's: it is the last, so that the index `WORLD` finds it.
+    origin = jnp.pad(origins(robot.topology, kin), ((0, 1), (0, 0)))
     twists = jnp.concatenate([twists, jnp.zeros_like(twists[:1])])
 
     def rate(fixed: _Fixed, point: ArrayLike) -> Array:
         moving = twists[fixed.body]
-        return moving[:, :3] + cross(moving[:, 3:], jnp.asarray(point) - origin)
+        return moving[:, :3] + cross(moving[:, 3:], jnp.asarray(point) - origin[fixed.body])
 
     spheres, capsules = geometry
     return RobotGeometry(
