@@ -111,6 +111,7 @@ def _joined(name: str, topologies: Sequence[Topology]) -> Topology:
             for part in parts(t)
         )
 
+    drawn = any(t.visual_shapes for t in topologies)
     first_body = starts(lambda t: len(t.joints))
     first_frame = starts(lambda t: len(t.frames))
     first_shape = starts(lambda t: len(t.collision_shapes))
@@ -137,7 +138,8 @@ def _joined(name: str, topologies: Sequence[Topology]) -> Topology:
             for alias, frame in t.end_effectors.items()
         },
         collision_shapes=shifted(lambda t: t.collision_shapes),
-        visual_shapes=shifted(lambda t: t.visual_shapes),
+        # A robot without any is drawn by its collision shapes: so it has to be beside others, too.
+        visual_shapes=shifted(lambda t: t.visual_shapes or t.collision_shapes if drawn else ()),
         self_collision_pairs=np.concatenate(
             [
                 start + t.self_collision_pairs

@@ -139,6 +139,17 @@ def test_one_robot_stays_what_it_is(panda: Robot, joints: Robot) -> None:
         assert_same(dynamics.combine(robot), robot)
 
 
+def test_what_has_no_visual_shapes_is_drawn_beside_others(panda: Robot, cube: Robot) -> None:
+    assert panda.topology.visual_shapes
+    assert not cube.topology.visual_shapes
+    forest = dynamics.combine(panda, cube)
+    drawn = forest.topology.visual_shapes[len(panda.topology.visual_shapes) :]
+    assert [(s.name, s.body) for s in drawn] == [("cube_1", 7), ("cube_2", 7)]
+    pair = dynamics.combine(cube, cube, prefixes=("", "other_"))
+    assert not pair.topology.visual_shapes
+    assert len(pair.topology.collision_shapes) == 4
+
+
 def test_forests_can_be_combined(panda: Robot, cube: Robot) -> None:
     cartpole = dynamics.load_robot("cartpole")
     at_once = dynamics.combine(cartpole, cube, panda)
