@@ -92,6 +92,7 @@ from .math.rotation import (
     rotation_log,
 )
 from .model.bundled import list_robots, load_robot
+from .model.combine import MemberSlices, combine, member_slices
 from .model.lock import lock_joints
 from .model.mount import mount
 from .model.robot import WORLD, Axes, Frame, Joint, Mimic, Robot, Topology
@@ -103,7 +104,7 @@ from .momentum import (
     centroidal_momentum_matrix,
 )
 from .rnea import bias_forces, generalized_forces, gravity_forces, rnea
-from .terms import Terms, compute_terms
+from .terms import Terms, compute_terms, restrict_terms
 
 __all__ = [
     "WORLD",
@@ -120,6 +121,7 @@ __all__ = [
     "InverseDynamicsDerivatives",
     "Joint",
     "Kinematics",
+    "MemberSlices",
     "Mimic",
     "Obstacles",
     "Poses",
@@ -142,6 +144,7 @@ __all__ = [
     "center_of_mass_jacobian",
     "centroidal_momentum",
     "centroidal_momentum_matrix",
+    "combine",
     "compute_kinematics",
     "compute_terms",
     "coordinate_rates",
@@ -172,6 +175,7 @@ __all__ = [
     "lock_joints",
     "manipulability",
     "matrix_to_quaternion",
+    "member_slices",
     "mount",
     "move_obstacles",
     "nearest_obstacles",
@@ -191,6 +195,7 @@ __all__ = [
     "quaternion_to_matrix",
     "random_configuration",
     "residual_derivatives",
+    "restrict_terms",
     "rnea",
     "robot_geometry",
     "robot_geometry_rate",

@@ -1,4 +1,4 @@
-"""How the bodies move: velocities and accelerations, passed on from the root outwards.
+"""How the bodies move: velocities and accelerations, passed on from the roots outwards.
 
 The first half of the recursive Newton-Euler algorithm (Luh, Walker and Paul, 1980), in world axes.
 """
@@ -14,7 +14,15 @@ from .kinematics import Kinematics, spatial_axes
 from .math.algebra import cross, matmul, times
 from .math.rotation import skew
 from .model.robot import Robot, Topology
-from .model.tree import axis_rates, of_carriers, of_parents, path_sums, to_bodies, tree_mask
+from .model.tree import (
+    axis_rates,
+    of_bases,
+    of_carriers,
+    of_parents,
+    path_sums,
+    to_bodies,
+    tree_mask,
+)
 
 
 class BodyMotion(NamedTuple):
@@ -53,7 +61,7 @@ def body_motion(robot: Robot, kin: Kinematics, v: Array, a: Array) -> BodyMotion
 
 
 def body_twists(robot: Robot, kin: Kinematics, v: Array) -> Array:
-    """Spatial velocities (nb, 6) of the bodies, about the point that `kin.relative` is from."""
+    """Spatial velocities (nb, 6) of the bodies, about the points that `kin.relative` is from."""
     S = spatial_axes(robot.topology, kin)
     return matmul(tree_mask(robot, S.dtype), S * axis_rates(robot, v)[:, None])
 
@@ -69,7 +77,7 @@ def kinematics_rate(robot: Robot, kin: Kinematics, twists: Array) -> Kinematics:
     return Kinematics(
         position=velocity,
         rotation=matmul(skew(omega), kin.rotation),
-        relative=velocity - velocity[0] if topology.travels else velocity,
+        relative=velocity - of_bases(topology, velocity) if topology.travels else velocity,
         offset=velocity - of_parents(topology, velocity, jnp.zeros_like(velocity[0])),
         axis=cross(of_carriers(topology, omega), kin.axis),
         first_moment=cross(omega, kin.first_moment),

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from .geometry.distance import SHORT
 from .geometry.shapes import Capsule, Shape, Sphere, enclosing_capsule
-from .kinematics import Kinematics, Poses, configuration, forward_kinematics
+from .kinematics import Kinematics, Poses, configuration, forward_kinematics, origins
 from .math.algebra import cross, einsum
 from .model.robot import WORLD, Robot, Topology
 
@@ -81,13 +81,13 @@ def robot_geometry_rate(
         twists: (nb, 6), `body_twists` of the bodies.
     """
     layout = layout_of(robot.topology)
-    origin = kin.position[0] - kin.relative[0] if robot.topology.travels else 0.0
-    # One more velocity, the world's: it is the last, so that the index `WORLD` finds it.
+    # One more row, the world's: it is the last, so that the index `WORLD` finds it.
+    origin = jnp.pad(origins(robot.topology, kin), ((0, 1), (0, 0)))
     twists = jnp.concatenate([twists, jnp.zeros_like(twists[:1])])
 
     def rate(fixed: Fixed, point: ArrayLike) -> Array:
         moving = twists[fixed.body]
-        return moving[:, :3] + cross(moving[:, 3:], jnp.asarray(point) - origin)
+        return moving[:, :3] + cross(moving[:, 3:], jnp.asarray(point) - origin[fixed.body])
 
     spheres, capsules = geometry
     return RobotGeometry(

@@ -21,7 +21,7 @@ from .math.algebra import cross, einsum, matmul, times
 from .math.rotation import quaternion_normalize, quaternion_to_matrix
 from .math.spatial import parallel_axes
 from .model.robot import WORLD, Robot, Topology
-from .model.tree import of_bodies, of_parents, path_sums
+from .model.tree import of_bases, of_bodies, of_parents, path_sums
 
 
 class Poses(NamedTuple):
@@ -41,8 +41,8 @@ class Kinematics:
     Attributes:
         position: (nb, 3), m, of the bodies' frames in the world.
         rotation: (nb, 3, 3), body to world.
-        relative: (nb, 3), m, `position` from the base of a robot that travels, without the rounding
-            that far travels cost; `position` itself for other robots.
+        relative: (nb, 3), m, `position` from the base of a tree that travels, without the rounding
+            that far travels cost; `position` itself in other trees.
         offset: (nb, 3), m, from the parent's origin (the world's, for a root) to the body's.
         axis: (na, 3), unit, directions of the joint axes.
         first_moment: (nb, 3), kg m, mass times centre of mass, about the body's origin.
@@ -132,11 +132,29 @@ def frame_pose(
 
 
 def spatial_axes(topology: Topology, kin: Kinematics) -> Array:
-    """The joint axes `S` (na, 6) as spatial motion vectors, about the point `relative` is from."""
+    """The joint axes `S` (na, 6) as spatial motion vectors, about the points `relative` is from.
+
+    These are one point in every tree, so that vectors of the same tree can be added.
+    """
     rotates = topology.axes.rotates[:, None]
     turning = cross(of_bodies(topology, kin.relative), kin.axis)
     linear, angular = jnp.where(rotates, turning, kin.axis), jnp.where(rotates, kin.axis, 0.0)
     return jnp.concatenate([linear, angular], axis=-1)
+
+
+def origins(topology: Topology, kin: Kinematics) -> Array:
+    """The points (nb, 3), m, in the world that `relative` is from."""
+    if not topology.travels:
+        return jnp.zeros_like(kin.position)
+    return of_bases(topology, kin.position) - of_bases(topology, kin.relative)
+
+
+def relative_to_first(topology: Topology, kin: Kinematics) -> Array:
+    """Positions (nb, 3), m, of all bodies from the point that `relative` of the first is from."""
+    if (topology.base == topology.base[0]).all():
+        return kin.relative
+    points = origins(topology, kin)
+    return kin.relative + (points - points[0])
 
 
 def configuration(robot: Robot, q: ArrayLike) -> Array:
@@ -230,9 +248,10 @@ def _rotations(topology: Topology, local: Array) -> Array:
 
 
 def _positions(topology: Topology, offset: Array) -> tuple[Array, Array]:
-    """Origins (nb, 3) in the world, and from the base of a robot that travels."""
+    """Origins (nb, 3) in the world, and from the bases of the trees that travel."""
     if not topology.travels:
         position = path_sums(topology, offset)
         return position, position
-    relative = path_sums(topology, offset.at[0].set(0.0))
-    return offset[0] + relative, relative
+    bases = np.unique(topology.base[topology.base != WORLD])
+    relative = path_sums(topology, offset.at[bases].set(0.0))
+    return of_bases(topology, offset) + relative, relative

@@ -12,6 +12,7 @@ from .kinematics import (
     compute_kinematics,
     configuration,
     forward_kinematics,
+    relative_to_first,
     tangent,
 )
 from .math.algebra import cross, matmul, times
@@ -77,8 +78,9 @@ def centroidal_momentum_matrix(
     kin = compute_kinematics(robot, q) if kin is None else kin
     linear, moment = composite_forces(robot, kin)
     mass = jnp.asarray(robot.mass, linear.dtype)[:, None]
-    com = jnp.sum(mass * kin.relative + kin.first_moment, axis=0) / jnp.sum(mass)
-    angular = moment + cross(of_bodies(robot.topology, kin.relative) - com, linear)
+    position = relative_to_first(robot.topology, kin)
+    com = jnp.sum(mass * position + kin.first_moment, axis=0) / jnp.sum(mass)
+    angular = moment + cross(of_bodies(robot.topology, position) - com, linear)
     return dof_forces(robot, jnp.concatenate([linear, angular], axis=-1)).T
 
 

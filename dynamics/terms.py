@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from .crba import crba
 from .kinematics import Kinematics, compute_kinematics, configuration, tangent
+from .model.combine import MemberSlices
 from .model.robot import Robot
 from .rnea import bias_forces
 
@@ -48,3 +49,25 @@ def compute_terms(robot: Robot, q: ArrayLike, v: ArrayLike) -> Terms:
     q, v = configuration(robot, q), tangent(robot, "v", v)
     kin = compute_kinematics(robot, q)
     return Terms(q, v, kin, crba(robot, q, kin=kin), bias_forces(robot, q, v, kin=kin))
+
+
+def restrict_terms(terms: Terms, member: MemberSlices) -> Terms:
+    """The part of a forest's terms that is one robot's: what a controller of that robot needs.
+
+    It is what `compute_terms` gives for the robot on its own: robots of a forest share no inertia.
+
+    Args:
+        terms: of the forest.
+        member: where the robot is in it, from `member_slices`.
+    """
+    bodies, v, kin = member.bodies, member.v, terms.kin
+    own = Kinematics(
+        position=kin.position[bodies],
+        rotation=kin.rotation[bodies],
+        relative=kin.relative[bodies],
+        offset=kin.offset[bodies],
+        axis=kin.axis[member.axes],
+        first_moment=kin.first_moment[bodies],
+        inertia=kin.inertia[bodies],
+    )
+    return Terms(terms.q[member.q], terms.v[v], own, terms.mass_matrix[v, v], terms.bias[v])

@@ -20,7 +20,8 @@ def mount(robot: Robot, position: ArrayLike, rotation: ArrayLike | None = None) 
     """The same robot with its root link at another place: on a table, on a wall.
 
     Everything that is fixed to the root link moves with it; gravity stays. A floating or a planar
-    base then moves relative to the new place.
+    base then moves relative to the new place. A forest moves as a whole: to place its robots one
+    by one, mount them before they are combined.
 
     Args:
         robot: the model.

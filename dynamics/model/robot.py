@@ -1,5 +1,7 @@
 """The robot model: what is known before any configuration is.
 
+A robot is a forest: one tree or several, rooted in the world.
+
 A `Robot` is an immutable pytree. Its topology and geometry are static, so that algorithms fold
 them into the program; its inertial, actuation and friction parameters are leaves, so that they can
 be batched, randomised and differentiated.
@@ -166,7 +168,7 @@ class Axes:
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """What never changes about a robot: its tree, its joints, its frames and its shapes.
+    """What never changes about a robot: its trees, its joints, its frames and its shapes.
 
     There are nb moving bodies, one per joint, numbered so that parents come first. Body `i` is
     moved by joint `i`; its frame is the joint's frame. Links that are welded together are one
@@ -176,10 +178,10 @@ class Topology:
         name: name of the robot.
         joints: nb joints.
         body_names: nb names: of the link that joint i moves.
-        parent: (nb,) int, the parent body, `WORLD` at the root.
+        parent: (nb,) int, the parent body, `WORLD` at a root: there may be several.
         position: (nb, 3), m, the joint's frame in its parent's.
         rotation: (nb, 3, 3), joint frame to parent frame, at zero displacement.
-        frames: all frames, the root link first.
+        frames: all frames, a root link before what it carries.
         end_effectors: alias -> index into `frames`.
         collision_shapes: the collision model.
         visual_shapes: what is drawn.
@@ -221,7 +223,7 @@ class Topology:
 
     @cached_property
     def levels(self) -> tuple[np.ndarray, ...]:
-        """Bodies grouped by depth in the tree, the root's children first."""
+        """Bodies grouped by depth in their trees, the roots first."""
         depth = np.zeros(len(self.parent), int)
         for i, parent in enumerate(self.parent):
             depth[i] = 0 if parent == WORLD else depth[parent] + 1
@@ -305,10 +307,23 @@ class Topology:
         )
 
     @cached_property
+    def base(self) -> np.ndarray:
+        """(nb,) int, the root of each body's tree if it floats or slides in a plane, else `WORLD`.
+
+        A tree with such a root may go far from the world's origin: it travels.
+        """
+        base = np.full(len(self.parent), WORLD, np.int32)
+        for i, (joint, parent) in enumerate(zip(self.joints, self.parent, strict=True)):
+            if parent != WORLD:
+                base[i] = base[parent]
+            elif joint.kind in ("floating", "planar"):
+                base[i] = i
+        return base
+
+    @cached_property
     def travels(self) -> bool:
-        """The one root floats or slides in a plane: it may go far from the world's origin."""
-        roots = np.flatnonzero(self.parent == WORLD)
-        return len(roots) == 1 and self.joints[0].kind in ("floating", "planar")
+        """Some tree travels."""
+        return bool((self.base != WORLD).any())
 
     @cached_property
     def frame_names(self) -> tuple[str, ...]:
@@ -357,7 +372,7 @@ class Robot:
     differentiated. Algorithms cast them to the dtype of the configuration they are given.
 
     Attributes:
-        topology: the tree, joints, frames and shapes; static.
+        topology: the trees, joints, frames and shapes; static.
         mass: (nb,), kg, of each moving body.
         com: (nb, 3), m, centre of mass in the body's frame.
         inertia: (nb, 3, 3), kg m^2, about the centre of mass in the body's axes.

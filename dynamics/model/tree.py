@@ -50,6 +50,11 @@ def to_parents(topology: Topology, x: Array) -> Array:
     return einsum("ij,j...->i...", children, x)
 
 
+def of_bases(topology: Topology, x: Array) -> Array:
+    """What the base of each body's tree has (nb, ...), zero where the tree does not travel."""
+    return jnp.concatenate([x, jnp.zeros_like(x[:1])])[topology.base]
+
+
 def of_bodies(topology: Topology, x: Array) -> Array:
     """What the body that an axis moves has (na, ...)."""
     return x if topology.axes.one_per_body else x[topology.axes.body]

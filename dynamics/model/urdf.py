@@ -384,7 +384,8 @@ def _tree(where: str, links: Mapping[str, Any], joints: Mapping[str, Any]) -> _T
     if len(roots) > 1:
         raise RobotLoadError(
             f"{where}: {len(roots)} links have no parent: {', '.join(roots)}. Expected one root; "
-            "connect the others to it with joints (fixed ones will do)."
+            "connect the others to it with joints (fixed ones will do), or load each tree from a "
+            "file of its own and join the robots with dynamics.combine."
         )
     if not roots:
         raise RobotLoadError(

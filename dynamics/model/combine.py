@@ -1,0 +1,271 @@
+"""Several robots as one: a forest, whose trees share the world and its gravity and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, combinations
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from fraxenv.errors import ArrayError, ConfigError
+
+from ..geometry.shapes import WORLD, Shape
+from .robot import Frame, Joint, Robot, Topology
+
+PartT = TypeVar("PartT", Frame, Shape)
+
+_NAMED = 3
+"""How many of the names that clash an error lists."""
+
+
+@dataclass(frozen=True)
+class MemberSlices:
+    """Where one robot's entries are in the arrays of a forest.
+
+    Attributes:
+        q: of (nq,).
+        v: of (nv,), and of all else that has an entry for each degree of freedom.
+        bodies: of (nb, ...).
+        axes: of (na, ...), the joint axes of `Kinematics`.
+    """
+
+    q: slice
+    v: slice
+    bodies: slice
+    axes: slice
+
+    def __hash__(self) -> int:
+        # Slices have none before Python 3.12.
+        return hash(tuple((s.start, s.stop) for s in (self.q, self.v, self.bodies, self.axes)))
+
+
+def combine(
+    robot: Robot, *others: Robot, name: str | None = None, prefixes: Sequence[str] | None = None
+) -> Robot:
+    """One robot of several, side by side in the world: a forest.
+
+    Everything is in the order given, so that the first robot's configuration is the first part of
+    the forest's; `member_slices` says where the others' are. Each keeps its place, its parameters,
+    its end effectors and its own self-collision pairs; none are added between them. The mass matrix
+    is block diagonal.
+
+    A robot may be a forest itself, or a single free body (loaded with `floating_base=True`).
+
+    Args:
+        robot: the first one.
+        *others: the rest.
+        name: of the forest; those of the robots, joined by "+", if omitted.
+        prefixes: one for each robot, put before the names of its joints, links, shapes and end
+            effectors; none if omitted.
+
+    Raises:
+        ConfigError: two robots have the same name for something, or differ in gravity (unless that
+            is being traced: then it is the first one's), or there are not as many prefixes.
+        ArrayError: parameters of a robot have the wrong shape, as those of a batch have.
+    """
+    members = _prefixed((robot, *others), prefixes)
+    _check_names(members)
+    _check_gravity(members)
+    topologies = [m.topology for m in members]
+    leaves = [f.name for f in dataclasses.fields(Robot) if f.name not in ("topology", "gravity")]
+    return Robot(
+        topology=_joined("+".join(m.name for m in members) if name is None else name, topologies),
+        gravity=robot.gravity,
+        **{leaf: _concatenated([_checked(m, leaf) for m in members]) for leaf in leaves},
+    )
+
+
+def member_slices(robot: Robot, *others: Robot) -> tuple[MemberSlices, ...]:
+    """Where each robot's entries are in the arrays of `combine(robot, *others)`."""
+    members = (robot, *others)
+    parts = (
+        _slices(m.nq for m in members),
+        _slices(m.nv for m in members),
+        _slices(m.nb for m in members),
+        _slices(len(m.topology.axes.body) for m in members),
+    )
+    return tuple(MemberSlices(*of_one) for of_one in zip(*parts, strict=True))
+
+
+def _slices(sizes: Iterable[int]) -> list[slice]:
+    ends = list(accumulate(sizes))
+    return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+# --- topology -------------------------------------------------------------------------------------
+
+
+def _joined(name: str, topologies: Sequence[Topology]) -> Topology:
+    def starts(count: Callable[[Topology], int]) -> list[int]:
+        return [0, *accumulate(count(t) for t in topologies[:-1])]
+
+    def shifted(parts: Callable[[Topology], Iterable[PartT]]) -> tuple[PartT, ...]:
+        return tuple(
+            part if part.body == WORLD else dataclasses.replace(part, body=start + part.body)
+            for t, start in zip(topologies, first_body, strict=True)
+            for part in parts(t)
+        )
+
+    drawn = any(t.visual_shapes for t in topologies)
+    first_body = starts(lambda t: len(t.joints))
+    first_frame = starts(lambda t: len(t.frames))
+    first_shape = starts(lambda t: len(t.collision_shapes))
+    return Topology(
+        name=name,
+        joints=tuple(
+            _shifted_joint(j, start)
+            for t, start in zip(topologies, first_body, strict=True)
+            for j in t.joints
+        ),
+        body_names=tuple(n for t in topologies for n in t.body_names),
+        parent=np.concatenate(
+            [
+                np.where(t.parent == WORLD, WORLD, start + t.parent)
+                for t, start in zip(topologies, first_body, strict=True)
+            ]
+        ),
+        position=np.concatenate([t.position for t in topologies]),
+        rotation=np.concatenate([t.rotation for t in topologies]),
+        frames=shifted(lambda t: t.frames),
+        end_effectors={
+            alias: start + frame
+            for t, start in zip(topologies, first_frame, strict=True)
+            for alias, frame in t.end_effectors.items()
+        },
+        collision_shapes=shifted(lambda t: t.collision_shapes),
+        # A robot without any is drawn by its collision shapes: so it has to be beside others, too.
+        visual_shapes=shifted(lambda t: t.visual_shapes or t.collision_shapes if drawn else ()),
+        self_collision_pairs=np.concatenate(
+            [
+                start + t.self_collision_pairs
+                for t, start in zip(topologies, first_shape, strict=True)
+            ]
+        ),
+    )
+
+
+def _shifted_joint(joint: Joint, start: int) -> Joint:
+    if joint.mimic is None:
+        return joint
+    mimic = dataclasses.replace(joint.mimic, joint=start + joint.mimic.joint)
+    return dataclasses.replace(joint, mimic=mimic)
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def _prefixed(members: Sequence[Robot], prefixes: Sequence[str] | None) -> list[Robot]:
+    if prefixes is None:
+        return list(members)
+    if isinstance(prefixes, str) or len(prefixes) != len(members):
+        raise ConfigError(
+            f"combine: prefixes={prefixes!r}, expected one for each of the {len(members)} robots "
+            f"{', '.join(repr(m.name) for m in members)}; '' leaves its names as they are."
+        )
+    pairs = zip(members, prefixes, strict=True)
+    return [_renamed(m, prefix) if prefix else m for m, prefix in pairs]
+
+
+def _renamed(robot: Robot, prefix: str) -> Robot:
+    """The same robot with a prefix before every name."""
+    topology = robot.topology
+
+    def renamed(parts: tuple[PartT, ...]) -> tuple[PartT, ...]:
+        return tuple(dataclasses.replace(p, name=prefix + p.name if p.name else "") for p in parts)
+
+    return dataclasses.replace(
+        robot,
+        topology=dataclasses.replace(
+            topology,
+            name=prefix + topology.name,
+            joints=tuple(dataclasses.replace(j, name=prefix + j.name) for j in topology.joints),
+            body_names=tuple(prefix + n for n in topology.body_names),
+            frames=renamed(topology.frames),
+            end_effectors={prefix + n: i for n, i in topology.end_effectors.items()},
+            collision_shapes=renamed(topology.collision_shapes),
+            visual_shapes=renamed(topology.visual_shapes),
+        ),
+    )
+
+
+def _check_names(members: Sequence[Robot]) -> None:
+    for one, other in combinations(members, 2):
+        for kind, names in _NAMES.items():
+            theirs = set(names(other.topology))
+            shared = [n for n in dict.fromkeys(names(one.topology)) if n in theirs]
+            if shared:
+                more = f" and {len(shared) - _NAMED} more" if len(shared) > _NAMED else ""
+                raise ConfigError(
+                    f"combine: robots {one.name!r} and {other.name!r} have {kind} of the same "
+                    f"name: {', '.join(map(repr, shared[:_NAMED]))}{more}. Expected names that "
+                    "are unique in the forest; give each robot a prefix of its own, as in "
+                    "combine(one, other, prefixes=('left_', 'right_'))."
+                )
+
+
+_NAMES: dict[str, Callable[[Topology], tuple[str, ...]]] = {
+    "joints": lambda t: tuple(j.name for j in t.joints),
+    "bodies": lambda t: t.body_names,
+    # Both are asked for in the same way.
+    "frames or end effectors": lambda t: (*t.frame_names, *t.end_effectors),
+    "collision shapes": lambda t: tuple(s.name for s in t.collision_shapes if s.name),
+}
+
+
+# --- leaves ---------------------------------------------------------------------------------------
+
+
+def _check_gravity(members: Sequence[Robot]) -> None:
+    first, *others = members
+    for other in others:
+        if any(isinstance(r.gravity, jax.core.Tracer) for r in (first, other)):
+            continue
+        if not np.array_equal(np.asarray(first.gravity), np.asarray(other.gravity)):
+            raise ConfigError(
+                f"combine: robot {first.name!r} has the gravity {np.asarray(first.gravity)} and "
+                f"{other.name!r} {np.asarray(other.gravity)}, m/s^2, expected one for all. Decide "
+                "on one: other.replace(gravity=robot.gravity)."
+            )
+
+
+def _checked(robot: Robot, leaf: str) -> np.ndarray | jax.Array:
+    """A leaf in the shape that it has by its documentation; one number stands for all."""
+    value: ArrayLike = getattr(robot, leaf)
+    shape = _shape(robot, leaf)
+    if np.shape(value) not in ((), shape):
+        raise ArrayError(
+            f"combine: {leaf} of robot {robot.name!r} has shape {np.shape(value)}, expected "
+            f"{shape}. Combine robots before they are batched, or within jax.vmap."
+        )
+    if isinstance(value, jax.Array):
+        return jnp.broadcast_to(value, shape)
+    return np.broadcast_to(np.asarray(value), shape)
+
+
+def _shape(robot: Robot, leaf: str) -> tuple[int, ...]:
+    match leaf:
+        case "mass":
+            return (robot.nb,)
+        case "com":
+            return (robot.nb, 3)
+        case "inertia":
+            return (robot.nb, 3, 3)
+        case "position_limits":
+            return (robot.nv, 2)
+        case "q_default":
+            return (robot.nq,)
+        case _:
+            return (robot.nv,)
+
+
+def _concatenated(parts: Sequence[np.ndarray | jax.Array]) -> np.ndarray | jax.Array:
+    """NumPy's if all are, since those hold float64 in any mode."""
+    if any(isinstance(x, jax.Array) for x in parts):
+        return jnp.concatenate(parts)
+    return np.concatenate(parts)
