@@ -11,7 +11,8 @@ import tyro
 
 from ..errors import ConfigError
 from ..interrupt import interruptible
-from .common import INTERRUPTED, console, new_folder, progress, wrote
+from ..progress import progress
+from .common import INTERRUPTED, console, new_folder, wrote
 from .subject import EnvArguments, SettingArguments, check_run, recipe
 
 if TYPE_CHECKING:

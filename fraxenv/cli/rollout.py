@@ -11,9 +11,10 @@ import tyro
 
 from ..errors import ConfigError
 from ..interrupt import interruptible
+from ..progress import on_terminal, progress
 from ..recording import Recording
 from ..storage.config import write_yaml
-from .common import INTERRUPTED, new_folder, on_terminal, progress, wrote
+from .common import INTERRUPTED, new_folder, wrote
 from .subject import RANDOM, EnvArguments, open_subject
 
 

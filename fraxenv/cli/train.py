@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ..errors import ConfigError
+from ..progress import progress
 from ..storage.config import assigned, env_config, load_env_config, merged
 from ..training.config import (
     AlgorithmName,
@@ -21,7 +22,7 @@ from ..training.config import (
     load_config,
     preset,
 )
-from .common import INTERRUPTED, console, progress, wrote
+from .common import INTERRUPTED, console, wrote
 from .common import parse as parse_options
 from .subject import SettingArguments
 

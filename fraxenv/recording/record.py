@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,8 @@ import jax
 import numpy as np
 from jax import Array
 
-from ..errors import CheckpointError, ConfigError, import_extra
+from ..errors import CheckpointError, ConfigError
+from ..progress import progress as progress_bar
 from ..registry import list_envs, make, with_tuples
 from ..storage.provenance import provenance
 from ..storage.state import as_written, check_environment, identity, is_key, pack, read, write
@@ -201,7 +201,8 @@ def record(
     taken: list[np.ndarray] = []
     returned, final = [], []
     ended = np.zeros(num_envs, int)
-    with bar("Recording", progress, steps or num_envs * (share or 0)) as show:
+    total = steps or num_envs * (share or 0)
+    with progress_bar("Recording", total, extra="record", show=progress) as show:
         while len(taken) != steps if share is None else ended.min() < share:
             action = act(key_policy, len(taken), obs)
             obs, state, out = step(env, key, len(taken), state, action, params)
@@ -373,15 +374,3 @@ def _checked_recipe(env: Environment, recipe: Mapping[str, Any] | None) -> dict[
             "it was made with. Pass all of them."
         )
     return plain
-
-
-@contextmanager
-def bar(title: str, show: bool, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar that is told how far things are."""
-    if not show:
-        yield lambda done: None
-        return
-    progress = import_extra("rich.progress", "record", "The progress bar")
-    with progress.Progress() as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.update(task, completed=done)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import CheckpointError
+from ..progress import progress as progress_bar
 from ..registry import make, with_tuples
 from ..storage.provenance import changes, provenance
 from ..storage.state import (
@@ -22,7 +23,7 @@ from ..storage.state import (
     restore,
     unpack_environment,
 )
-from .record import SERIES, Recording, bar
+from .record import SERIES, Recording
 from .stepping import begin, flat, split_final, step
 
 if TYPE_CHECKING:
@@ -144,7 +145,8 @@ def replay(
     for name, array in pack("state", fresh).arrays.items():
         compare(f"start/{name}", -1, array, recording.start[name])
     compare.tree("observations", -1, jax.device_get(obs), 0)
-    with bar("Replaying", progress, recording.num_steps) as show:
+    total = recording.num_steps
+    with progress_bar("Replaying", total, extra="record", show=progress) as show:
         for t, action in enumerate(recording.actions):
             obs, state, out = step(env, key, t, state, jnp.asarray(action), own)
             final, out = split_final(jax.device_get(out), tuple(recording.infos))
