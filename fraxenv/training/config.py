@@ -24,7 +24,7 @@ class TrainConfig:
     """What decides a training run, whatever the algorithm. The same one gives the same policy.
 
     The algorithms are those of rejax. A round goes from one evaluation, which writes a checkpoint,
-    to the next.
+    to the next. Presets hold only what differs from the defaults, and were measured with these.
 
     Attributes:
         env: id of the environment.
