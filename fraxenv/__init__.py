@@ -1,9 +1,10 @@
 """fraxenv: batched robot environments in pure JAX whose actions say where the hand goes."""
 
 from .kernels import fuse
+from .making import make
 from .recording import Recording, load_recording, record, replay, to_minari
 from .registration import register_envs
-from .registry import list_envs, make
+from .registry import list_envs
 from .storage.state import load_state, save_state
 
 __version__ = "0.1.0"

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import gymnasium
 
-from .registry import MAX_STEPS, NAMESPACE, env_spec, list_envs
+from .registry import CUSTOM, MAX_STEPS, NAMESPACE, env_spec, list_envs
 
 _MODULE = "fraxenv.wrappers.gymnasium"
-
-CUSTOM = "Custom-v0"
-"""Id of what `gymnasium.make` composes of `robot` and `task`; `fraxenv.make` needs none for it."""
 
 
 def register_envs() -> None:

@@ -26,7 +26,7 @@ from rich.table import Table
 import fraxenv
 from fraxenv.controllers import OSC, PoseTarget, SafetyFilter
 from fraxenv.dynamics import Obstacles, Sphere, compute_terms, frame_pose, load_robot
-from fraxenv.storage.config import load_env_config
+from fraxenv.making import load_env_config
 
 MARGIN = 0.002
 """m, of the default barriers."""

@@ -11,8 +11,8 @@ import tyro
 
 from ..errors import ConfigError
 from ..interrupt import interruptible
+from ..making import make
 from ..progress import progress
-from ..registry import make
 from ..storage.files import write_atomic
 from .common import INTERRUPTED, console, new_folder, wrote
 from .subject import EnvArguments, recipe

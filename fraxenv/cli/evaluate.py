@@ -51,8 +51,8 @@ class Options:
 def run(options: Options) -> int:
     """Evaluate, print, draw; returns the exit status."""
     from ..envs.tasks.hand_task import orientation_counts
+    from ..making import make
     from ..media.plots import plot_evaluation, plot_learning_curves
-    from ..registry import make
     from ..training import load_policy, read_metrics
     from ..training.evaluation import FRESH_GOALS
     from ..training.report import save_summary

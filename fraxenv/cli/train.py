@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ..errors import ConfigError
+from ..making import env_config, load_env_config
 from ..progress import progress
-from ..storage.config import assigned, env_config, load_env_config, merged
+from ..storage.config import assigned, merged
 from ..training.config import (
     AlgorithmName,
     PPOConfig,

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import tyro
 
 from ..errors import import_extra
+from ..making import make
 from ..recording import load_recording
-from ..registry import make
 from .common import console
 from .subject import EnvArguments, open_subject, recipe
 

@@ -14,8 +14,10 @@ import numpy as np
 from jax import Array
 
 from ..errors import CheckpointError, ConfigError
+from ..making import make
 from ..progress import progress as progress_bar
-from ..registry import list_envs, make, with_tuples
+from ..registry import list_envs
+from ..storage.config import with_tuples
 from ..storage.provenance import provenance
 from ..storage.state import as_written, check_environment, identity, is_key, pack, read, write
 from .stepping import begin, flat, split_final, step

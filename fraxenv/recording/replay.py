@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import CheckpointError
+from ..making import make
 from ..progress import progress as progress_bar
-from ..registry import make, with_tuples
+from ..storage.config import with_tuples
 from ..storage.provenance import changes, provenance
 from ..storage.state import (
     as_written,

@@ -13,7 +13,7 @@ import jax
 
 from ..errors import CheckpointError
 from ..interrupt import interruptible
-from ..registry import make
+from ..making import make
 from ..storage.files import load_pytree, save_pytree, write_atomic
 from .algorithms import create_algorithm, init_state
 from .config import TrainConfig, load_config, save_config

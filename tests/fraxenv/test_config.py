@@ -11,12 +11,12 @@ import pytest
 import fraxenv
 from fraxenv.cli.train import parse
 from fraxenv.errors import ConfigError, FraxenvError, UnknownNameError
+from fraxenv.making import load_env_config
 from fraxenv.storage.config import (
     ENVIRONMENTS,
     TRAINING,
     assigned,
     list_presets,
-    load_env_config,
     parse_yaml,
     read_yaml,
 )

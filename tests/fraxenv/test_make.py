@@ -27,6 +27,7 @@ from fraxenv.errors import (
     UnknownNameError,
     import_extra,
 )
+from fraxenv.robots import placed
 from fraxenv.setups import SETUPS
 
 
@@ -294,7 +295,7 @@ def test_what_is_said_to_be_out_of_reach_is() -> None:
     """The pairs that a setup leaves out never come near each other."""
     setup = SETUPS["g1"]
     assert setup.out_of_reach
-    robot, all_pairs = setup.load(), dataclasses.replace(setup, out_of_reach=()).load()
+    robot, all_pairs = placed(setup), placed(dataclasses.replace(setup, out_of_reach=()))
     names = dynamics.self_distance_names(all_pairs)
     left_out = [name not in dynamics.self_distance_names(robot) for name in names]
     assert 0 < sum(left_out) < len(names)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import ConfigError, EnvStateError
-from ...registration import CUSTOM
-from ...registry import MAX_STEPS, NAMESPACE, env_spec, make
+from ...making import make
+from ...registry import CUSTOM, MAX_STEPS, NAMESPACE, env_spec
 from .checks import (
     NO_LIMIT,
     check_not_longer,

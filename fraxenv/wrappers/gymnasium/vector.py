@@ -13,8 +13,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import ConfigError, EnvStateError
-from ...registration import CUSTOM
-from ...registry import NAMESPACE, make
+from ...making import make
+from ...registry import CUSTOM, NAMESPACE
 from .checks import (
     NO_LIMIT,
     check_not_longer,
