@@ -109,14 +109,14 @@ def make(
             f"gymnasium.make('{NAMESPACE}/{spec.id if spec else '...'}', backend='mujoco'), or "
             "several of these by gymnasium.make_vec(..., vectorization_mode='sync')."
         )
-    for key, options in (
+    for key, values in (
         ("action_options", action_options),
         ("controller_options", controller_options),
         ("task_options", task_options),
         ("safety_options", safety_options),
     ):
-        if not isinstance(options, Mapping | None):
-            raise ConfigError(f"{key}={options!r}, expected a dict of option -> value.")
+        if not isinstance(values, Mapping | None):
+            raise ConfigError(f"{key}={values!r}, expected a dict of option -> value.")
 
     # Here, because Gymnax and JAX take seconds to load, and help and ids need neither.
     from . import composition as parts
@@ -148,14 +148,11 @@ def make(
         raise ConfigError(
             f"{name}: goal_reward without a goal environment. Pass goal_env=True as well."
         )
-    env: Environment = (
-        GoalEnvironment(
-            name, robot, params, **rates, backend=backend, reset_pool=reset_pool,
-            goal_reward=goal_reward or "sparse",
-        )
-        if goal_env
-        else Environment(name, robot, params, **rates, backend=backend, reset_pool=reset_pool)
-    )  # fmt: skip
+    options: dict[str, Any] = {**rates, "backend": backend, "reset_pool": reset_pool}
+    if goal_env:
+        options["goal_reward"] = goal_reward or "sparse"
+    kind = GoalEnvironment if goal_env else Environment
+    env = kind(name, robot, params, **options)
     return env, env.default_params
 
 

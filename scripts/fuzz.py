@@ -116,7 +116,7 @@ def environment(folder: Path) -> tuple[Read, list[bytes]]:
 def checkpoint(folder: Path) -> tuple[Read, list[bytes]]:
     """Checkpoints of training."""
     from fraxenv.errors import CheckpointError
-    from fraxenv.storage.files import load_pytree, save_pytree
+    from fraxenv.storage.pytrees import load_pytree, save_pytree
 
     path = folder / "checkpoint.npz"
     template = {"weights": np.eye(3, dtype=np.float32), "step": np.int32(7), "done": np.array(True)}

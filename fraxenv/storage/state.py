@@ -18,8 +18,9 @@ from jax import Array
 
 from ..dynamics.model.fingerprint import fingerprint
 from ..errors import CheckpointError, ConfigError, FraxenvError
-from .files import load_arrays, named_leaves, save_arrays
+from .files import load_arrays, save_arrays
 from .provenance import provenance, x64_enabled
+from .pytrees import named_leaves
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams, EnvState
