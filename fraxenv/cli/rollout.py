@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import tyro
@@ -12,10 +12,12 @@ import tyro
 from ..errors import ConfigError
 from ..interrupt import interruptible
 from ..progress import on_terminal, progress
-from ..recording import Recording
 from ..storage.config import write_yaml
 from .common import INTERRUPTED, new_folder, wrote
 from .subject import RANDOM, EnvArguments, open_subject
+
+if TYPE_CHECKING:
+    from ..recording import Recording
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import tyro
 
 from ..errors import import_extra
 from ..making import make
-from ..recording import load_recording
 from .common import console
 from .subject import EnvArguments, open_subject, recipe
 
@@ -38,6 +37,7 @@ class Options(EnvArguments):
 def run(options: Options) -> int:
     """Serve until Ctrl-C; returns the exit status."""
     import_extra("viser", "viewer", "The viewer")
+    from ..recording import load_recording
     from ..viewer import open_viewer
 
     more: dict[str, Any] = {}

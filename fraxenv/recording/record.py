@@ -7,12 +7,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 from jax import Array
 
+from ..envs import Environment, EnvParams, EnvState
 from ..errors import CheckpointError, ConfigError
 from ..making import make
 from ..progress import progress as progress_bar
@@ -21,9 +22,6 @@ from ..storage.config import with_tuples
 from ..storage.provenance import provenance
 from ..storage.state import as_written, check_environment, identity, is_key, pack, read, write
 from .stepping import begin, flat, split_final, step
-
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams, EnvState
 
 FORMAT = "fraxenv recording"
 VERSION = 1

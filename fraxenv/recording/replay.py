@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..envs import Environment, EnvParams, EnvState
 from ..errors import CheckpointError
 from ..making import make
 from ..progress import progress as progress_bar
@@ -26,9 +27,6 @@ from ..storage.state import (
 )
 from .record import SERIES, Recording
 from .stepping import begin, flat, split_final, step
-
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams, EnvState
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ..controllers.pose import names_of
 from ..dynamics import Robot, frame_jacobian, frame_pose, rotation_exp
 from ..dynamics.math.algebra import matmul
+from ..envs import (
+    ActionSpace,
+    EEDelta,
+    EEPose,
+    Environment,
+    EnvParams,
+    GoalEnvironment,
+    HandTask,
+    JointDelta,
+    JointPosition,
+    JointRate,
+    VariableImpedance,
+)
 from ..errors import ConfigError
-
-if TYPE_CHECKING:
-    from ..envs import ActionSpace, Environment, EnvParams
 
 DAMPING = 0.05
 """m or rad per unit of joint motion below which a direction counts as one the hands cannot move."""
@@ -40,9 +51,6 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
         ConfigError: it does not know the task, or the action space: it knows those of poses and of
             joint positions and velocities, with `+impedance` as well.
     """
-    from ..controllers.pose import names_of
-    from ..envs import GoalEnvironment, HandTask
-
     task, robot, layout = params.task, env.robot, env.observation_layout
     if not isinstance(task, HandTask) or isinstance(env, GoalEnvironment):
         kind = f"a goal environment of {env.name}" if isinstance(task, HandTask) else env.name
@@ -79,8 +87,6 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
 
 def _movement(name: str, action: ActionSpace) -> Callable[..., Array]:
     """What turns ways into an action in physical units, for an action space."""
-    from ..envs import EEDelta, EEPose, JointDelta, JointPosition, JointRate, VariableImpedance
-
     if isinstance(action, VariableImpedance):
         move = _movement(name, action.space)
         return lambda robot, action, *rest: move(robot, action.space, *rest)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 from jax import Array
 
+from ..envs import Environment, EnvParams, EnvState
 from ..errors import ConfigError
-
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams, EnvState
 
 _NOT_INFOS = ("terminated", "truncated", "final_observation")
 

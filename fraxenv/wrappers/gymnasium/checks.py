@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import gymnasium
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...envs import Environment
 from ...errors import ActionError, ConfigError, EnvStateError, check_choice, unknown_name
+from ...rendering import RENDERERS, Renderer
 from .values import Numbers
-
-if TYPE_CHECKING:
-    from ...envs import Environment
-    from ...rendering import Renderer
 
 NO_LIMIT: Final = int(np.iinfo(np.int32).max)
 
@@ -108,8 +106,6 @@ def checked_renderer(name: str, renderer: Renderer) -> Renderer:
     Raises:
         ConfigError: there is no such one.
     """
-    from ...rendering import RENDERERS
-
     check_choice(f"renderer of {name}", renderer, RENDERERS)
     return renderer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,10 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
+from ...envs import Environment, EnvState
 from ...errors import ArrayError
 from ...kernels import fusible, resolve
 from .values import Flags, Info, Numbers
-
-if TYPE_CHECKING:
-    from ...envs import Environment, EnvState
 
 _REWARD_ROWS: Final = 256
 _KEY: Final = "threefry2x32"  # fixed, so that a seed means the same under every JAX configuration

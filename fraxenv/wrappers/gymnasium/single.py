@@ -9,9 +9,11 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...envs import EnvState
 from ...errors import ConfigError, EnvStateError
 from ...making import make
 from ...registry import CUSTOM, MAX_STEPS, NAMESPACE, env_spec
+from ...rendering import Renderer
 from .checks import (
     NO_LIMIT,
     check_not_longer,
@@ -28,8 +30,6 @@ from .programs import Words, draw_key, goal_reward, programs_of
 from .values import Info, Numbers, Observation, frame, fresh, gymnasium_box, gymnasium_space, plain
 
 if TYPE_CHECKING:
-    from ...envs import EnvState
-    from ...rendering import Renderer
     from ...viewer import Viewer
 
 _RENDER_MODES: Final = ("rgb_array", "human")

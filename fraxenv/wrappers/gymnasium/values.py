@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from ...envs import Environment, EnvState
-    from ...rendering import Renderer
+from ...envs import Environment, EnvState
+from ...rendering import Renderer, render_env
 
 Numbers = NDArray[np.floating[Any]]
 Flags = NDArray[np.bool_]
@@ -81,9 +80,6 @@ def frame(
     safety: Any,
 ) -> NDArray[np.uint8]:
     """A picture (height, width, 3), uint8, of one environment, or of one of a batch."""
-    # Here, because training loads this module and does not draw.
-    from ...rendering import render_env
-
     return render_env(
         env, state, env.default_params, *size, index=index, safety=safety, renderer=renderer
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import jax
 import numpy as np
@@ -12,9 +12,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
+from ...envs import EnvState
 from ...errors import ConfigError, EnvStateError
 from ...making import make
 from ...registry import CUSTOM, NAMESPACE
+from ...rendering import Renderer, render_envs
 from .checks import (
     NO_LIMIT,
     check_not_longer,
@@ -43,10 +45,6 @@ from .values import (
     plain_batch,
     rows_of,
 )
-
-if TYPE_CHECKING:
-    from ...envs import EnvState
-    from ...rendering import Renderer
 
 _VECTOR_RENDER_MODES: Final = ("rgb_array",)
 
@@ -293,8 +291,6 @@ class GymnasiumVectorEnv(VectorEnv[Observation, Numbers, NDArray[Any]]):
             RenderError: columns < 1.
 
         """
-        from ...rendering import render_envs
-
         return render_envs(
             self.environment,
             self._current("render_tiled"),
