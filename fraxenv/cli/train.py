@@ -108,9 +108,6 @@ def parse(argv: Sequence[str]) -> tuple[TrainConfig, Path, bool]:
 
 def _defaults(where: Where) -> tuple[Path, TrainConfig]:
     """The run's folder, and the configuration that the command line changes."""
-    from ..training.rounds import CONFIG
-    from ..training.runs import latest_run
-
     given = load_env_config(where.env_config) if where.env_config else {}
     id = given.pop("id", None)
     if id is not None and where.env not in (None, id):
@@ -120,6 +117,9 @@ def _defaults(where: Where) -> tuple[Path, TrainConfig]:
     env = where.env or id or TrainConfig.env
     algorithm = where.algorithm or TrainConfig.algorithm
     if where.resume:
+        from ..training.rounds import CONFIG
+        from ..training.runs import latest_run
+
         run = where.runs / where.name
         if not where.name:
             run = latest_run(where.runs, where.env or id, where.algorithm)
