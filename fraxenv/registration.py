@@ -40,7 +40,7 @@ def register_envs() -> None:
 
 def register_when_imported() -> None:
     """Register the environments now if Gymnasium is loaded, or as soon as somebody imports it."""
-    if "gymnasium" in sys.modules:
+    if sys.modules.get("gymnasium") is not None:
         register_envs()
     elif not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
         sys.meta_path.insert(0, _AfterImport())

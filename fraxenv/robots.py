@@ -21,7 +21,7 @@ from .dynamics import (
 )
 from .dynamics.model.bundled import load_with_companion
 from .envs.tasks.reachability import reach
-from .errors import ConfigError
+from .errors import ConfigError, unknown_name
 from .setups import EndEffectors, RobotSetup, read_setup
 
 SAMPLES = 256
@@ -56,6 +56,10 @@ def _in_posture(robot: Robot, posture: Mapping[str, float]) -> Robot:
     """A robot whose joints are, by default, where `posture` says."""
     q_default = np.array(robot.q_default)
     for joint, position in posture.items():
+        if joint not in robot.joint_names:
+            raise unknown_name("joint", joint, robot.joint_names, f"of robot {robot.name!r}")
+        if not isinstance(position, int | float):
+            raise ConfigError(f"posture: {joint}={position!r}, expected a number, rad or m.")
         q_default[robot.topology.q_index[robot.joint_names.index(joint)]] = position
     return robot.replace(q_default=q_default)
 

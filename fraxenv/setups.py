@@ -16,7 +16,7 @@ Corner = tuple[float, float, float] | tuple[tuple[float, float, float], ...]
 
 @dataclass(frozen=True)
 class RobotSetup:
-    """A robot in a place, ready for tasks.
+    """A robot in a place, ready for tasks: the keys of `configs/robots/NAME.yaml`.
 
     Attributes:
         title: begins the ids of its environments.
