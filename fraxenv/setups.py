@@ -87,7 +87,7 @@ def read_setup(source: str | Path) -> dict[str, Any]:
 
 
 _SAMPLES: dict[str, Any] = {
-    **vars(RobotSetup("Panda", (0.3, -0.3, 0.15), (0.6, 0.3, 0.6))),
+    **vars(RobotSetup("Panda", (0.3, -0.3, 0.15), (0.6, 0.3, 0.6), robot="panda")),
     "floating_base": False,
     "armature": 0.01,
 }
