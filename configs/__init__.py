@@ -1,1 +1,1 @@
-"""Presets: `environments/NAME.yaml` for `fraxenv.make`, `training/ENV-ALGORITHM.yaml`."""
+"""Data: `robots/NAME.yaml`, `environments/NAME.yaml`, `training/ENV-ALGORITHM.yaml`."""

@@ -1,10 +1,26 @@
 """fraxenv: batched robot environments in pure JAX whose actions say where the hand goes."""
 
-from .kernels import fuse
-from .recording import Recording, load_recording, record, replay, to_minari
-from .registration import register_envs
-from .registry import list_envs, make
-from .storage.state import load_state, save_state
+from typing import TYPE_CHECKING
+
+from .lazy import lazy_names
+from .registration import register_when_imported
+
+if TYPE_CHECKING:
+    from . import controllers as controllers
+    from . import dynamics as dynamics
+    from . import envs as envs
+    from . import errors as errors
+    from . import kernels as kernels
+    from . import recording as recording
+    from . import registry as registry
+    from . import storage as storage
+    from .kernels import fuse
+    from .making import make
+    from .recording.minari import to_minari
+    from .recording.record import Recording, load_recording, record
+    from .recording.replay import replay
+    from .registry import list_envs
+    from .storage.state import load_state, save_state
 
 __version__ = "0.1.0"
 
@@ -22,4 +38,28 @@ __all__ = [
     "to_minari",
 ]
 
-register_envs()
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Recording": "recording",
+        "fuse": "kernels",
+        "list_envs": "registry",
+        "load_recording": "recording",
+        "load_state": "storage.state",
+        "make": "making",
+        "record": "recording",
+        "replay": "recording",
+        "save_state": "storage.state",
+        "to_minari": "recording",
+        "controllers": "controllers",
+        "dynamics": "dynamics",
+        "envs": "envs",
+        "errors": "errors",
+        "kernels": "kernels",
+        "recording": "recording",
+        "registry": "registry",
+        "storage": "storage",
+    },
+)
+
+register_when_imported()

@@ -1,15 +1,15 @@
-"""Registration with Gymnasium."""
+"""Registration with Gymnasium, without loading it for those who do not use it."""
 
 from __future__ import annotations
 
-import gymnasium
-
-from .registry import MAX_STEPS, NAMESPACE, env_spec, list_envs
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 _MODULE = "fraxenv.wrappers.gymnasium"
-
-CUSTOM = "Custom-v0"
-"""Id of what `gymnasium.make` composes of `robot` and `task`; `fraxenv.make` needs none for it."""
 
 
 def register_envs() -> None:
@@ -22,18 +22,49 @@ def register_envs() -> None:
     The limit on the length of an episode is Gymnasium's: `max_episode_steps`, which `make` and
     `make_vec` take, is enforced by `gymnasium.wrappers.TimeLimit` and by the vector environment.
     """
-    for id in list_envs():
-        _register(id, id, env_spec(id).max_steps_in_episode)
-    _register(CUSTOM, None, MAX_STEPS)
+    from gymnasium.envs.registration import register, registry
+
+    from .registry import CUSTOM, MAX_STEPS, NAMESPACE, env_spec, list_envs
+
+    limits = {id: (id, env_spec(id).max_steps_in_episode) for id in list_envs()}
+    for name, (env_id, limit) in {**limits, CUSTOM: (None, MAX_STEPS)}.items():
+        if f"{NAMESPACE}/{name}" not in registry:
+            register(
+                f"{NAMESPACE}/{name}",
+                entry_point=f"{_MODULE}:GymnasiumEnv",
+                vector_entry_point=f"{_MODULE}:GymnasiumVectorEnv",
+                max_episode_steps=limit,
+                kwargs={"env_id": env_id, "time_limit": False},
+            )
 
 
-def _register(name: str, env_id: str | None, max_episode_steps: int) -> None:
-    name = f"{NAMESPACE}/{name}"
-    if name not in gymnasium.registry:
-        gymnasium.register(
-            name,
-            entry_point=f"{_MODULE}:GymnasiumEnv",
-            vector_entry_point=f"{_MODULE}:GymnasiumVectorEnv",
-            max_episode_steps=max_episode_steps,
-            kwargs={"env_id": env_id, "time_limit": False},
-        )
+def register_when_imported() -> None:
+    """Register the environments now if Gymnasium is loaded, or as soon as somebody imports it."""
+    if sys.modules.get("gymnasium") is not None:
+        register_envs()
+    elif not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AfterImport())
+
+
+class _AfterImport(MetaPathFinder):
+    """Has Gymnasium found by the other finders, and registers the environments behind it.
+
+    Gymnasium loads no plugins by itself (since 1.1), and has no lazy registry.
+    """
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                register_envs()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

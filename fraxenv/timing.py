@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 from jax import Array
 
-if TYPE_CHECKING:
-    from .envs import Environment, EnvParams
+from .envs import Environment, EnvParams
 
 
 def stepping(

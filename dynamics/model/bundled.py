@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import tomllib
 from functools import cache
 from importlib import resources
@@ -12,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fraxenv.errors import unknown_name
+from fraxenv.errors import RobotLoadError, unknown_name
 
 from .robot import Robot
 from .urdf import load_urdf
@@ -55,22 +56,50 @@ def bundled_urdf(name: str) -> Path:
 
 @cache
 def _load(name: str, floating_base: bool | None, x64: bool) -> Robot:
-    path = bundled_urdf(name)
-    options: dict[str, Any] = tomllib.loads(path.with_suffix(".toml").read_text("utf-8"))
+    robot = load_with_companion(bundled_urdf(name), floating_base=floating_base)
+    _make_read_only(robot)
+    return robot
+
+
+def load_with_companion(path: Path, *, floating_base: bool | None = None) -> Robot:
+    """Load a URDF with the options of `load_urdf` in the TOML file of its name beside it, if any.
+
+    Args:
+        path: of the URDF.
+        floating_base: whether its base floats or is welded to the world's origin; as the TOML file
+            says if omitted, and welded if that does not.
+
+    Raises:
+        RobotLoadError: one of the files cannot be read, or is wrong.
+        UnknownNameError: the TOML file has an option that `load_urdf` has not.
+    """
+    options = _companion(path.with_suffix(".toml"))
     own = options.pop("floating_base", False)
     floating = own if floating_base is None else floating_base
-    if own and not floating:
-        options["q_default"] = options["q_default"][7:]
-    elif floating and not own:
-        options["q_default"] = [0, 0, 0, 1, 0, 0, 0, *options["q_default"]]
+    if "q_default" in options and floating != own:
+        q_default = options["q_default"]
+        options["q_default"] = q_default[7:] if own else [0, 0, 0, 1, 0, 0, 0, *q_default]
     if floating != own:
         for key in ("armature", "effort_rate_limits"):
             value = options.get(key)
             if isinstance(value, list):
                 options[key] = value[6:] if own else [0.0] * 6 + value
-    robot = load_urdf(path, floating_base=floating, **options)
-    _make_read_only(robot)
-    return robot
+    return load_urdf(path, floating_base=floating, **options)
+
+
+def _companion(path: Path) -> dict[str, Any]:
+    """The options in a TOML file; none if there is no such file."""
+    if not path.exists():
+        return {}
+    try:
+        options = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise RobotLoadError(f"{path}: cannot be read as TOML: {error}.") from error
+    known = list(inspect.signature(load_urdf).parameters)[1:]
+    for key in options:
+        if key not in known:
+            raise unknown_name("option", key, known, f"of load_urdf in {path}")
+    return options
 
 
 def _make_read_only(value: Any) -> None:

@@ -11,9 +11,10 @@ import tyro
 
 from ..errors import ConfigError
 from ..interrupt import interruptible
-from ..registry import make
+from ..making import make
+from ..progress import progress
 from ..storage.files import write_atomic
-from .common import INTERRUPTED, console, new_folder, progress, wrote
+from .common import INTERRUPTED, console, new_folder, wrote
 from .subject import EnvArguments, recipe
 
 

@@ -1,11 +1,9 @@
-"""What commands have in common: parsing, progress, and naming what was written."""
+"""What commands have in common: parsing, and naming what was written."""
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,41 +29,6 @@ def console() -> Any:
     rich = import_extra("rich.console", "cli", "The command line")
     made = rich.Console()
     return made if made.is_terminal else rich.Console(width=140)
-
-
-def on_terminal() -> bool:
-    """Whether somebody watches."""
-    return sys.stdout.isatty()
-
-
-@contextmanager
-def progress(title: str, total: int, done: int = 0) -> Iterator[Callable[..., None]]:
-    """A progress bar that is told how much is done and, if it wants to say more, a text.
-
-    Elsewhere than on a terminal each text is a line.
-    """
-    rich = import_extra("rich.progress", "cli", "The progress bar")
-    if not on_terminal():
-        print(f"{title} ...", flush=True)
-
-        def say(done: int, text: str = "") -> None:
-            if text:
-                print(f"{title} {done}/{total}  {text}", flush=True)
-
-        yield say
-        return
-    columns = (
-        rich.TextColumn(title),
-        rich.BarColumn(),
-        rich.TaskProgressColumn(),
-        rich.TextColumn("{task.description}"),
-        rich.TimeElapsedColumn(),
-        rich.TextColumn("left"),
-        rich.TimeRemainingColumn(),
-    )
-    with rich.Progress(*columns) as bar:
-        task = bar.add_task("", total=total, completed=done)
-        yield lambda done, text="": bar.update(task, completed=done, description=text)
 
 
 def new_folder(runs: Path, name: str) -> Path:

@@ -10,7 +10,8 @@ import tyro
 
 from ..errors import ConfigError
 from ..interrupt import interruptible
-from .common import INTERRUPTED, console, new_folder, progress, wrote
+from ..progress import progress
+from .common import INTERRUPTED, console, new_folder, wrote
 from .subject import EnvArguments, SettingArguments, check_run, recipe
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Evaluate, print, draw; returns the exit status."""
+    from ..making import make
     from ..media.plots import plot_evaluation, plot_learning_curves
-    from ..registry import make
     from ..training import load_policy, read_metrics
     from ..training.evaluation import FRESH_GOALS
     from ..training.report import save_summary

@@ -11,13 +11,14 @@ import tyro
 
 from ..errors import ConfigError
 from ..interrupt import interruptible
-from ..recording import Recording
+from ..progress import on_terminal, progress
 from ..storage.config import write_yaml
-from .common import INTERRUPTED, new_folder, on_terminal, progress, wrote
+from .common import INTERRUPTED, new_folder, wrote
 from .subject import RANDOM, EnvArguments, open_subject
 
 if TYPE_CHECKING:
     from ..envs import Measure
+    from ..recording import Recording
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ..errors import ConfigError, unknown_name
-from ..registry import make
-from ..storage.config import assigned, env_config, load_env_config, merged
+from ..making import env_config, load_env_config, make
+from ..storage.config import assigned, merged
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams

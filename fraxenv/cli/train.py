@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ..errors import ConfigError
-from ..storage.config import assigned, env_config, load_env_config, merged
+from ..making import env_config, load_env_config
+from ..progress import progress
+from ..storage.config import assigned, merged
 from ..training.config import (
     AlgorithmName,
     PPOConfig,
@@ -21,7 +23,7 @@ from ..training.config import (
     load_config,
     preset,
 )
-from .common import INTERRUPTED, console, progress, wrote
+from .common import INTERRUPTED, console, wrote
 from .common import parse as parse_options
 from .subject import SettingArguments
 
@@ -107,9 +109,6 @@ def parse(argv: Sequence[str]) -> tuple[TrainConfig, Path, bool]:
 
 def _defaults(where: Where) -> tuple[Path, TrainConfig]:
     """The run's folder, and the configuration that the command line changes."""
-    from ..training.rounds import CONFIG
-    from ..training.runs import latest_run
-
     given = load_env_config(where.env_config) if where.env_config else {}
     id = given.pop("id", None)
     if id is not None and where.env not in (None, id):
@@ -119,6 +118,9 @@ def _defaults(where: Where) -> tuple[Path, TrainConfig]:
     env = where.env or id or TrainConfig.env
     algorithm = where.algorithm or TrainConfig.algorithm
     if where.resume:
+        from ..training.rounds import CONFIG
+        from ..training.runs import latest_run
+
         run = where.runs / where.name
         if not where.name:
             run = latest_run(where.runs, where.env or id, where.algorithm)

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from ..errors import import_extra
-from ..recording import load_recording
-from ..registry import make
+from ..making import make
 from .common import console
 from .subject import EnvArguments, open_subject, recipe
 
@@ -38,6 +37,7 @@ class Options(EnvArguments):
 def run(options: Options) -> int:
     """Serve until Ctrl-C; returns the exit status."""
     import_extra("viser", "viewer", "The viewer")
+    from ..recording import load_recording
     from ..viewer import open_viewer
 
     more: dict[str, Any] = {}

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ..controllers.hands import Hands
 from ..dynamics import Robot
+from ..envs import Environment, EnvParams, GoalEnvironment, HandTask, Steerable
 from ..errors import ConfigError
-
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams
 
 
 def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array], Array]:
@@ -29,9 +28,6 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
     Raises:
         ConfigError: the task is not one of hands, or the action space not `Steerable`.
     """
-    from ..controllers.hands import Hands
-    from ..envs import GoalEnvironment, HandTask, Steerable
-
     task, robot, layout = params.task, env.robot, env.observation_layout
     if not isinstance(task, HandTask) or isinstance(env, GoalEnvironment):
         kind = f"a goal environment of {env.name}" if isinstance(task, HandTask) else env.name

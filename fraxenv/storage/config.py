@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, import_extra, unknown_name
-from ..registry import OVERRIDES, with_tuples
+import numpy as np
+import yaml
+
+from ..errors import ConfigError, unknown_name
 from .files import write_atomic
 
-ENVIRONMENTS, TRAINING = "environments", "training"
+ENVIRONMENTS, ROBOTS, TRAINING = "environments", "robots", "training"
 """Folders of `fraxenv.configs`."""
 
 
@@ -31,39 +32,6 @@ def describe_preset(kind: str, name: str) -> str:
     text = resources.files("fraxenv.configs").joinpath(kind, f"{name}.yaml").read_text("utf-8")
     comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
     return " ".join(line.lstrip("# ") for line in comment)
-
-
-def load_env_config(source: str | Path) -> dict[str, Any]:
-    """Arguments of `fraxenv.make`, from YAML.
-
-    >>> env, params = fraxenv.make(**load_env_config("panda-reach-randomised"))
-
-    Args:
-        source: a file; or the name of a preset, one of `list_presets("environments")`.
-
-    Returns:
-        `id` and overrides; lists are tuples, as options take them.
-
-    Raises:
-        ConfigError: the file cannot be read, or does not hold `key: value` lines.
-        UnknownNameError: there is no such preset, or `make` does not know a key; names its
-            neighbours. What is below the keys is checked by `make`.
-    """
-    values, where = read_yaml(source, ENVIRONMENTS)
-    return env_config(values, where)
-
-
-def env_config(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Check that the keys are arguments of `fraxenv.make`; lists become tuples.
-
-    Raises:
-        UnknownNameError: one is not; names its neighbours.
-    """
-    known = {"id": "", **OVERRIDES}
-    for key in values:
-        if key not in known:
-            raise unknown_name("key", key, known, f"in {where}")
-    return {key: with_tuples(value) for key, value in values.items()}
 
 
 def assigned(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -141,39 +109,41 @@ def parse_yaml(text: str, where: str) -> Any:
     Raises:
         ConfigError: it is not YAML, or names other types.
     """
-    yaml = import_extra("yaml", "cli", "Reading a configuration")
     try:
-        return yaml.load(text, Loader=_loader())
+        return yaml.load(text, Loader=_Loader)
     except Exception as error:  # PyYAML's own, and a KeyError for `!!bool x`, among others
         raise ConfigError(f"{where}: not valid YAML: {error}") from error
 
 
-@functools.cache
-def _loader() -> Any:
+class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, for which 1e-3 is a number, as in YAML 1.2, and not a text.
 
     Aliases are refused: a few lines of them are as many values as one likes, or endless.
     """
-    yaml = import_extra("yaml", "cli", "Reading a configuration")
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                mark = self.peek_event().start_mark
-                raise yaml.composer.ComposerError(
-                    None, None, "aliases (*name) are refused. Write the value out", mark
-                )
-            return super().compose_node(parent, index)
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(
+                None, None, "aliases (*name) are refused. Write the value out", mark
+            )
+        return super().compose_node(parent, index)
 
-    number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
-    return Loader
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
 
 
 def write_yaml(path: str | Path, values: Mapping[str, Any]) -> None:
     """Write nested dicts of plain values; atomic."""
-    yaml = import_extra("yaml", "cli", "Saving a configuration")
     write_atomic(path, yaml.safe_dump(_lists(values), sort_keys=False).encode())
+
+
+def with_tuples(value: Any) -> Any:
+    """The lists of JSON and YAML as tuples: options that are static have to be hashable."""
+    if isinstance(value, Mapping):
+        return {name: with_tuples(part) for name, part in value.items()}
+    return tuple(map(with_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def _lists(value: Any) -> Any:
@@ -185,3 +155,30 @@ def _lists(value: Any) -> Any:
 
 def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _copied(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+
+
+def check_kind(what: str, value: Any, default: Any) -> None:
+    """Check that an option is of its default's kind: what its value may be is checked elsewhere.
+
+    Raises:
+        ConfigError: it is not, such as a text where a number has to be.
+    """
+    kinds: dict[str, tuple[bool, Callable[[Any], bool]]] = {
+        "True or False": (isinstance(default, bool), lambda x: isinstance(x, bool)),
+        "a name": (isinstance(default, str), lambda x: isinstance(x, str | tuple)),
+        "a dict": (isinstance(default, dict), lambda x: isinstance(x, Mapping)),
+        "a number, or several": (_numeric(default), _numeric),
+    }
+    for kind, (concerned, fits) in kinds.items():
+        if concerned and not fits(value):
+            shown = default if np.ndim(default) == 0 else np.asarray(default).tolist()
+            raise ConfigError(f"{what}: {value!r}, expected {kind}, such as {shown!r}.")
+
+
+def _numeric(value: Any) -> bool:
+    if not hasattr(value, "dtype"):
+        try:
+            value = np.asarray(value)
+        except ValueError:  # rows of different lengths
+            return False
+    return value.dtype.kind in "iuf"

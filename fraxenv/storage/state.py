@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +17,11 @@ import numpy as np
 from jax import Array
 
 from ..dynamics.model.fingerprint import fingerprint
+from ..envs import Environment, EnvParams, EnvState
 from ..errors import CheckpointError, ConfigError, FraxenvError
-from .files import load_arrays, named_leaves, save_arrays
+from .files import load_arrays, save_arrays
 from .provenance import provenance, x64_enabled
-
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams, EnvState
+from .pytrees import named_leaves
 
 FORMAT = "fraxenv state"
 VERSION = 2
@@ -290,8 +289,6 @@ def _check_state(where: str, packed: Packed, template: Any) -> None:
 
 
 def _check_arguments(env: Any, state: Any, params: Any) -> None:
-    from ..envs import EnvState
-
     check_environment(env)
     if not isinstance(state, EnvState):
         raise ConfigError(
@@ -302,8 +299,6 @@ def _check_arguments(env: Any, state: Any, params: Any) -> None:
 
 
 def _check_params(params: Any) -> None:
-    from ..envs import EnvParams
-
     if not isinstance(params, EnvParams):
         raise ConfigError(
             f"params is a {type(params).__name__}, expected EnvParams, such as fraxenv.make "
@@ -317,8 +312,6 @@ def check_environment(env: Any) -> None:
     Raises:
         ConfigError: it is not.
     """
-    from ..envs import Environment
-
     if not isinstance(env, Environment):
         raise ConfigError(
             f"env is a {type(env).__name__}, expected the Environment that fraxenv.make returned, "

@@ -1,10 +1,15 @@
 """Train a policy with a library's algorithm, evaluate it, and leave everything in one folder."""
 
-from .config import PPOConfig, SACConfig, TrainConfig, load_config, preset, save_config
-from .evaluation import Evaluation, evaluate, evaluate_in_parts, joined
-from .policy import Policy
-from .rounds import read_metrics, train
-from .runs import load_policy
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .config import PPOConfig, SACConfig, TrainConfig, load_config, preset, save_config
+    from .evaluation import Evaluation, evaluate, evaluate_in_parts, joined
+    from .policy import Policy
+    from .rounds import read_metrics, train
+    from .runs import load_policy
 
 __all__ = [
     "Evaluation",
@@ -22,3 +27,23 @@ __all__ = [
     "save_config",
     "train",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Evaluation": "evaluation",
+        "PPOConfig": "config",
+        "Policy": "policy",
+        "SACConfig": "config",
+        "TrainConfig": "config",
+        "evaluate": "evaluation",
+        "evaluate_in_parts": "evaluation",
+        "joined": "evaluation",
+        "load_config": "config",
+        "load_policy": "runs",
+        "preset": "config",
+        "read_metrics": "rounds",
+        "save_config": "config",
+        "train": "rounds",
+    },
+)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import ConfigError, check_choice, unknown_name
-from ..storage.config import TRAINING, env_config, list_presets, read_yaml, write_yaml
+from ..making import env_config
+from ..storage.config import TRAINING, list_presets, read_yaml, write_yaml
 
 AlgorithmName = Literal["ppo", "sac"]
 
@@ -24,7 +25,7 @@ class TrainConfig:
     """What decides a training run, whatever the algorithm. The same one gives the same policy.
 
     The algorithms are those of rejax. A round goes from one evaluation, which writes a checkpoint,
-    to the next.
+    to the next. Presets hold only what differs from the defaults, and were measured with these.
 
     Attributes:
         env: id of the environment.

@@ -13,8 +13,9 @@ import jax
 
 from ..errors import CheckpointError
 from ..interrupt import interruptible
-from ..registry import make
-from ..storage.files import load_pytree, save_pytree, write_atomic
+from ..making import make
+from ..storage.files import write_atomic
+from ..storage.pytrees import load_pytree, save_pytree
 from .algorithms import create_algorithm, init_state
 from .config import TrainConfig, load_config, save_config
 

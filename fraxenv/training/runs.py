@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import CheckpointError
-from ..storage.files import load_pytree
+from ..storage.pytrees import load_pytree
 from .algorithms import create_algorithm, init_weights, policy_of
 from .config import TrainConfig, load_config
 from .policy import Policy

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +26,7 @@ import_extra("brax.envs.wrappers.training", "brax", "BraxEnv")
 from brax.envs import base
 from brax.envs.wrappers import training
 
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams
+from ..envs import Environment, EnvParams
 
 _SAFETY = ("intervened", "feasible", "deviation", "slack")
 """What of the safety filter's report can be added up."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ..envs import EnvParams, EnvState
 from .base import Wrapper
-
-if TYPE_CHECKING:
-    from ..envs import EnvParams, EnvState
 
 
 class FiveTuple(Wrapper):

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ..envs import EnvParams, EnvState
 from ..errors import ConfigError, EnvStateError
 from .base import Wrapper
 from .five_tuple import FiveTuple
-
-if TYPE_CHECKING:
-    from ..envs import EnvParams, EnvState
 
 
 @jax.tree_util.register_dataclass

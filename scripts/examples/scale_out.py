@@ -38,7 +38,8 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 import fraxenv
-from fraxenv.storage.files import read_metadata, save_pytree
+from fraxenv.storage.files import read_metadata
+from fraxenv.storage.pytrees import save_pytree
 
 STEPS, EPOCHS, MINIBATCHES = 32, 4, 8  # of an update
 GAMMA, LAMBDA, CLIP, VALUE_WEIGHT = 0.95, 0.9, 0.2, 0.5

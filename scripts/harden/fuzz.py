@@ -97,7 +97,7 @@ def environment(folder: Path) -> tuple[Read, list[bytes]]:
     import fraxenv
     from fraxenv.errors import FraxenvError
     from fraxenv.kernels import KernelError
-    from fraxenv.storage.config import load_env_config
+    from fraxenv.making import load_env_config
 
     path = folder / "environment.yaml"
 
@@ -116,7 +116,7 @@ def environment(folder: Path) -> tuple[Read, list[bytes]]:
 def checkpoint(folder: Path) -> tuple[Read, list[bytes]]:
     """Checkpoints of training."""
     from fraxenv.errors import CheckpointError
-    from fraxenv.storage.files import load_pytree, save_pytree
+    from fraxenv.storage.pytrees import load_pytree, save_pytree
 
     path = folder / "checkpoint.npz"
     template = {"weights": np.eye(3, dtype=np.float32), "step": np.int32(7), "done": np.array(True)}

@@ -372,8 +372,10 @@ def test_import_loads_no_other_library() -> None:
     code = """
 import sys
 import fraxenv, fraxenv.wrappers
+loaded = {"jax", "gymnasium", "gymnax"} & set(sys.modules)
+assert not loaded, loaded
 from fraxenv.wrappers import *
-loaded = {"brax", "stable_baselines3", "torch", "flax"} & set(sys.modules)
+loaded = {"brax", "stable_baselines3", "torch"} & set(sys.modules)
 assert not loaded, loaded
 try:
     fraxenv.wrappers.BraxEmv

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from fraxenv.errors import CheckpointError
-from fraxenv.storage.files import load_pytree, read_metadata, save_pytree, write_atomic
+from fraxenv.storage.files import read_metadata, write_atomic
+from fraxenv.storage.pytrees import load_pytree, save_pytree
 
 
 def tree() -> dict[str, Any]:

@@ -11,13 +11,14 @@ import pytest
 import fraxenv
 from fraxenv.cli.train import parse
 from fraxenv.errors import ConfigError, FraxenvError, UnknownNameError
+from fraxenv.making import load_env_config
 from fraxenv.storage.config import (
     ENVIRONMENTS,
     TRAINING,
     assigned,
     list_presets,
-    load_env_config,
     parse_yaml,
+    read_yaml,
 )
 from fraxenv.training import PPOConfig, SACConfig, load_config, preset, save_config
 
@@ -160,6 +161,17 @@ def test_training_presets_are_of_their_environments(name: str) -> None:
     config = preset(env, algorithm)
     assert (config.env, config.algorithm) == (env, algorithm)
     fraxenv.make(config.env, **config.overrides)
+
+
+@pytest.mark.parametrize("name", list_presets(TRAINING))
+def test_training_presets_hold_only_what_differs(name: str) -> None:
+    values, _ = read_yaml(name, TRAINING)
+    config = load_config(name)
+    default = dataclasses.asdict(type(config)())
+    same = {key for key in values if getattr(config, key) == default[key]}
+    named = {"env", "total_timesteps"} | ({"algorithm"} if config.algorithm != "ppo" else set())
+    assert named <= values.keys()
+    assert same <= named
 
 
 def test_there_is_a_preset_for_each_task() -> None:

@@ -128,17 +128,10 @@ def test_registration_leaves_others_alone() -> None:
         gym.registry[NAME] = mine
 
 
-def test_import_is_light_and_make_imports_the_module() -> None:
+def test_make_imports_the_module() -> None:
     code = f"""
-import sys
-import fraxenv
-from jax._src import xla_bridge
-assert "gymnax" not in sys.modules
-assert not xla_bridge.backends_are_initialized()
-for name in [n for n in sys.modules if n.partition(".")[0] == "fraxenv"]:
-    del sys.modules[name]
 import gymnasium
-gymnasium.registry.clear()
+assert "{NAME}" not in gymnasium.registry
 env = gymnasium.make("fraxenv:{NAME}")
 assert env.observation_space.shape == (29,), env.observation_space
 """

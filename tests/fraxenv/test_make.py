@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -24,9 +25,12 @@ from fraxenv.errors import (
     ConfigError,
     FraxenvError,
     MissingExtraError,
+    RobotLoadError,
     UnknownNameError,
     import_extra,
 )
+from fraxenv.making import OVERRIDES
+from fraxenv.robots import placed
 from fraxenv.setups import SETUPS
 
 
@@ -133,6 +137,7 @@ def test_objects_in_place_of_names() -> None:
         (("PandaReech-v0", {}), UnknownNameError, "Did you mean 'PandaReach-v0'"),
         (("PandaReach-v0", {"acton": "torque"}), UnknownNameError, "Did you mean 'action'"),
         (("PandaReach-v0", {"acton": "torque"}), UnknownNameError, "policy_hz, control_hz"),
+        (("PandaReach-v0", {"controll_hz": 1}), UnknownNameError, "Did you mean 'control_hz'"),
         (("PandaReach-v0", {"action": "ee_pos"}), UnknownNameError, "Known: ee_delta_pose"),
         (
             ("PandaReach-v0", {"action_options": {"positon_scale": 1.0}}),
@@ -254,6 +259,90 @@ def test_ones_own_urdf_in_five_lines(tmp_path: Path) -> None:
         fraxenv.make(robot=robot, task="reach")
 
 
+@pytest.fixture
+def arm(tmp_path: Path) -> Path:
+    """The setup of a robot of one's own, beside its URDF."""
+    (tmp_path / "arm.urdf").write_bytes(bundled_urdf("double_pendulum").read_bytes())
+    path = tmp_path / "arm.yaml"
+    path.write_text("end_effector: tip\nheight: 0.4\nposture: {joint1: 0.3, joint2: 0.9}\n")
+    return path
+
+
+def test_ones_own_robot_from_yaml(arm: Path) -> None:
+    """As a bundled one: what the file leaves out is guessed, and a TOML file beside it is read."""
+    options: Any = {"robot": str(arm), "task": "reach", "action": "joint_delta"}
+    env, params = fraxenv.make(**options)
+    assert env.name == "armReach"
+    by_hand = dynamics.load_urdf(arm.with_suffix(".urdf"))
+    tip = np.asarray(dynamics.frame_pose(env.robot, env.robot.q_default, "tip")[0])
+    moved = env.robot.q_default - by_hand.q_default
+    np.testing.assert_allclose(moved, [0.3, 0.9])
+    middle = 0.5 * (np.asarray(params.task.goal_low) + np.asarray(params.task.goal_high))
+    np.testing.assert_allclose(middle, tip, atol=0.25)
+    assert (env.robot.stop_stiffness == 2000.0).all()
+
+    arm.with_suffix(".toml").write_text('armature = 0.25\nend_effectors = {end = "tip"}\n')
+    arm.write_text(
+        "title: Arm\nend_effector: end\ngoal_low: [0.1, 0.0, 0.6]\ngoal_high: [0.4, 0.0, 0.9]\n"
+    )
+    env, params = fraxenv.make(**options)
+    assert env.name == "ArmReach"
+    assert (env.robot.armature == 0.25).all()
+    np.testing.assert_array_equal(params.task.goal_high, np.float32([0.4, 0.0, 0.9]))
+
+
+def test_a_bundled_robot_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "high.yaml"
+    path.write_text("robot: panda\nheight: 0.5\n")
+    env, params = fraxenv.make(robot=str(path), task="reach")
+    low = fraxenv.make("PandaReach-v0")[0].robot
+    lifted, there = (
+        np.asarray(dynamics.frame_pose(r, r.q_default, "hand")[0]) for r in (env.robot, low)
+    )
+    np.testing.assert_allclose(lifted - there, [0.0, 0.0, 0.5], atol=1e-6)
+    assert np.asarray(params.task.goal_low)[2] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        (
+            "goal_lo: [0, 0, 0]",
+            UnknownNameError,
+            "'goal_lo' in .*arm.yaml. Did you mean 'goal_low'",
+        ),
+        ("height: tall", ConfigError, "arm.yaml: height: 'tall', expected a number"),
+        ("locked: joint1", ConfigError, "locked='joint1', expected a list of names"),
+        ("posture: {joint1: [0.1]}", ConfigError, r"joint1=\(0.1,\), expected a number"),
+        ("robot: pando", UnknownNameError, "Did you mean 'panda'"),
+        ("robot: other.urdf", RobotLoadError, "other.urdf"),
+        ("posture: {joint9: 0.1}", UnknownNameError, "Did you mean 'joint2' or 'joint1'"),
+        ("{}", ConfigError, "names none as end effectors"),
+    ],
+)
+def test_wrong_setups_are_refused(
+    arm: Path, text: str, error: type[FraxenvError], message: str
+) -> None:
+    arm.write_text(text)
+    with pytest.raises(error, match=message):
+        fraxenv.make(robot=str(arm), task="reach", action="joint_delta")
+
+
+@pytest.mark.parametrize("text", ["armature = ", "armatur = 1.0"])
+def test_wrong_companions_are_refused(arm: Path, text: str) -> None:
+    arm.with_suffix(".toml").write_text(text)
+    with pytest.raises(FraxenvError, match=r"arm\.toml"):
+        fraxenv.make(robot=str(arm), task="reach", action="joint_delta")
+
+
+def test_every_option_is_described() -> None:
+    """The names are those of the signature, the words those of the docstring."""
+    names = list(inspect.signature(fraxenv.make).parameters)
+    assert ["id", *OVERRIDES] == names
+    assert all(OVERRIDES.values())
+    assert OVERRIDES["end_effector"].endswith("the robot's own if omitted.")
+
+
 def test_goals_out_of_reach_are_reported_at_reset() -> None:
     env, params = fraxenv.make("PandaReach-v0")
     far = dataclasses.replace(params.task, goal_high=np.array([0.6, 0.3, 5.0], np.float32))
@@ -303,7 +392,7 @@ def test_what_is_said_to_be_out_of_reach_is() -> None:
     """The pairs that a setup leaves out never come near each other."""
     setup = SETUPS["g1"]
     assert setup.out_of_reach
-    robot, all_pairs = setup.load(), dataclasses.replace(setup, out_of_reach=()).load()
+    robot, all_pairs = placed(setup), placed(dataclasses.replace(setup, out_of_reach=()))
     names = dynamics.self_distance_names(all_pairs)
     left_out = [name not in dynamics.self_distance_names(robot) for name in names]
     assert 0 < sum(left_out) < len(names)

@@ -319,8 +319,6 @@ assert np.isfinite(obs).all()
 assert any("fraxenv[native]" in str(w.message) for w in said), said
 refused(lambda: gym.make("fraxenv/PandaReach-v0", backend="mujoco"), "mujoco")
 refused(lambda: gym.make("fraxenv/PandaReach-v0", render_mode="human").reset(), "viewer")
-from fraxenv.storage.config import parse_yaml
-refused(lambda: parse_yaml("a: 1", "here"), "cli")
 from fraxenv.cli import main
 assert main(["list"]) == 1
 refused(lambda: importlib.import_module("fraxenv.wrappers.brax"), "brax")
@@ -333,7 +331,7 @@ print("as promised")
 @pytest.mark.slow
 def test_extras_that_are_missing() -> None:
     """Each asked for by its name; and kernels without LLVM are slow, not wrong."""
-    blocked = ["llvmlite", "mujoco", "viser", "yaml", "tyro", "brax", "minari", "rejax"]
+    blocked = ["llvmlite", "mujoco", "viser", "tyro", "brax", "minari", "rejax"]
     done = subprocess.run(
         [sys.executable, "-c", MISSING.format(blocked=blocked)], capture_output=True, text=True
     )

@@ -14,8 +14,10 @@ import pytest
 
 import fraxenv
 from fraxenv.errors import CheckpointError, ConfigError, FraxenvError
-from fraxenv.storage.config import load_env_config, parse_yaml
-from fraxenv.storage.files import load_arrays, load_pytree, save_arrays, save_pytree
+from fraxenv.making import load_env_config
+from fraxenv.storage.config import parse_yaml
+from fraxenv.storage.files import load_arrays, save_arrays
+from fraxenv.storage.pytrees import load_pytree, save_pytree
 from fraxenv.training import load_config
 
 

@@ -19,7 +19,8 @@ import pytest
 
 import fraxenv
 from fraxenv.errors import CheckpointError, ConfigError
-from fraxenv.storage.config import load_env_config, parse_yaml
+from fraxenv.making import load_env_config
+from fraxenv.storage.config import parse_yaml
 from fraxenv.storage.files import load_arrays, save_arrays
 from fraxenv.training import load_config
 

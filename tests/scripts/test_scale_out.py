@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from fraxenv.kernels.native.executor import available_cores
-from fraxenv.storage.files import load_arrays, save_pytree
+from fraxenv.storage.files import load_arrays
+from fraxenv.storage.pytrees import save_pytree
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "examples" / "scale_out.py"
 QUICK = "--xla_backend_optimization_level=0"  # to compile

@@ -1,0 +1,229 @@
+"""The parts that `make` composes environments of, from what it is given."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .controllers import OSC, Controller, SafetyFilter
+from .dynamics import Actuators, Robot
+from .envs import ActionSpace, Randomisation, Task, VariableImpedance, make_action
+from .errors import ConfigError, check_choice, unknown_name
+from .registry import TASKS, EnvSpec
+from .robots import own_setup, placed, setup_for
+from .setups import SETUPS, EndEffectors, RobotSetup
+from .storage.config import check_kind
+
+NEAREST = 3
+"""Obstacles of each kind that the safety filter keeps every collision shape off."""
+
+CONTROL_HZ = 1000
+"""Updates of controllers and physics per second, where nothing says otherwise."""
+
+
+def subject(
+    spec: EnvSpec | None, name: str, robot: object, task: object, end_effector: object
+) -> tuple[str, RobotSetup, Robot, str | None]:
+    """Name of the environment, setup and robot, and name of the task (None for a user's own)."""
+    setup, own = _robot(spec, name, robot, end_effector)
+    task = spec.task if task is None and spec is not None else task
+    if task is None:
+        raise ConfigError(
+            f"{name} has no task. Pass an id, or task='...', one of {', '.join(TASKS)}."
+        )
+    if isinstance(task, str) and task not in TASKS:
+        raise unknown_name("task", task, TASKS, f"of {name}")
+    if spec is None:
+        kind = TASKS[task].title if isinstance(task, str) else type(task).__name__
+        name = f"{setup.title}{kind}"
+    return name, setup, own, task if isinstance(task, str) else None
+
+
+def _robot(
+    spec: EnvSpec | None, name: str, given: object, hands: object
+) -> tuple[RobotSetup, Robot]:
+    several = isinstance(hands, tuple) and hands and all(isinstance(n, str) for n in hands)
+    if not (hands is None or isinstance(hands, str) or several):
+        raise ConfigError(
+            f"end_effector={hands!r}, expected the name of a frame, or several in a tuple."
+        )
+    end_effector: Any = hands
+    given = spec.robot if given is None and spec is not None else given
+    if isinstance(given, Robot):
+        return (SETUPS[spec.robot] if spec else setup_for(given, end_effector)), given
+    if not isinstance(given, str):
+        raise ConfigError(
+            f"robot={given!r}, expected the name of a bundled one ({', '.join(SETUPS)}), a YAML "
+            "file of its setup, or a Robot, such as dynamics.load_urdf('my.urdf') returns."
+        )
+    if given.endswith((".yaml", ".yml")):
+        setup, robot = own_setup(Path(given), end_effector)
+    elif given in SETUPS:
+        setup = SETUPS[given]
+        robot = placed(setup)
+    else:
+        raise unknown_name("robot", given, SETUPS, f"of {name}")
+    if end_effector is not None and end_effector != setup.end_effector:
+        setup = dataclasses.replace(setup_for(robot, end_effector), title=setup.title)
+    return setup, robot
+
+
+def build_task(
+    setup: RobotSetup,
+    hands: EndEffectors,
+    name: str | None,
+    given: object,
+    options: Mapping[str, Any] | None,
+) -> Task:
+    """The task of a name, or the one that is given, with its options."""
+    task = TASKS[name].build(setup, hands) if name is not None else given
+    if not isinstance(task, Task):
+        raise ConfigError(
+            f"task={task!r}, expected the name of one ({', '.join(TASKS)}), or a Task."
+        )
+    return _with_options("task", task, options)  # type: ignore[no-any-return]
+
+
+def own_task(name: str) -> Task:
+    """A task of one's own, with its defaults, by the name that configurations give it.
+
+    Args:
+        name: "module:Class"; the module has to be one that Python finds.
+
+    Raises:
+        ConfigError: there is no such task, or it has no defaults.
+    """
+    module, _, kind = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), kind)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"task={name!r}, expected module:Class of a Task that can be imported ({error}). Start "
+            "where the module's file is, or install it."
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        raise ConfigError(f"task={name!r}, expected a class derived from fraxenv.envs.Task.")
+    try:
+        return found()
+    except TypeError as error:
+        raise ConfigError(
+            f"task={name!r}, expected a Task that can be made without arguments ({error}). Give "
+            "its fields defaults; task_options changes them."
+        ) from error
+
+
+def build_actuators(given: object, options: Mapping[str, Any] | None) -> Actuators:
+    """The motors, with their options."""
+    actuators = Actuators() if given is None else given
+    if not isinstance(actuators, Actuators):
+        raise ConfigError(f"actuators={given!r}, expected an Actuators, such as Actuators(gain=1).")
+    return _with_options("actuator", actuators, options)  # type: ignore[no-any-return]
+
+
+def build_action(
+    setup: RobotSetup, hands: EndEffectors, given: object, options: Mapping[str, Any] | None
+) -> ActionSpace:
+    """The action space of a name, or the one that is given, with its options."""
+    action: Any = given
+    if isinstance(given, str):
+        action = make_action(given, hands, (setup.goal_low, setup.goal_high), setup.hand_axes)
+    elif not dataclasses.is_dataclass(given) or not hasattr(given, "axes"):
+        raise ConfigError(f"action={given!r}, expected the name of one, or an ActionSpace.")
+    options = dict(options or {})
+    if isinstance(action, VariableImpedance):
+        fields = {f.name for f in dataclasses.fields(action.space)}
+        inner_options = {k: options.pop(k) for k in list(options) if k in fields}
+        space = _with_options("action", action.space, inner_options)
+        action = dataclasses.replace(action, space=space)
+    return _with_options("action", action, options)  # type: ignore[no-any-return]
+
+
+def build_controller(
+    setup: RobotSetup, action: ActionSpace, given: object, options: Mapping[str, Any] | None
+) -> Controller[Any]:
+    """The controller of an action space, or the one that is given, with its options."""
+    controller: Any = given
+    if given is None:
+        controller = action.controller()
+        if isinstance(controller, OSC):
+            controller = dataclasses.replace(controller, **setup.controller_options)
+    elif not dataclasses.is_dataclass(given) or not hasattr(given, "init"):
+        raise ConfigError(f"controller={given!r}, expected a Controller, such as OSC(...).")
+    return _with_options("controller", controller, options)  # type: ignore[no-any-return]
+
+
+def build_safety(
+    name: str,
+    hands: EndEffectors,
+    task: str | None,
+    given: object,
+    options: Mapping[str, Any] | None,
+) -> SafetyFilter | None:
+    """The safety filter, with its options; None for none."""
+    if given is None:
+        given = TASKS[task].safety if task else "none"
+    if isinstance(given, str):
+        check_choice(f"safety of {name}", given, ("cbf", "none"))
+        names = (hands,) if isinstance(hands, str) else tuple(hands)
+        given = SafetyFilter(end_effectors=names, nearest=NEAREST) if given == "cbf" else None
+    elif not isinstance(given, SafetyFilter):
+        raise ConfigError(f"safety={given!r} of {name}, expected 'cbf', 'none' or a SafetyFilter.")
+    if given is None and options:
+        raise ConfigError(
+            f"safety_options of {name} without a safety filter. Pass safety='cbf' as well."
+        )
+    return _with_options("safety", given, options)  # type: ignore[no-any-return]
+
+
+def build_randomisation(hands: EndEffectors, given: object) -> Randomisation | None:
+    """A randomisation, or the one of its fields in a dict; None for none."""
+    if given is None or isinstance(given, Randomisation):
+        randomisation = given
+    elif isinstance(given, Mapping):
+        randomisation = _with_options("randomisation", Randomisation(), given)
+    else:
+        raise ConfigError(
+            f"randomisation={given!r}, expected a Randomisation, or a dict of its fields."
+        )
+    if randomisation is not None and not randomisation.end_effectors:
+        names = (hands,) if isinstance(hands, str) else tuple(hands)
+        randomisation = dataclasses.replace(randomisation, end_effectors=names)
+    return randomisation
+
+
+def rates(
+    task: str | None, policy_hz: int, control_hz: int | None, physics_hz: int | None
+) -> dict[str, int]:
+    """The three rates, Hz: the task's own control rate where it is not given and divides."""
+    if control_hz is None:
+        control_hz = CONTROL_HZ
+        if task is not None and isinstance(policy_hz, int) and policy_hz > 0:
+            usual = TASKS[task].control_hz
+            control_hz = usual if usual % policy_hz == 0 else control_hz
+    if physics_hz is None:
+        physics_hz = max(CONTROL_HZ, control_hz) if isinstance(control_hz, int) else CONTROL_HZ
+    return {"policy_hz": policy_hz, "control_hz": control_hz, "physics_hz": physics_hz}
+
+
+def _with_options(what: str, configuration: Any, options: Mapping[str, Any] | None) -> Any:
+    """Change fields of a configuration; dict-valued ones (weights) are merged, key by key."""
+    if not options:
+        return configuration
+    fields = {f.name: f for f in dataclasses.fields(configuration)}
+    known = {name: getattr(configuration, name) for name in fields}
+    changes = {}
+    for key, value in options.items():
+        if key not in known:
+            raise unknown_name(f"{what} option", key, known, f"of {type(configuration).__name__}")
+        if value is not None or fields[key].default is not None:
+            check_kind(f"{what} option {key} of {type(configuration).__name__}", value, known[key])
+        if isinstance(known[key], dict):
+            for name in value:
+                if name not in known[key]:
+                    raise unknown_name("entry", name, known[key], f"of {key}")
+            value = {**known[key], **value}
+        changes[key] = value
+    return dataclasses.replace(configuration, **changes)

@@ -1,0 +1,376 @@
+"""Recordings of rollouts: made, stored and loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from ..envs import Environment, EnvParams, EnvState
+from ..errors import CheckpointError, ConfigError
+from ..making import make
+from ..progress import progress as progress_bar
+from ..registry import list_envs
+from ..storage.config import with_tuples
+from ..storage.provenance import provenance
+from ..storage.state import as_written, check_environment, identity, is_key, pack, read, write
+from .stepping import begin, flat, split_final, step
+
+FORMAT = "fraxenv recording"
+VERSION = 2
+
+Policy = Callable[[Any, Array], Array]
+"""Action (k,) for the observation of one environment and a random key."""
+
+SERIES = ("observations", "actions", "rewards", "terminations", "truncations", "infos")
+"""The arrays of a recording with a row for every step."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One episode of n steps; the names are those of Minari's `EpisodeData`.
+
+    Attributes:
+        id: its number in the recording.
+        environment: the number of the environment it took place in.
+        observations: (n + 1, m), or a dict of these; the last one is the final observation.
+        actions: (n, k), as the policy gave them.
+        rewards: (n,).
+        terminations: (n,), bool.
+        truncations: (n,), bool.
+        infos: what the steps reported, (n, ...) each; a dict, nested.
+    """
+
+    id: int
+    environment: int
+    observations: Any
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+    infos: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Recording:
+    """What N environments did in T steps, side by side, with autoreset.
+
+    Attributes:
+        observations: (T + 1, N, m), or a dict of these: what the policy saw. After the step that
+            ends an episode it is the first observation of the next one.
+        actions: (T, N, k), as the policy gave them.
+        rewards: (T, N).
+        terminations: (T, N), bool.
+        truncations: (T, N), bool.
+        final_observations: (E, m), or a dict of these: the last ones of the E episodes that ended,
+            in the order of steps, and of environments within a step.
+        infos: what the steps reported, (T, N, ...) each; a dict, nested.
+        start: initial states, parameters and key by name, such as `state.q` (N, nq).
+        metadata: how it came about; what JSON can hold.
+    """
+
+    observations: Any
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+    final_observations: Any
+    infos: dict[str, Any]
+    start: dict[str, np.ndarray]
+    metadata: dict[str, Any]
+
+    def __repr__(self) -> str:
+        name = self.metadata["environment"]["name"]
+        return f"<Recording of {name}: {self.num_steps} steps, {self.num_envs} environments>"
+
+    @property
+    def num_steps(self) -> int:
+        """T, of every environment."""
+        return len(self.rewards)
+
+    @property
+    def num_envs(self) -> int:
+        """N."""
+        return int(self.rewards.shape[1])
+
+    def episodes(self) -> Iterator[Episode]:
+        """The episodes that ended, environment by environment.
+
+        Where a number of episodes was recorded it is those, equally many of each environment:
+        short episodes are no more frequent than they are.
+        """
+        ends = self.terminations | self.truncations
+        position = np.cumsum(ends.ravel()).reshape(ends.shape) - 1
+        number, limit = 0, self.metadata["episodes_per_env"]
+        for n in range(self.num_envs):
+            begin = 0
+            for end in np.flatnonzero(ends[:, n])[:limit]:
+                yield self._episode(number, n, slice(begin, end + 1), position[end, n])
+                begin, number = end + 1, number + 1
+
+    def _episode(self, number: int, n: int, steps: slice, final: int) -> Episode:
+        own = {name: getattr(self, name)[steps, n] for name in SERIES[1:5]}
+        seen = jax.tree.map(
+            lambda x, last: np.concatenate([x[steps, n], last[final : final + 1]]),
+            self.observations,
+            self.final_observations,
+        )
+        infos = jax.tree.map(lambda x: x[steps, n], self.infos)
+        return Episode(id=number, environment=n, observations=seen, infos=infos, **own)
+
+    def save(self, path: str | Path) -> None:
+        """Save to an npz archive without pickles; atomic.
+
+        The arrays have the names of the attributes; nested ones are joined by slashes, such as
+        `infos/success`, and those of `start` are `start/state.q`.
+
+        Raises:
+            CheckpointError: the file cannot be written.
+        """
+        arrays: dict[str, np.ndarray] = {}
+        for name in (*SERIES, "final_observations", "start"):
+            arrays |= flat(name, getattr(self, name))
+        write(path, arrays, self.metadata)
+
+
+def record(
+    env: Environment,
+    params: EnvParams,
+    policy: Policy | None,
+    key: Array,
+    *,
+    steps: int | None = None,
+    episodes: int | None = None,
+    num_envs: int = 1,
+    infos: Sequence[str] | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    watch: Callable[[EnvState], bool] | None = None,
+    progress: bool = False,
+) -> Recording:
+    """Record what a policy does in a batch of environments, with autoreset.
+
+    >>> env, params = make("PandaReach-v0")
+    >>> recording = record(env, params, None, jax.random.key(0), episodes=64, num_envs=64)
+
+    Args:
+        env: the environment.
+        params: its parameters, shared by the whole batch.
+        policy: action (k,) for an observation of one environment and a key; compiled and batched
+            here. None for uniformly random actions.
+        key: decides everything that is drawn; typed or raw.
+        steps: of every environment; or
+        episodes: how many altogether, a multiple of `num_envs`; goes on until every environment has
+            ended its share.
+        num_envs: the batch.
+        infos: names of the entries of `info` to keep; None for all.
+        recipe: the arguments of `make` that `env` was made with, `id` among them, so that a replay
+            can make it by itself; not needed for an id without overrides.
+        watch: called with the states of the batch after every step, in order to draw them, for
+            example; the recording ends early where it returns True.
+        progress: whether to show a progress bar; needs the extra `record`.
+
+    Raises:
+        ConfigError: an argument has a value that it cannot have.
+        ActionError: the policy's actions have the wrong shape or dtype.
+        MissingExtraError: a progress bar is asked for, and the extra is not installed.
+    """
+    check_environment(env)
+    env.check_params(params)
+    _check_key(key)
+    share = _episodes_per_env(steps, episodes, num_envs)
+    recipe = _checked_recipe(env, recipe)
+    key_policy, obs, state = begin(env, params, key, num_envs)
+    start = {
+        "params": pack("params", params),
+        "state": pack("state", state),
+        "key": pack("key", key),
+    }
+    act = _actor(env, params, policy)
+
+    seen = [jax.device_get(obs)]
+    taken: list[np.ndarray] = []
+    returned, final = [], []
+    ended = np.zeros(num_envs, int)
+    total = steps or num_envs * (share or 0)
+    with progress_bar("Recording", total, extra="record", show=progress) as show:
+        while len(taken) != steps if share is None else ended.min() < share:
+            action = act(key_policy, len(taken), obs)
+            obs, state, out = step(env, key, len(taken), state, action, params)
+            last, out = split_final(jax.device_get(out), infos)
+            over = out["terminations"] | out["truncations"]
+            ended += over
+            seen.append(jax.device_get(obs))
+            taken.append(np.asarray(action))
+            returned.append(out)
+            final.append(_rows(last, over))
+            show(len(taken) if share is None else int(np.minimum(ended, share).sum()))
+            if watch is not None and watch(state):
+                break
+
+    metadata = {
+        "format": FORMAT,
+        "version": VERSION,
+        "environment": identity(env),
+        "recipe": recipe,
+        "episodes_per_env": share,
+        "spaces": {
+            "observations": _space(env.observation_space(params)),
+            "actions": _space(env.action_space(params)),
+        },
+        "trees": {name: part.about for name, part in start.items()},
+        "provenance": {**provenance(), "backend": env.backend},
+    }
+    return Recording(
+        observations=_stacked(seen),
+        actions=np.stack(taken),
+        final_observations=jax.tree.map(lambda *x: np.concatenate(x), *final),
+        **_stacked(returned),
+        start={name: array for part in start.values() for name, array in part.arrays.items()},
+        metadata=metadata,
+    )
+
+
+def load_recording(path: str | Path) -> Recording:
+    """Load what `Recording.save` saved.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, of another format, or of another version.
+    """
+    arrays, metadata = read(path, FORMAT, VERSION)
+    tree: dict[str, Any] = {"infos": {}}
+    with as_written(path):
+        for name, array in arrays.items():
+            *folders, last = name.split("/", 1) if name.startswith("start/") else name.split("/")
+            branch = tree
+            for folder in folders:
+                branch = branch.setdefault(folder, {})
+            branch[last] = array
+        names = {field.name for field in dataclasses.fields(Recording)} - {"metadata"}
+        if tree.keys() != names:
+            raise CheckpointError(
+                f"{path}: the recording lacks {sorted(names - tree.keys())} and has "
+                f"{sorted(tree.keys() - names)} in addition. Use another copy of it."
+            )
+        recording = Recording(**tree, metadata=metadata)
+        _check_consistent(path, recording)
+    return recording
+
+
+def _check_consistent(path: str | Path, recording: Recording) -> None:
+    """Check that the arrays are of one number of steps, environments and episodes.
+
+    Raises:
+        CheckpointError: they are not.
+    """
+    steps, envs = recording.rewards.shape
+    ended = int(np.sum(recording.terminations | recording.truncations))
+    sizes: dict[str, tuple[int, ...]] = dict.fromkeys(SERIES, (steps, envs))
+    sizes |= {"observations": (steps + 1, envs), "final_observations": (ended,)}
+    for name, size in sizes.items():
+        for array in jax.tree.leaves(getattr(recording, name)):
+            if array.shape[: len(size)] != size:
+                raise CheckpointError(
+                    f"{path}: {name} are {list(array.shape)}, expected a shape that begins with "
+                    f"{list(size)}. Use another copy of it."
+                )
+    limit = recording.metadata["episodes_per_env"]
+    if not (limit is None or isinstance(limit, int)):
+        raise CheckpointError(
+            f"{path}: episodes_per_env={limit!r}, expected a whole number or null. Use another "
+            "copy of it."
+        )
+
+
+def _space(space: Any) -> dict[str, Any]:
+    """Gymnax's boxes, and dicts of them, as JSON can hold them."""
+    if hasattr(space, "spaces"):
+        return {name: _space(part) for name, part in space.spaces.items()}
+    bounds = (
+        np.broadcast_to(b, space.shape).astype(float).tolist() for b in (space.low, space.high)
+    )
+    low, high = bounds
+    return {"box": [low, high, list(space.shape), str(np.dtype(space.dtype))]}
+
+
+def _actor(env: Environment, params: EnvParams, policy: Policy | None) -> Callable[..., Array]:
+    """The policy, compiled, for a key, the number of the step and observations of the batch."""
+    space = env.action_space(params)
+    one = (lambda _, key: space.sample(key)) if policy is None else policy
+
+    def act(key: Array, t: Array, obs: Any) -> Array:
+        keys = jax.random.split(jax.random.fold_in(key, t), len(jax.tree.leaves(obs)[0]))
+        return jax.vmap(one)(obs, keys)
+
+    return jax.jit(act)
+
+
+def _rows(tree: Any, which: np.ndarray) -> Any:
+    return jax.tree.map(lambda x: x[which], tree)
+
+
+def _stacked(steps: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *x: np.stack(x), *steps)
+
+
+def _check_key(key: Any) -> None:
+    raw = getattr(key, "dtype", None) == np.uint32
+    if not ((is_key(key) and key.ndim == 0) or (raw and key.ndim == 1)):
+        raise ConfigError(
+            f"key={key!r}, expected one random key, such as jax.random.key(0) returns."
+        )
+
+
+def _episodes_per_env(steps: Any, episodes: Any, num_envs: Any) -> int | None:
+    for name, value in (("steps", steps), ("episodes", episodes), ("num_envs", num_envs)):
+        optional = value is None and name != "num_envs"
+        if not optional and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ConfigError(f"{name}={value!r}, expected a whole number >= 1.")
+    if (steps is None) == (episodes is None):
+        raise ConfigError(
+            f"steps={steps} and episodes={episodes}, expected one of the two. Leave the other out."
+        )
+    if episodes is None:
+        return None
+    if episodes % num_envs:
+        raise ConfigError(
+            f"episodes={episodes} is not a multiple of num_envs={num_envs}: every environment "
+            f"records equally many. Choose e.g. episodes={num_envs * -(-episodes // num_envs)}."
+        )
+    return int(episodes // num_envs)
+
+
+def _checked_recipe(env: Environment, recipe: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The recipe as JSON holds it; None if there is none.
+
+    Raises:
+        ConfigError: JSON cannot hold it, or it does not make this environment.
+    """
+    if recipe is None:
+        known = env.name in list_envs() and make(env.name)[0] == env
+        return {"id": env.name} if known else None
+    for name, value in recipe.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"recipe: {name}={value!r} cannot be written as JSON ({error}), expected names, "
+                "numbers, lists and dicts. Leave the recipe out, and pass env=... and params=... "
+                "to replay."
+            ) from error
+    plain: dict[str, Any] = json.loads(json.dumps(dict(recipe)))
+    if make(**with_tuples(plain))[0] != env:
+        raise ConfigError(
+            f"recipe={plain} does not make this {env.name}, expected the arguments of make that "
+            "it was made with. Pass all of them."
+        )
+    return plain

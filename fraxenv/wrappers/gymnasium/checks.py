@@ -1,0 +1,159 @@
+"""Checks of arguments and actions, and the errors of calls out of order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import gymnasium
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...envs import Environment
+from ...errors import ActionError, ConfigError, EnvStateError, check_choice, unknown_name
+from ...rendering import RENDERERS, Renderer
+from .values import Numbers
+
+NO_LIMIT: Final = int(np.iinfo(np.int32).max)
+
+
+def checked_actions(
+    name: str, env: Environment, action: ArrayLike, space: gymnasium.Space[Any]
+) -> Numbers:
+    """Actions of the shape and dtype of the space, clipped to [-1, 1].
+
+    Raises:
+        ActionError: they have the wrong shape or dtype, or are not finite.
+    """
+    try:
+        array = np.asarray(action)
+    except ValueError as error:
+        raise ActionError(
+            f"{name}: the action is {action!r}, expected an array of shape {space.shape}: "
+            f"{_columns(env, space)}. Pass a NumPy array."
+        ) from error
+    if array.shape != space.shape:
+        raise ActionError(
+            f"{name}: the action has shape {array.shape}, expected {space.shape}: "
+            f"{_columns(env, space)}. Pass one number for each of these."
+        )
+    if not jnp.issubdtype(array.dtype, np.floating):
+        raise ActionError(
+            f"{name}: the action has dtype {array.dtype}, expected a floating-point one with "
+            f"values in [-1, 1]. Convert it, e.g. action.astype(np.{space.dtype})."
+        )
+    if not np.isfinite(array).all():
+        raise ActionError(
+            f"{name}: the action is not finite at {some(np.argwhere(~np.isfinite(array)))}, "
+            f"where it is {some(array[~np.isfinite(array)])}, expected finite numbers in [-1, 1]. "
+            "Check what computed it: a policy whose weights are not finite, or an array that was "
+            "never filled."
+        )
+    clipped: Numbers = np.clip(array, -1.0, 1.0).astype(space.dtype)
+    return clipped
+
+
+def _columns(env: Environment, space: gymnasium.Space[Any]) -> str:
+    """What the numbers of an action are, for a message."""
+    axes = ", ".join(axis.name for axis in env.default_params.action.axes(env.robot))
+    return f"{axes}{', for each environment' if len(space.shape or ()) == 2 else ''}"
+
+
+def some(values: NDArray[Any]) -> str:
+    """A few of many values, for a message."""
+    shown = ", ".join(str(v) for v in values[:5].tolist())
+    return shown if len(values) <= 5 else f"{shown}, ... ({len(values)} in all)"
+
+
+def checked_count(name: str, argument: str, value: object) -> int:
+    """A whole number >= 1.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ConfigError(f"{name}: {argument}={value!r}, expected a whole number >= 1.")
+    return int(value)
+
+
+def checked_size(name: str, width: int, height: int) -> tuple[int, int]:
+    """Width and height of a frame, pixels.
+
+    Raises:
+        ConfigError: one is no whole number >= 1.
+    """
+    return checked_count(name, "width", width), checked_count(name, "height", height)
+
+
+def checked_render_mode(name: str, mode: str | None, known: tuple[str, ...]) -> str | None:
+    """A render mode, or None.
+
+    Raises:
+        ConfigError: it is unknown.
+    """
+    if mode is not None and mode not in known:
+        raise ConfigError(
+            f"{name}: render_mode={mode!r}, expected None or one of "
+            f"{', '.join(map(repr, known))}. Make the environment with one of these."
+        )
+    return mode
+
+
+def checked_renderer(name: str, renderer: Renderer) -> Renderer:
+    """The name of a renderer.
+
+    Raises:
+        ConfigError: there is no such one.
+    """
+    check_choice(f"renderer of {name}", renderer, RENDERERS)
+    return renderer
+
+
+def check_not_longer(env_id: str, own: object, outer: int) -> None:
+    """Check that an episode is not longer than Gymnasium lets it be.
+
+    Raises:
+        ConfigError: it is.
+    """
+    if isinstance(own, int) and own > outer:
+        raise ConfigError(
+            f"{env_id}: max_steps_in_episode={own!r}, but Gymnasium truncates episodes after "
+            f"max_episode_steps={outer}. Pass max_episode_steps={own!r} to gymnasium.make or "
+            "make_vec instead."
+        )
+
+
+def check_options(name: str, options: Mapping[str, Any] | None, known: tuple[str, ...]) -> None:
+    """Check the names of the options of `reset`.
+
+    Raises:
+        UnknownNameError: one is unknown.
+    """
+    for option in options or ():
+        if option not in known:
+            raise unknown_name("option", option, known, f"of reset() of {name}")
+
+
+def warn_no_render_mode(name: str) -> None:
+    """Warn of a `render` that draws nothing."""
+    gymnasium.logger.warn(
+        f"{name}: render() was called, but the environment was made without a render mode, so that "
+        'nothing is drawn. Make it with render_mode="rgb_array".'
+    )
+
+
+def closed_error(name: str, method: str) -> EnvStateError:
+    """The error of a call after `close`."""
+    return EnvStateError(
+        f"{name}: {method}() was called after close(), expected an open environment. "
+        "Make a new one."
+    )
+
+
+def not_reset_error(name: str, method: str) -> EnvStateError:
+    """The error of a call before `reset`."""
+    return EnvStateError(
+        f"{name}: {method}() was called before reset(), expected an environment with a state. "
+        "Call reset() first."
+    )

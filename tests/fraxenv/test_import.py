@@ -1,0 +1,107 @@
+"""What an import loads, and that Gymnasium knows the environments in whatever order."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import fraxenv
+import fraxenv.training
+import fraxenv.wrappers
+
+OURS = ("making", "registry", "setups", "recording", "envs", "controllers", "wrappers", "storage")
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def loaded(code: str) -> set[str]:
+    return set(run(f"import sys\n{code}\nprint(*sys.modules)").split())
+
+
+def test_fraxenv_alone_loads_nothing() -> None:
+    modules = loaded("import fraxenv")
+    assert not {"jax", "numpy", "yaml", "gymnasium"} & modules
+    assert {m for m in modules if m.startswith("fraxenv")} == {
+        "fraxenv",
+        "fraxenv.lazy",
+        "fraxenv.registration",
+    }
+
+
+@pytest.mark.parametrize("code", ["from fraxenv import dynamics", "import fraxenv.dynamics"])
+def test_dynamics_loads_nothing_above_it(code: str) -> None:
+    modules = loaded(code)
+    assert "jax" in modules
+    assert not {"gymnasium", "gymnax", "yaml"} & modules
+    assert not {f"fraxenv.{name}" for name in OURS} & modules
+
+
+def test_ids_are_known_without_jax() -> None:
+    modules = loaded("import fraxenv; assert fraxenv.list_envs()")
+    assert not {"jax", "gymnasium", "gymnax"} & modules
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import fraxenv, gymnasium",
+        "import gymnasium, fraxenv",
+        "import fraxenv; from gymnasium.envs.registration import registry; import gymnasium",
+        "from fraxenv import dynamics; import gymnasium",
+        "import fraxenv, importlib; importlib.import_module('gymnasium'); import gymnasium",
+    ],
+)
+def test_gymnasium_knows_the_environments(imports: str) -> None:
+    code = """
+names = [name for name in gymnasium.registry if name.startswith("fraxenv/")]
+assert gymnasium.spec("fraxenv/PandaReach-v0").max_episode_steps == 150
+assert not [f for f in __import__("sys").meta_path if "fraxenv" in type(f).__module__]
+print(len(names))
+"""
+    assert int(run(f"{imports}\n{code}")) == len(fraxenv.list_envs()) + 1
+
+
+@pytest.mark.parametrize("imports", ["import fraxenv, gymnasium", "import gymnasium, fraxenv"])
+def test_gymnasium_makes_them(imports: str) -> None:
+    run(
+        f"{imports}\nenv = gymnasium.make('fraxenv/PandaReach-v0', control_hz=50, physics_hz=50)\n"
+        "assert env.unwrapped.environment.control_hz == 50"
+    )
+
+
+def test_gymnasium_that_is_missing_is_reported_as_ever() -> None:
+    run(
+        """
+import importlib.util, sys
+sys.meta_path.insert(0, type("Without", (), {"find_spec": staticmethod(
+    lambda name, *_: None if name != "gymnasium" else (_ for _ in ()).throw(
+        ModuleNotFoundError("No module named 'gymnasium'", name="gymnasium")))}))
+import fraxenv
+try:
+    import gymnasium
+except ModuleNotFoundError as error:
+    assert error.name == "gymnasium"
+else:
+    raise AssertionError
+"""
+    )
+
+
+@pytest.mark.parametrize("module", [fraxenv, fraxenv.wrappers, fraxenv.training])
+def test_lazy_names(module: object) -> None:
+    names = list(module.__all__)  # type: ignore[attr-defined]
+    assert set(names) <= set(dir(module))
+    for name in names:
+        value = getattr(module, name)
+        assert getattr(module, name) is value
+        assert getattr(value, "__name__", name) == name
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
+        module.no_such_name  # type: ignore[attr-defined]  # noqa: B018
