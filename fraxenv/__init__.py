@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from .lazy import lazy_names
-from .registration import register_when_imported
+from .making.registration import register_when_imported
 
 if TYPE_CHECKING:
     from . import controllers as controllers
@@ -12,14 +12,13 @@ if TYPE_CHECKING:
     from . import errors as errors
     from . import kernels as kernels
     from . import recording as recording
-    from . import registry as registry
     from . import storage as storage
     from .kernels import fuse
-    from .making import make
+    from .making.make import make
+    from .making.registry import list_envs
     from .recording.minari import to_minari
     from .recording.record import Recording, load_recording, record
     from .recording.replay import replay
-    from .registry import list_envs
     from .storage.state import load_state, save_state
 
 __version__ = "0.1.0"
@@ -43,10 +42,10 @@ __getattr__, __dir__ = lazy_names(
     {
         "Recording": "recording",
         "fuse": "kernels",
-        "list_envs": "registry",
+        "list_envs": "making.registry",
         "load_recording": "recording",
         "load_state": "storage.state",
-        "make": "making",
+        "make": "making.make",
         "record": "recording",
         "replay": "recording",
         "save_state": "storage.state",
@@ -57,7 +56,6 @@ __getattr__, __dir__ = lazy_names(
         "errors": "errors",
         "kernels": "kernels",
         "recording": "recording",
-        "registry": "registry",
         "storage": "storage",
     },
 )

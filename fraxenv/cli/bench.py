@@ -11,7 +11,7 @@ import tyro
 
 from ..errors import ConfigError
 from ..interrupt import interruptible
-from ..making import make
+from ..making.make import make
 from ..progress import progress
 from ..storage.files import write_atomic
 from .common import INTERRUPTED, console, new_folder, wrote

@@ -49,7 +49,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Evaluate, print, draw; returns the exit status."""
-    from ..making import make
+    from ..making.make import make
     from ..media.plots import plot_evaluation, plot_learning_curves
     from ..training import load_policy, read_metrics
     from ..training.evaluation import FRESH_GOALS

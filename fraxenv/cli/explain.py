@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from ..making import make
+from ..making.make import make
 from .common import console
 from .subject import EnvArguments, recipe
 

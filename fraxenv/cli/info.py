@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import import_extra
-from ..making import OVERRIDES, make
+from ..making.make import OVERRIDES, make
 from .common import console
 from .subject import EnvArguments, recipe
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from ..errors import unknown_name
-from ..registry import env_spec, list_envs
+from ..making.registry import env_spec, list_envs
 from ..storage.config import ENVIRONMENTS, TRAINING, describe_preset, list_presets
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ..errors import ConfigError, unknown_name
-from ..making import env_config, load_env_config, make
+from ..making.make import env_config, load_env_config, make
 from ..storage.config import assigned, merged
 
 if TYPE_CHECKING:

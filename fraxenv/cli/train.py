@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ..errors import ConfigError
-from ..making import env_config, load_env_config
+from ..making.make import env_config, load_env_config
 from ..progress import progress
 from ..storage.config import assigned, merged
 from ..training.config import (

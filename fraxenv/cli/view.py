@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from ..errors import import_extra
-from ..making import make
+from ..making.make import make
 from .common import console
 from .subject import EnvArguments, open_subject, recipe
 

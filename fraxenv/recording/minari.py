@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from ..errors import CheckpointError, ConfigError, import_extra
-from ..registry import NAMESPACE
+from ..making.registry import NAMESPACE
 from .record import SERIES, Episode, Recording
 
 

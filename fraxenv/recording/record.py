@@ -15,9 +15,9 @@ from jax import Array
 
 from ..envs import Environment, EnvParams, EnvState
 from ..errors import CheckpointError, ConfigError
-from ..making import make
+from ..making.make import make
+from ..making.registry import list_envs
 from ..progress import progress as progress_bar
-from ..registry import list_envs
 from ..storage.config import with_tuples
 from ..storage.provenance import provenance
 from ..storage.state import as_written, check_environment, identity, is_key, pack, read, write

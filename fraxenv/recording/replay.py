@@ -13,7 +13,7 @@ import numpy as np
 
 from ..envs import Environment, EnvParams, EnvState
 from ..errors import CheckpointError
-from ..making import make
+from ..making.make import make
 from ..progress import progress as progress_bar
 from ..storage.config import with_tuples
 from ..storage.provenance import changes, provenance

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import ConfigError, check_choice, unknown_name
-from ..making import env_config
+from ..making.make import env_config
 from ..storage.config import TRAINING, list_presets, read_yaml, write_yaml
 
 AlgorithmName = Literal["ppo", "sac"]

@@ -13,7 +13,7 @@ import jax
 
 from ..errors import CheckpointError
 from ..interrupt import interruptible
-from ..making import make
+from ..making.make import make
 from ..storage.files import write_atomic
 from ..storage.pytrees import load_pytree, save_pytree
 from .algorithms import create_algorithm, init_state

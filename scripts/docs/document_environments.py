@@ -25,7 +25,7 @@ from rich.progress import track
 
 import fraxenv
 from fraxenv.envs import action_names
-from fraxenv.registry import env_spec
+from fraxenv.making.registry import env_spec
 from fraxenv.rendering import render_env
 from fraxenv.storage.files import write_atomic
 

@@ -97,7 +97,7 @@ def environment(folder: Path) -> tuple[Read, list[bytes]]:
     import fraxenv
     from fraxenv.errors import FraxenvError
     from fraxenv.kernels import KernelError
-    from fraxenv.making import load_env_config
+    from fraxenv.making.make import load_env_config
 
     path = folder / "environment.yaml"
 

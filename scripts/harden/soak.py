@@ -28,7 +28,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import fraxenv
-from fraxenv.making import load_env_config
+from fraxenv.making.make import load_env_config
 from fraxenv.storage.files import write_atomic
 
 RANDOMISED = load_env_config("panda-reach-everything")["randomisation"]

@@ -34,7 +34,7 @@ from fraxenv.dynamics import (
     frame_pose,
     load_robot,
 )
-from fraxenv.making import load_env_config
+from fraxenv.making.make import load_env_config
 
 MARGIN = 0.002
 """m, of the default barriers."""

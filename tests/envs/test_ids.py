@@ -13,7 +13,7 @@ from support import with_slow
 
 import fraxenv
 from fraxenv.envs import Environment, EnvParams
-from fraxenv.registry import env_spec
+from fraxenv.making.registry import env_spec
 
 QUICK = ("Iiwa14ReachPose-v0", "UR10Track-v0", "MobileReachObstacles-v0", "G1Reach-v0")
 """Run with every change; the others with `--slow`. Between them every robot and every task."""

@@ -18,7 +18,7 @@ from fraxenv.dynamics import Actuators
 from fraxenv.envs import Environment, EnvParams, EnvState, Randomisation
 from fraxenv.envs.randomisation import _drawn_robot
 from fraxenv.errors import ConfigError, EnvStateError, UnknownNameError
-from fraxenv.making import load_env_config
+from fraxenv.making.make import load_env_config
 
 Env = tuple[Environment, EnvParams]
 

@@ -20,7 +20,7 @@ from fraxenv.controllers import Barrier, SafetyFilter
 from fraxenv.dynamics import Actuators
 from fraxenv.envs import Environment, EnvParams, EnvState
 from fraxenv.errors import ConfigError, UnknownNameError
-from fraxenv.registration import register_envs
+from fraxenv.making.registration import register_envs
 
 ID = "PandaReachObstacles-v0"
 QUICK = {"xla_backend_optimization_level": 0}  # to compile

@@ -11,7 +11,7 @@ import pytest
 import fraxenv
 from fraxenv.cli.train import parse
 from fraxenv.errors import ConfigError, FraxenvError, UnknownNameError
-from fraxenv.making import load_env_config
+from fraxenv.making.make import load_env_config
 from fraxenv.storage.config import (
     ENVIRONMENTS,
     TRAINING,

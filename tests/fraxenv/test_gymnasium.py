@@ -27,7 +27,7 @@ from support import assert_alike
 
 import fraxenv
 from fraxenv.errors import ActionError, ConfigError, EnvStateError, UnknownNameError
-from fraxenv.registration import register_envs
+from fraxenv.making.registration import register_envs
 from fraxenv.wrappers import GymnasiumEnv, GymnasiumVectorEnv
 
 ID = "PandaReach-v0"

@@ -32,7 +32,7 @@ def test_fraxenv_alone_loads_nothing() -> None:
     assert {m for m in modules if m.startswith("fraxenv")} == {
         "fraxenv",
         "fraxenv.lazy",
-        "fraxenv.registration",
+        "fraxenv.making.registration",
     }
 
 

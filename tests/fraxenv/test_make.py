@@ -29,9 +29,9 @@ from fraxenv.errors import (
     UnknownNameError,
     import_extra,
 )
-from fraxenv.making import OVERRIDES
-from fraxenv.robots import placed
-from fraxenv.setups import SETUPS
+from fraxenv.making.make import OVERRIDES
+from fraxenv.making.robots import placed
+from fraxenv.making.setups import SETUPS
 
 
 def test_ids() -> None:

@@ -25,7 +25,7 @@ from support import bits
 
 import fraxenv
 from fraxenv.kernels import get_threads, set_threads
-from fraxenv.making import load_env_config
+from fraxenv.making.make import load_env_config
 
 OVERRIDES: dict[str, Any] = {
     "control_hz": 100,

@@ -14,7 +14,7 @@ import pytest
 
 import fraxenv
 from fraxenv.errors import CheckpointError, ConfigError, FraxenvError
-from fraxenv.making import load_env_config
+from fraxenv.making.make import load_env_config
 from fraxenv.storage.config import parse_yaml
 from fraxenv.storage.files import load_arrays, save_arrays
 from fraxenv.storage.pytrees import load_pytree, save_pytree

@@ -19,7 +19,7 @@ import pytest
 
 import fraxenv
 from fraxenv.errors import CheckpointError, ConfigError
-from fraxenv.making import load_env_config
+from fraxenv.making.make import load_env_config
 from fraxenv.storage.config import parse_yaml
 from fraxenv.storage.files import load_arrays, save_arrays
 from fraxenv.training import load_config

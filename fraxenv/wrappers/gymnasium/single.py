@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...envs import EnvState
 from ...errors import ConfigError, EnvStateError
-from ...making import make
-from ...registry import CUSTOM, MAX_STEPS, NAMESPACE, env_spec
+from ...making.make import make
+from ...making.registry import CUSTOM, MAX_STEPS, NAMESPACE, env_spec
 from ...rendering import Renderer
 from .checks import (
     NO_LIMIT,

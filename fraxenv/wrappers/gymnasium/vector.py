@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...envs import EnvState
 from ...errors import ConfigError, EnvStateError
-from ...making import make
-from ...registry import CUSTOM, NAMESPACE
+from ...making.make import make
+from ...making.registry import CUSTOM, NAMESPACE
 from ...rendering import Renderer, render_envs
 from .checks import (
     NO_LIMIT,

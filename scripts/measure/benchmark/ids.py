@@ -43,7 +43,7 @@ def measure(
         os.environ["JAX_PLATFORMS"] = "cpu"
     import fraxenv
     from fraxenv.kernels import set_threads
-    from fraxenv.making import load_env_config
+    from fraxenv.making.make import load_env_config
     from fraxenv.timing import stepping
 
     set_threads(threads)

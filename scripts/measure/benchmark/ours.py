@@ -127,7 +127,7 @@ def _step_operations() -> float:
 def _gymnasium() -> Case:
     import gymnasium
 
-    env = gymnasium.make(f"{fraxenv.registry.NAMESPACE}/{REFERENCE}")
+    env = gymnasium.make(f"{fraxenv.making.registry.NAMESPACE}/{REFERENCE}")
     env.reset(seed=0)
     action = env.action_space.sample()
 

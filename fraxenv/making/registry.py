@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import unknown_name
+from ..errors import unknown_name
 from .setups import SETUPS, EndEffectors, RobotSetup
 
 if TYPE_CHECKING:
-    from .envs import Task
+    from ..envs import Task
 
 NAMESPACE = "fraxenv"
 """Gymnasium namespace: the id `PandaReach-v0` is `fraxenv/PandaReach-v0` there."""
@@ -66,26 +66,26 @@ def _goals(setup: RobotSetup, hands: EndEffectors, task: str) -> dict[str, Any]:
 
 
 def _reach(setup: RobotSetup, hands: EndEffectors) -> Task:
-    from .envs import Reach
+    from ..envs import Reach
 
     return Reach(**_goals(setup, hands, "reach"))
 
 
 def _reach_pose(setup: RobotSetup, hands: EndEffectors) -> Task:
-    from .envs import POSE_WEIGHTS, Reach
+    from ..envs import POSE_WEIGHTS, Reach
 
     options = _goals(setup, hands, "reach_pose")
     return Reach(orientation=True, reward_weights=dict(POSE_WEIGHTS), **options)
 
 
 def _track(setup: RobotSetup, hands: EndEffectors) -> Task:
-    from .envs import FigureEight, Track
+    from ..envs import FigureEight, Track
 
     return Track(end_effector=hands, reference=FigureEight(**setup.task_options.get("track", {})))
 
 
 def _reach_obstacles(setup: RobotSetup, hands: EndEffectors) -> Task:
-    from .envs import ReachObstacles
+    from ..envs import ReachObstacles
 
     options = _goals(setup, hands, "reach_obstacles")
     options |= {"obstacle_low": setup.obstacle_low, "obstacle_high": setup.obstacle_high}

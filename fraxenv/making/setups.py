@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .errors import ConfigError, unknown_name
-from .storage.config import ROBOTS, check_kind, list_presets, read_yaml, with_tuples
+from ..errors import ConfigError, unknown_name
+from ..storage.config import ROBOTS, check_kind, list_presets, read_yaml, with_tuples
 
 EndEffectors = str | tuple[str, ...]
 Corner = tuple[float, float, float] | tuple[tuple[float, float, float], ...]

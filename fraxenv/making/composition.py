@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .controllers import OSC, Controller, SafetyFilter
-from .dynamics import Actuators, Robot
-from .envs import ActionSpace, Randomisation, Task, VariableImpedance, make_action
-from .errors import ConfigError, check_choice, unknown_name
+from ..controllers import OSC, Controller, SafetyFilter
+from ..dynamics import Actuators, Robot
+from ..envs import ActionSpace, Randomisation, Task, VariableImpedance, make_action
+from ..errors import ConfigError, check_choice, unknown_name
+from ..storage.config import check_kind
 from .registry import TASKS, EnvSpec
 from .robots import own_setup, placed, setup_for
 from .setups import SETUPS, EndEffectors, RobotSetup
-from .storage.config import check_kind
 
 NEAREST = 3
 """Obstacles of each kind that the safety filter keeps every collision shape off."""

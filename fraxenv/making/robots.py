@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .controllers.hands import Hands
-from .dynamics import (
+from ..controllers.hands import Hands
+from ..dynamics import (
     Robot,
     frame_pose,
     load_robot,
@@ -19,9 +19,9 @@ from .dynamics import (
     mount,
     random_configuration,
 )
-from .dynamics.model.bundled import load_with_companion
-from .envs.tasks.reachability import reach
-from .errors import ConfigError, unknown_name
+from ..dynamics.model.bundled import load_with_companion
+from ..envs.tasks.reachability import reach
+from ..errors import ConfigError, unknown_name
 from .setups import EndEffectors, RobotSetup, read_setup
 
 SAMPLES = 256

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
-from .errors import ConfigError, unknown_name
+from ..errors import ConfigError, unknown_name
+from ..storage.config import ENVIRONMENTS, read_yaml, with_tuples
 from .registry import MAX_STEPS, NAMESPACE, env_spec
-from .storage.config import ENVIRONMENTS, read_yaml, with_tuples
 
 if TYPE_CHECKING:
-    from .controllers import Controller, SafetyFilter
-    from .dynamics import Actuators, Robot
-    from .envs import ActionSpace, Environment, EnvParams, Randomisation, Task
+    from ..controllers import Controller, SafetyFilter
+    from ..dynamics import Actuators, Robot
+    from ..envs import ActionSpace, Environment, EnvParams, Randomisation, Task
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -125,8 +125,8 @@ def make(
             raise ConfigError(f"{key}={values!r}, expected a dict of option -> value.")
 
     # Here, because Gymnax and JAX take seconds to load, and help and ids need neither.
+    from ..envs import Environment, EnvParams, GoalEnvironment
     from . import composition as parts
-    from .envs import Environment, EnvParams, GoalEnvironment
 
     if isinstance(task, str) and ":" in task:
         task = parts.own_task(task)

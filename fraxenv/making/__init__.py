@@ -1,0 +1,1 @@
+"""Environments by name: what there is, and how it is composed."""
