@@ -10,10 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms
-from fraxenv.dynamics.math.pytree import _registered
 from fraxenv.errors import ArrayError, ConfigError
-
-configuration = _registered
 
 Telemetry = dict[str, Array]
 """What a controller reports about one control step, by name."""

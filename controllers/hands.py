@@ -21,6 +21,7 @@ from fraxenv.dynamics import (
     orientation_error,
 )
 from fraxenv.dynamics.math.algebra import norm
+from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import ConfigError
 
 from .base import Telemetry, broadcast_gain, check_target, checked_array
@@ -32,8 +33,7 @@ EndEffectors = str | tuple[str, ...]
 TreeT = TypeVar("TreeT")
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class PoseTarget:
     """Where the hand should be, and how.
 

@@ -6,8 +6,6 @@ quaternion curves", SIGGRAPH 1985).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -15,10 +13,10 @@ from jax.typing import ArrayLike
 
 from fraxenv.dynamics import orientation_error, rotation_exp
 from fraxenv.dynamics.math.algebra import einsum
+from fraxenv.dynamics.math.pytree import pytree_dataclass
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class Ramp:
     """Set-points of k end effectors on their way to their goals.
 

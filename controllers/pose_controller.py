@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import check_choice, check_not_negative
 
 from .base import Telemetry, finite_or
@@ -28,7 +28,7 @@ from .posture import POSTURES, Posture
 from .singularity import PRIORITIES, Priority
 
 
-@dataclass(frozen=True)
+@pytree_dataclass
 class PoseController(ABC):
     """Steers frames to poses by set-points on their way to targets.
 
@@ -56,10 +56,10 @@ class PoseController(ABC):
         ConfigError: an option has a value that it cannot have.
     """
 
-    end_effector: EndEffectors = field(metadata={"static": True})
-    task: Literal["pose", "position"] = field(default="pose", metadata={"static": True})
-    posture: Posture = field(default="default", metadata={"static": True})
-    priority: Priority = field(default="equal", metadata={"static": True})
+    end_effector: EndEffectors = static()
+    task: Literal["pose", "position"] = static(default="pose")
+    posture: Posture = static(default="default")
+    priority: Priority = static(default="equal")
     max_linear_velocity: ArrayLike = 1.0
     max_angular_velocity: ArrayLike = 2.5
     singularity_damping: ArrayLike = 0.2

@@ -6,10 +6,8 @@ body's own origin and never about a common one: a far origin costs light bodies 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -18,6 +16,7 @@ from jax.typing import ArrayLike
 from fraxenv.errors import ArrayError
 
 from .math.algebra import cross, einsum, matmul, times
+from .math.pytree import pytree_dataclass
 from .math.rotation import quaternion_normalize, quaternion_to_matrix
 from .math.spatial import parallel_axes
 from .model.robot import WORLD, Robot, Topology
@@ -31,8 +30,7 @@ class Poses(NamedTuple):
     rotation: Array
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class Kinematics:
     """What one forward kinematics gives to every algorithm at the same configuration.
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import jax
 from jax import Array
 from jax.typing import ArrayLike
 
 from .crba import crba
 from .kinematics import Kinematics, compute_kinematics, configuration, tangent
+from .math.pytree import pytree_dataclass
 from .model.combine import MemberSlices
 from .model.robot import Robot
 from .rnea import bias_forces
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class Terms:
     """Everything that controllers and integrators need at one state, from one forward kinematics.
 

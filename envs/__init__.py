@@ -1,6 +1,6 @@
 """Environments: robot x task x action space x controller."""
 
-from fraxenv.controllers.base import configuration
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 
 from .actions.base import ActionAxis, ActionSpace, Steerable
 from .actions.hand import EEDelta, EEPose
@@ -57,7 +57,8 @@ __all__ = [
     "VariableImpedance",
     "World",
     "action_names",
-    "configuration",
     "joint_terms",
     "make_action",
+    "pytree_dataclass",
+    "static",
 ]

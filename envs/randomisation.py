@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import jax
@@ -17,10 +16,10 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from fraxenv.controllers import Controller
-from fraxenv.controllers.base import configuration
 from fraxenv.dynamics import Actuators, Robot
 from fraxenv.dynamics.delay import Delay, delay_of
 from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.dynamics.model.robot import WORLD
 from fraxenv.errors import ConfigError, is_concrete
 
@@ -41,8 +40,7 @@ _RANGES = (
 _SIZES = ("link_com", "payload_offset", "gravity", "start_velocity", "observation_noise")
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class Randomisation:
     """What is drawn anew for every episode, each uniformly; what is None is left as it is.
 
@@ -95,8 +93,8 @@ class Randomisation:
     observation_noise: ArrayLike | None = None
     observation_delay: ArrayLike | None = None
     action_delay: ArrayLike | None = None
-    end_effectors: tuple[str, ...] = field(default=(), metadata={"static": True})
-    steps: tuple[int, int, int] | None = field(default=None, metadata={"static": True})
+    end_effectors: tuple[str, ...] = static(default=())
+    steps: tuple[int, int, int] | None = static(default=None)
 
     def __post_init__(self) -> None:
         self.check()
@@ -161,8 +159,7 @@ class Randomisation:
         return dataclasses.replace(self, steps=needed)
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class Episode:
     """What was drawn for an episode, and what is under way; None where nothing is.
 

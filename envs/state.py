@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-import jax
 from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.controllers import Controller
 from fraxenv.controllers.safety.filter import SafetyFilter
 from fraxenv.dynamics import Actuators, ActuatorState, Robot
+from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import unknown_name
 
 from .actions.base import ActionSpace
@@ -37,8 +37,7 @@ class _Replace:
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class EnvParams(_Replace):
     """Everything about an environment that is a number. All leaves may be batched.
 
@@ -72,8 +71,7 @@ class EnvParams(_Replace):
         return dataclasses.replace(self, reset_pool=None)
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class EnvState(_Replace):
     """Everything about an environment that changes.
 

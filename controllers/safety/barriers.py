@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -53,6 +53,7 @@ from fraxenv.dynamics import manipulability as manipulability_of
 from fraxenv.dynamics.body_motion import body_twists, kinematics_rate
 from fraxenv.dynamics.manifold import scalar_coordinates
 from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError
 
 NO_LIMIT = 1e3
@@ -96,8 +97,7 @@ BarrierFunction = Callable[[Robot, Situation, "Barrier"], Array]
 """`h(robot, situation, barrier)` -> (rows,), each safe where it is not negative."""
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class Barrier:
     """A function that is to stay non-negative, and how fast it may approach zero.
 
@@ -113,12 +113,10 @@ class Barrier:
             control steps can cost.
     """
 
-    function: BarrierFunction = field(metadata={"static": True})
-    relative_degree: Literal[1, 2] = field(default=2, metadata={"static": True})
-    name: str = field(default="barrier", metadata={"static": True})
-    row_names: Callable[[Robot, Obstacles], Sequence[str]] | None = field(
-        default=None, metadata={"static": True}
-    )
+    function: BarrierFunction = static()
+    relative_degree: Literal[1, 2] = static(default=2)
+    name: str = static(default="barrier")
+    row_names: Callable[[Robot, Obstacles], Sequence[str]] | None = static(default=None)
     parameters: Any = ()
     rate: ArrayLike = 10.0
     margin: ArrayLike = 0.0

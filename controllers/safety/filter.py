@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from fraxenv.dynamics import (
 )
 from fraxenv.dynamics.integration import implicit_resistance
 from fraxenv.dynamics.math.algebra import matmul, norm, smallest
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.dynamics.solvers.cholesky import cholesky, cholesky_solve, solve_upper
 from fraxenv.dynamics.solvers.qp import QP, solve_qp
 from fraxenv.errors import check_count
@@ -82,8 +83,7 @@ def default_barriers(
     )
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class SafetyFilter:
     """Changes a controller's torques (or velocities) as little as barriers demand.
 
@@ -105,12 +105,12 @@ class SafetyFilter:
     """
 
     barriers: tuple[Barrier, ...] = field(default_factory=default_barriers)
-    end_effectors: tuple[str, ...] = field(default=(), metadata={"static": True})
+    end_effectors: tuple[str, ...] = static(default=())
     task_weight: ArrayLike = 10.0
-    enabled: bool = field(default=True, metadata={"static": True})
-    max_active: int | None = field(default=None, metadata={"static": True})
-    max_iterations: int | None = field(default=None, metadata={"static": True})
-    nearest: int | None = field(default=None, metadata={"static": True})
+    enabled: bool = static(default=True)
+    max_active: int | None = static(default=None)
+    max_iterations: int | None = static(default=None)
+    nearest: int | None = static(default=None)
 
     def __post_init__(self) -> None:
         if self.nearest is not None:

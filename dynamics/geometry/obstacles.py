@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import jax
@@ -15,6 +14,7 @@ from jax.typing import ArrayLike
 
 from fraxenv.errors import ArrayError
 
+from ..math.pytree import pytree_dataclass, static
 from .shapes import (
     GREY,
     Bounded,
@@ -40,8 +40,7 @@ FAR = 1e3
 """Distance, m, of an obstacle that is not active; it has no derivative."""
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class Obstacles:
     """What is in the world: arrays of shapes, each kind with its own leading axis.
 
@@ -68,7 +67,7 @@ class Obstacles:
     half_spaces: HalfSpace | None = None
     active: ArrayLike | None = None
     velocity: ArrayLike | None = None
-    owners: int | None = field(default=None, metadata={"static": True})
+    owners: int | None = static(default=None)
 
 
 def obstacle_count(obstacles: Obstacles) -> int:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -20,6 +19,7 @@ from jax.typing import ArrayLike
 
 from fraxenv.errors import ArrayError
 
+from ..math.pytree import pytree_dataclass
 from ..math.rotation import rotation_to
 
 WORLD = -1
@@ -125,8 +125,7 @@ def triad(position: np.ndarray, rotation: np.ndarray, length: float) -> list[Sha
     return shapes
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class Sphere:
     """A sphere, or m of them in arrays with a leading axis m.
 
@@ -171,8 +170,7 @@ class Sphere:
         return Sphere(centre, self.radius)
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class Capsule:
     """All points within a radius of a segment, or m capsules in arrays with a leading axis m.
 
@@ -228,8 +226,7 @@ class Capsule:
         return Capsule(centre - half, centre + half, self.radius)
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class Box:
     """A box, or m of them in arrays with a leading axis m.
 
@@ -277,8 +274,7 @@ class Box:
         return Box(centre, self.rotation, self.half_extents)
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class HalfSpace:
     """The solid points x with `normal . x <= offset`, or m of them with a leading axis m.
 

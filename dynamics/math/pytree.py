@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from dataclasses import field
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform, overload
 
 import jax
 from jax.tree_util import GetAttrKey
@@ -23,9 +25,21 @@ def static(**options: Any) -> Any:
     return field(metadata=STATIC, **options)
 
 
+@overload
 @dataclass_transform(frozen_default=True, field_specifiers=(field, static))
-def pytree_dataclass(cls: type[ClassT]) -> type[ClassT]:
+def pytree_dataclass(cls: type[ClassT]) -> type[ClassT]: ...
+
+
+@overload
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field, static))
+def pytree_dataclass(*, eq: bool) -> Callable[[type[ClassT]], type[ClassT]]: ...
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field, static))
+def pytree_dataclass(cls: Any = None, *, eq: bool = True) -> Any:
     """Make a class a frozen dataclass and a pytree; `static` fields are its structure.
+
+    With `eq=False` instances are equal if they are the same, or as the class says.
 
     Where a class checks its fields in `__post_init__`, pytrees are rebuilt without it: what that
     checks is what people write, not the gradients or axes that JAX puts in the numbers' place.
@@ -35,11 +49,10 @@ def pytree_dataclass(cls: type[ClassT]) -> type[ClassT]:
     ...     stiffness: ArrayLike = 100.0
     ...     axes: tuple[str, ...] = static(default=("x", "y"))
     """
-    return _registered(dataclasses.dataclass(frozen=True)(cls))
-
-
-def _registered(cls: type[ClassT]) -> type[ClassT]:
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    if cls is None:
+        return functools.partial(pytree_dataclass, eq=eq)
+    cls = dataclasses.dataclass(frozen=True, eq=eq)(cls)
+    fields = dataclasses.fields(cls)
     structure = [f.name for f in fields if f.metadata.get("static")]
     leaves = [f.name for f in fields if not f.metadata.get("static")]
     if not hasattr(cls, "__post_init__"):

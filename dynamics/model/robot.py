@@ -23,6 +23,7 @@ from fraxenv.errors import is_concrete, unknown_name
 
 from ..geometry.shapes import WORLD as WORLD
 from ..geometry.shapes import Shape
+from ..math.pytree import pytree_dataclass, static
 from .fingerprint import fingerprint
 from .inertia import check_inertias, check_masses
 
@@ -363,8 +364,7 @@ def _plane(normal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array([along[0], along[2], -x]), np.array([along[2], along[1], -y])
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
+@pytree_dataclass(eq=False)
 class Robot:
     """A robot: static topology, and parameters that are pytree leaves.
 
@@ -390,7 +390,7 @@ class Robot:
         q_default: (nq,), the default configuration.
     """
 
-    topology: Topology = field(metadata={"static": True})
+    topology: Topology = static()
     mass: ArrayLike
     com: ArrayLike
     inertia: ArrayLike

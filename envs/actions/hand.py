@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 import jax
@@ -12,7 +12,6 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from fraxenv.controllers import OSC, PoseTarget
-from fraxenv.controllers.base import configuration
 from fraxenv.controllers.hands import EndEffectors, Hands, measured_poses
 from fraxenv.dynamics import (
     Robot,
@@ -22,6 +21,7 @@ from fraxenv.dynamics import (
     rotation_log,
 )
 from fraxenv.dynamics.math.algebra import cross, matmul, norm
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError, check_choice
 
 from .base import ActionAxis, Ways, decimals
@@ -33,8 +33,7 @@ DEGENERATE = 1e-3
 """Length below which a column of a 6-D rotation has no direction."""
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class HandAction(ABC):
     """Actions that are turned into a pose for each hand; the pose is remembered.
 
@@ -44,7 +43,7 @@ class HandAction(ABC):
         end_effector: name of the frame to move, or several in a tuple.
     """
 
-    end_effector: EndEffectors = field(default="hand", metadata={"static": True})
+    end_effector: EndEffectors = static(default="hand")
 
     def __post_init__(self) -> None:
         Hands.of(self.end_effector)
@@ -90,8 +89,7 @@ class HandAction(ABC):
         """Where hand `i` is to go, which is `here` and was to go where `before` says."""
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class EEDelta(HandAction):
     """Move the hand: the action is a change of its pose.
 
@@ -115,9 +113,9 @@ class EEDelta(HandAction):
         ConfigError: an option has a value that it cannot have.
     """
 
-    axes_used: tuple[str, ...] = field(default=AXES, metadata={"static": True})
-    frame: Literal["base", "ee"] = field(default="base", metadata={"static": True})
-    target: Literal["measured", "desired"] = field(default="measured", metadata={"static": True})
+    axes_used: tuple[str, ...] = static(default=AXES)
+    frame: Literal["base", "ee"] = static(default="base")
+    target: Literal["measured", "desired"] = static(default="measured")
     position_scale: ArrayLike = 0.05
     rotation_scale: ArrayLike = 0.5
 
@@ -194,8 +192,7 @@ class EEDelta(HandAction):
         return jnp.concatenate([jnp.broadcast_to(jnp.asarray(s, dtype), shape)[i] for s in scales])
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class EEPose(HandAction):
     """Say where the hand should be: the action is a pose in the world.
 

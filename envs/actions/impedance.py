@@ -7,7 +7,6 @@ reinforcement learning in contact-rich tasks", IROS 2019.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -15,8 +14,8 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from fraxenv.controllers import Controller, JointTarget, PoseTarget
-from fraxenv.controllers.base import configuration
 from fraxenv.dynamics import Robot
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError, check_choice
 
 from .base import ActionAxis, Ways
@@ -26,8 +25,7 @@ from .joint import JointDelta, JointPosition
 _FITTING = (EEDelta, EEPose, JointDelta, JointPosition)
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class VariableImpedance:
     """Another action space, followed by the controller's gains.
 
@@ -46,9 +44,7 @@ class VariableImpedance:
     """
 
     space: EEDelta | EEPose | JointDelta | JointPosition
-    gains: Literal["stiffness_and_damping", "stiffness"] = field(
-        default="stiffness_and_damping", metadata={"static": True}
-    )
+    gains: Literal["stiffness_and_damping", "stiffness"] = static(default="stiffness_and_damping")
     kp_range: ArrayLike = (0.0, 300.0)
     damping_ratio_range: ArrayLike = (0.0, 2.0)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
@@ -12,9 +11,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.controllers import Controller, JointImpedance, JointTarget, JointVelocity, Torque
-from fraxenv.controllers.base import configuration
 from fraxenv.dynamics import Robot, difference, frame_jacobian, gravity_forces, integrate
 from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError, check_choice
 
 from .base import ActionAxis, Ways, decimals, unit_of
@@ -26,8 +25,7 @@ RATE = 4.0
 """1/s: joint velocities are to close this part of the way in a second."""
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class JointDelta:
     """Move the joints: the action is a change of their positions.
 
@@ -43,7 +41,7 @@ class JointDelta:
         ConfigError: an option has a value that it cannot have.
     """
 
-    target: Literal["measured", "desired"] = field(default="measured", metadata={"static": True})
+    target: Literal["measured", "desired"] = static(default="measured")
     scale: ArrayLike = 0.1
 
     def __post_init__(self) -> None:
@@ -81,8 +79,7 @@ class JointDelta:
         return joint_motion(robot, q, ways)
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class JointPosition:
     """Say where the joints should be: the action is mapped to a range of their positions.
 
@@ -154,8 +151,7 @@ class JointPosition:
         return low, high
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class PartOfLimits(ABC):
     """Actions that are parts of the joints' limits of some quantity. Nothing is remembered.
 
@@ -215,8 +211,7 @@ class PartOfLimits(ABC):
         """The target that keeps the robot where it is."""
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class JointRate(PartOfLimits):
     """Joint velocities, rad/s and m/s, scaled by the velocity limits."""
 
@@ -235,8 +230,7 @@ class JointRate(PartOfLimits):
         return RATE * joint_motion(robot, q, ways)
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class JointTorque(PartOfLimits):
     """Joint torques, N m and N, scaled by the effort limits. Gravity is not compensated."""
 

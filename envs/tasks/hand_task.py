@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Protocol
 
 import jax
@@ -12,12 +12,12 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from fraxenv.controllers.base import configuration
 from fraxenv.controllers.hands import EndEffectors, Hands
 from fraxenv.dynamics import Robot, Shape, frame_pose, integrate, orientation_error
 from fraxenv.dynamics.geometry.shapes import triad
 from fraxenv.dynamics.manifold import scalar_coordinates
 from fraxenv.dynamics.math.algebra import norm
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 
 from .base import GoalTask, Motion
 from .measures import Measure
@@ -53,8 +53,7 @@ class Goals(Protocol):
         """(k, 3, 3), hand to world."""
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class HandTask(GoalTask):
     """Bring one hand, or several, to goals.
 
@@ -70,8 +69,8 @@ class HandTask(GoalTask):
         reward_weights: term -> weight; see `reward_terms`.
     """
 
-    end_effector: EndEffectors = field(default="hand", metadata={"static": True})
-    orientation: bool = field(default=False, metadata={"static": True})
+    end_effector: EndEffectors = static(default="hand")
+    orientation: bool = static(default=False)
     start_noise: ArrayLike = 0.1
     position_tolerance: ArrayLike = 0.02
     orientation_tolerance: ArrayLike = 0.1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import jax
@@ -10,17 +10,16 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from fraxenv.controllers.base import configuration
 from fraxenv.controllers.hands import Hands
 from fraxenv.dynamics import Robot, frame_pose, rotation_exp
 from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.dynamics.math.pytree import pytree_dataclass
 
 from .hand_task import HandTask
 from .reachability import check_within_reach
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class ReachState:
     """Goals of k hands: `position` (k, 3), m, and `rotation` (k, 3, 3), in the world."""
 
@@ -28,8 +27,7 @@ class ReachState:
     rotation: Array
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class Reach(HandTask):
     """Bring the hand to a goal that is drawn anew for every episode.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import jax
@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from fraxenv.controllers.base import configuration
 from fraxenv.dynamics import (
     Box,
     Capsule,
@@ -29,6 +28,7 @@ from fraxenv.dynamics.geometry.obstacles import (
     obstacle_centres,
     place_obstacles,
 )
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError
 
 from ..world import World
@@ -43,8 +43,7 @@ CANDIDATES = 4
 """Places drawn for each obstacle, of which the first that is free is taken."""
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class ReachObstacles(Reach):
     """Bring the hand to a random goal among obstacles that are placed anew for every episode.
 
@@ -72,10 +71,10 @@ class ReachObstacles(Reach):
         ConfigError: a number of obstacles is not possible.
     """
 
-    sphere_count: int = field(default=8, metadata={"static": True})
-    capsule_count: int = field(default=0, metadata={"static": True})
-    box_count: int = field(default=0, metadata={"static": True})
-    moving_count: int = field(default=0, metadata={"static": True})
+    sphere_count: int = static(default=8)
+    capsule_count: int = static(default=0)
+    box_count: int = static(default=0)
+    moving_count: int = static(default=0)
     obstacle_low: ArrayLike = (0.25, -0.6, 0.05)
     obstacle_high: ArrayLike = (0.8, 0.6, 0.8)
     obstacle_radius: ArrayLike = (0.03, 0.08)
@@ -83,7 +82,7 @@ class ReachObstacles(Reach):
     obstacle_speed: ArrayLike = 0.1
     clearance: ArrayLike = 0.05
     goal_clearance: ArrayLike = 0.1
-    collision_ends: bool = field(default=False, metadata={"static": True})
+    collision_ends: bool = static(default=False)
     reward_weights: Any = field(default_factory=lambda: dict(OBSTACLE_WEIGHTS))
 
     observation_units: ClassVar[Mapping[str, str]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import jax
@@ -11,7 +10,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from fraxenv.controllers.base import configuration
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError, check_count
 
 
@@ -25,8 +24,7 @@ class Reference(Protocol):
         """Positions (k, 3), m, and velocities (k, 3), m/s, in the world, at `time`, s."""
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class FigureEight:
     """A figure eight (Gerono's lemniscate) in a plane, at a random place and phase.
 
@@ -40,7 +38,7 @@ class FigureEight:
     size: ArrayLike = (0.12, 0.06)
     period: ArrayLike = 4.0
     offset: ArrayLike = 0.05
-    plane: str = field(default="yz", metadata={"static": True})
+    plane: str = static(default="yz")
 
     def __post_init__(self) -> None:
         if sorted(set(self.plane)) != sorted(self.plane) or not set(self.plane) < set("xyz"):
@@ -68,8 +66,7 @@ class FigureEight:
         return centre + along @ axes, jnp.broadcast_to(speed @ axes, centre.shape)
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class MinimumJerk:
     """Random way-points, from where the hand is, joined by motions of least jerk.
 
@@ -87,7 +84,7 @@ class MinimumJerk:
     low: ArrayLike = (-0.1, -0.2, -0.15)
     high: ArrayLike = (0.15, 0.2, 0.15)
     duration: ArrayLike = 1.0
-    count: int = field(default=4, metadata={"static": True})
+    count: int = static(default=4)
 
     def __post_init__(self) -> None:
         check_count("MinimumJerk: way-points, count", self.count)
@@ -110,8 +107,7 @@ class MinimumJerk:
         return position, velocity
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class Sampled:
     """Given positions, joined by straight lines: a recorded or a computed path.
 
@@ -123,7 +119,7 @@ class Sampled:
 
     positions: ArrayLike
     dt: ArrayLike
-    loop: bool = field(default=False, metadata={"static": True})
+    loop: bool = static(default=False)
 
     def __post_init__(self) -> None:
         shape = np.shape(self.positions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 import jax
@@ -12,9 +12,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.controllers.base import configuration
 from fraxenv.controllers.hands import Hands
 from fraxenv.dynamics import Robot, Shape, frame_pose
+from fraxenv.dynamics.math.pytree import pytree_dataclass
 
 from .base import Motion
 from .hand_task import GOAL_COLOR, HandTask
@@ -24,8 +24,7 @@ _SHOWN = 0.1 * np.arange(1, 41)  # s ahead, where beads mark the path
 _BEAD = 0.006  # m
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class TrackState:
     """Where the reference is.
 
@@ -44,8 +43,7 @@ class TrackState:
     path: Any
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class Track(HandTask):
     """Keep the hand on a reference: a figure eight, minimum-jerk way-points, or one's own.
 

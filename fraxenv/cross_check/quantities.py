@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -14,10 +12,10 @@ from numpy.typing import DTypeLike
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
+from fraxenv.dynamics.math.pytree import pytree_dataclass
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class States:
     """Random states, stacked along the first axis (or one state, without it).
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+
+from fraxenv.dynamics.math.pytree import pytree_dataclass
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams, EnvState
@@ -21,8 +22,7 @@ FRESH_GOALS = 0x5EED
 """Seed of the episodes that policies are judged by; training never draws from it."""
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class Evaluation:
     """What n episodes gave, each (n,).
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,10 +13,10 @@ from jax import Array
 from numpy.typing import NDArray
 
 from fraxenv.controllers import OSC, Controller, PoseTarget
-from fraxenv.controllers.base import configuration
 from fraxenv.controllers.hands import Hands
 from fraxenv.dynamics import Robot, Shape, compute_terms
 from fraxenv.dynamics.geometry.obstacles import replace_obstacle
+from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.envs import ActionAxis, Environment, EnvParams, EnvState
 from fraxenv.envs.actions.hand import HandAction
 from fraxenv.envs.world import world_shapes
@@ -33,8 +32,7 @@ _Pose = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 _Program = Callable[..., Any]
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class Follow(HandAction):
     """Actions do nothing; the hands go where the action space's state says, which is written to."""
 

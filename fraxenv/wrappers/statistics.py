@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,14 +9,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fraxenv.dynamics.math.pytree import pytree_dataclass
+
 from ..envs import EnvParams, EnvState
 from ..errors import ConfigError, EnvStateError
 from .base import Wrapper
 from .five_tuple import FiveTuple
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class Totals:
     """Of an episode so far.
 
@@ -32,8 +32,7 @@ class Totals:
     reward_terms: dict[str, Array]
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@pytree_dataclass
 class StatisticsState:
     """State of an environment with statistics.
 

@@ -34,7 +34,8 @@ from fraxenv.dynamics import (
     obstacle_distances,
     obstacle_shapes,
 )
-from fraxenv.envs import Motion, Task, configuration
+from fraxenv.dynamics.math.pytree import pytree_dataclass
+from fraxenv.envs import Motion, Task
 from fraxenv.media.plots import COLOURS as PALETTE
 from fraxenv.media.plots import picture
 from fraxenv.rendering import Camera, render, scene
@@ -79,8 +80,7 @@ def dragged(part: Array) -> Array:
     return jnp.stack([jnp.interp(part, done, x) for x in WAYPOINTS.T])
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class Drag(Task):
     """Keep the hand on a target that is dragged along the path; the state is the time, s.
 

@@ -94,11 +94,6 @@ def test_numbers_are_leaves_and_nothing_is_compiled_again() -> None:
         assert 0 < saturation.mean() < 1
 
 
-@pytest.mark.xfail(
-    reason="`make` does not take actuators yet: remove this mark when it does",
-    raises=(TypeError, UnknownNameError),
-    strict=True,
-)
 def test_make_takes_actuators_and_their_options() -> None:
     options = {"control_hz": 500, "backend": "vmap"}
     _, params = fraxenv.make(

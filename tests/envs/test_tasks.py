@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from jax import Array
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.dynamics import Obstacles, Robot
+from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.envs import (
     FigureEight,
     MinimumJerk,
@@ -24,7 +25,6 @@ from fraxenv.envs import (
     Sampled,
     Task,
     Track,
-    configuration,
 )
 from fraxenv.envs.world import move_world
 from fraxenv.errors import ConfigError, EnvStateError
@@ -273,8 +273,7 @@ def test_a_collision_may_end_the_episode() -> None:
 # --- One's own ------------------------------------------------------------------------------------
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class PointAt(Task):
     """Turn the hand's z axis towards a random direction; the episode ends when it is there."""
 

@@ -6,7 +6,6 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -20,7 +19,8 @@ from jax import Array
 import fraxenv
 from fraxenv.cli import main
 from fraxenv.dynamics import Robot
-from fraxenv.envs import Environment, Measure, Motion, Task, configuration
+from fraxenv.dynamics.math.pytree import pytree_dataclass
+from fraxenv.envs import Environment, Measure, Motion, Task
 from fraxenv.errors import ConfigError, UnknownNameError
 from fraxenv.training import Evaluation, PPOConfig, evaluate, load_policy, read_metrics, save_config
 from fraxenv.training.report import save_summary
@@ -35,11 +35,10 @@ import jax
 import jax
 import jax.numpy as jnp
 
-from fraxenv.envs import Task, configuration
+from fraxenv.envs import Task
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class Settle(Task):
     """Come to rest."""
 
@@ -152,8 +151,7 @@ SUCCESS = {"success": np.array(False)}
 def environment(described: tuple[Measure, ...], values: dict[str, Any]) -> Environment:
     """Of a task that describes this, and measures that."""
 
-    @configuration
-    @dataclass(frozen=True)
+    @pytree_dataclass
     class Told(Task):
         tolerance: float = 0.1
 
@@ -275,8 +273,7 @@ def test_the_command_finds_tasks_in_the_current_folder(
 # --- episodes that end before their time ----------------------------------------------------------
 
 
-@configuration
-@dataclass(frozen=True)
+@pytree_dataclass
 class Count(Task):
     """Counts steps, and ends at the second."""
 
