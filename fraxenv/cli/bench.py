@@ -101,7 +101,7 @@ def measure(made: dict[str, Any], options: Options) -> tuple[list[Measured], boo
     import statistics
 
     from ..kernels import check_backend, resolve
-    from ..timing import stepping
+    from .timing import stepping
 
     backends = list(dict.fromkeys(options.backends or (resolve("auto"), "vmap")))
     for backend in backends:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fraxenv.dynamics.math.pytree import pytree_dataclass
+from fraxenv.envs import pytree_dataclass
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams, EnvState

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fraxenv.dynamics.math.pytree import pytree_dataclass
+from fraxenv.envs import pytree_dataclass
 
 from ..envs import EnvParams, EnvState
 from ..errors import ConfigError, EnvStateError

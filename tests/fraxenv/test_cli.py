@@ -305,7 +305,7 @@ def test_bench_keeps_what_there_is_at_ctrl_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = raising_at(lambda: 0.5, 1)
-    monkeypatch.setattr("fraxenv.timing.stepping", lambda *args: (call, 1.0))
+    monkeypatch.setattr("fraxenv.cli.timing.stepping", lambda *args: (call, 1.0))
     small = ["--batches", "1", "2", "--backends", "vmap", "--steps", "1", "--rounds", "1"]
     assert main(["bench", "PandaReach-v0", *small, "--output", str(tmp_path)]) == 130
     written = json.loads((tmp_path / "bench.json").read_text())

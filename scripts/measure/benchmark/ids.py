@@ -42,9 +42,9 @@ def measure(
     if not gpu:
         os.environ["JAX_PLATFORMS"] = "cpu"
     import fraxenv
+    from fraxenv.cli.timing import stepping
     from fraxenv.kernels import set_threads
     from fraxenv.making.make import load_env_config
-    from fraxenv.timing import stepping
 
     set_threads(threads)
     console = Console(stderr=True)

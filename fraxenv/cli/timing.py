@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax import Array
 
-from .envs import Environment, EnvParams
+from ..envs import Environment, EnvParams
 
 
 def stepping(
