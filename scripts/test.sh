@@ -19,13 +19,14 @@ fi
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 
-# Type checkers cannot follow the mapping of folders to subpackages in the checkout, so they are
-# given an installed copy.
+# Type and import checkers cannot follow the mapping of folders to subpackages in the checkout, so they
+# are given an installed copy.
 copy=$(mktemp -d)
 trap 'rm -rf "$copy" build' EXIT
 rm -rf build
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target "$copy" .
 (cd "$copy" && MYPYPATH="$copy" "$OLDPWD/.venv/bin/mypy" --config-file "$OLDPWD/pyproject.toml" -p fraxenv)
+(cd "$copy" && PYTHONPATH="$copy" "$OLDPWD/.venv/bin/lint-imports" --config "$OLDPWD/pyproject.toml" --no-cache)
 
 # Most of the time goes into compiling programs that run for a moment. The slow tests, and whatever
 # is run by name, are compiled as users' programs are.

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from .buffer import Buffer, is_key, key_shape
 from .errors import TooLongError, UnsupportedError
 from .program import Id, IdArray, Program
 from .rules.registry import RULES, STRUCTURAL
@@ -24,28 +25,6 @@ from .rules.registry import RULES, STRUCTURAL
 
 class Ids(np.ndarray):
     """An array of values, told apart from an array of numbers."""
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """An array that a kernel reads: `shape` and `dtype` for one environment.
-
-    `batched` says whether every environment has its own; `key` is the dtype of a typed key array,
-    of which the buffer holds the bits.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    batched: bool
-    key: Any = None
-
-    @staticmethod
-    def of(aval: Any, batched: bool) -> Buffer:
-        """The buffer of an array of that abstract value."""
-        if is_key(aval.dtype):
-            shape = (*aval.shape, *key_shape(aval.dtype))
-            return Buffer(shape, np.dtype(np.uint32), batched, aval.dtype)
-        return Buffer(tuple(aval.shape), np.dtype(aval.dtype), batched)
 
 
 @dataclass(frozen=True)
@@ -84,16 +63,6 @@ class Evaluation:
     outputs: list[IdArray] = field(default_factory=list)
     results: list[Buffer] = field(default_factory=list)
     equations: int = 0
-
-
-def is_key(dtype: Any) -> bool:
-    """Whether a dtype is one of typed random keys."""
-    return bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
-
-
-def key_shape(dtype: Any) -> tuple[int, ...]:
-    """The shape of one typed key's bits."""
-    return tuple(dtype._impl.key_shape)
 
 
 def evaluate(

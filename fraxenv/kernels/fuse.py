@@ -15,8 +15,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.custom_batching import custom_vmap
 
+from .buffer import Buffer, is_key
 from .errors import BuildError, KernelError, KernelWarning
-from .evaluator import Buffer, Evaluation, Fallback, evaluate, is_key
+from .evaluator import Evaluation, Fallback, evaluate
 from .executors import EXECUTORS, executor_for, slower
 from .rules import (  # noqa: F401 (they register themselves)
     calls,

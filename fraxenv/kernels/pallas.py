@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from .buffer import Buffer
 from .errors import BuildError
-from .evaluator import Buffer
 from .program import BOOL, IdArray, Program, live_values
 from .xla import run_program
 

@@ -9,7 +9,7 @@ from jax import Array
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
-from .evaluator import Buffer
+from .buffer import Buffer
 
 
 def shardable(

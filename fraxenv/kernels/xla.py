@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from .evaluator import Buffer
+from .buffer import Buffer
 from .ops import OPERATIONS
 from .program import Id, IdArray, Program, live_values
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fraxenv.kernels import xla
-from fraxenv.kernels.evaluator import Buffer
+from fraxenv.kernels.buffer import Buffer
 from fraxenv.kernels.native import executor, mathlib
 from fraxenv.kernels.ops import OPERATIONS, Operation
 from fraxenv.kernels.program import Program

@@ -16,8 +16,8 @@ from typing import Any
 import jax
 from jax import Array
 
+from ..buffer import Buffer
 from ..errors import BuildError, KernelError
-from ..evaluator import Buffer
 from ..program import Id, IdArray, Program
 from . import cache, ffi
 from .module import write_module

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluator import Buffer
+from ..buffer import Buffer
 from ..program import Id, Program, live_values
 from .schedule import captured_values
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluator import Buffer
+from ..buffer import Buffer
 from ..program import BOOL, Id, IdArray
 from .builder import Builder, llvm_type
 

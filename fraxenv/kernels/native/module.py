@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluator import Buffer
+from ..buffer import Buffer
 from ..program import IdArray, Program, live_values
 from . import gather
 from .control import Body

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..buffer import is_key
 from ..errors import TooLongError, UnsupportedError
-from ..evaluator import Evaluator, is_key
+from ..evaluator import Evaluator
 from ..program import BOOL, Id, IdArray
 from .registry import rule
 

@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..buffer import key_shape
 from ..errors import UnsupportedError
-from ..evaluator import Evaluator, key_shape
+from ..evaluator import Evaluator
 from ..program import IdArray
 from .registry import rule
 

@@ -1,0 +1,42 @@
+"""The arrays that a kernel reads and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """An array that a kernel reads: `shape` and `dtype` for one environment.
+
+    `batched` says whether every environment has its own; `key` is the dtype of a typed key array,
+    of which the buffer holds the bits.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    batched: bool
+    key: Any = None
+
+    @staticmethod
+    def of(aval: Any, batched: bool) -> Buffer:
+        """The buffer of an array of that abstract value."""
+        if is_key(aval.dtype):
+            shape = (*aval.shape, *key_shape(aval.dtype))
+            return Buffer(shape, np.dtype(np.uint32), batched, aval.dtype)
+        return Buffer(tuple(aval.shape), np.dtype(aval.dtype), batched)
+
+
+def is_key(dtype: Any) -> bool:
+    """Whether a dtype is one of typed random keys."""
+    return bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+def key_shape(dtype: Any) -> tuple[int, ...]:
+    """The shape of one typed key's bits."""
+    return tuple(dtype._impl.key_shape)
