@@ -320,7 +320,7 @@ def test_extras_that_are_missing(
 def test_the_manual(
     minari: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "recording.md").read_text("utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "recording.md").read_text("utf-8")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
