@@ -15,6 +15,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "1")
 
 import gc
 
+import chex
 import hypothesis
 import jax
 import numpy as np
@@ -31,6 +32,12 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
 hypothesis.settings.load_profile("fraxenv")
+
+
+@pytest.fixture(autouse=True)
+def _no_traces_of_other_tests() -> None:
+    """`chex.assert_max_traces` counts by a function's source, which a test's parameters share."""
+    chex.clear_trace_counter()
 
 
 @pytest.fixture(scope="module", autouse=True)

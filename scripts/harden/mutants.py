@@ -70,9 +70,9 @@ MECHANICS = (
     f"{PINOCCHIO}[tree-float64]", f"{PINOCCHIO}[joints-float64]",
     "tests/dynamics/test_identities.py",
 )  # fmt: skip
-OPTIMA = "tests/dynamics/test_qp.py::test_against_quadprog"
+OPTIMA = "tests/dynamics/solvers/test_qp.py::test_against_quadprog"
 PROGRAMS = (
-    OPTIMA, *(f"tests/dynamics/test_qp.py::test_{name}" for name in (
+    OPTIMA, *(f"tests/dynamics/solvers/test_qp.py::test_{name}" for name in (
         "units_do_not_matter", "units_of_rows_do_not_matter", "what_counts_as_met",
         "room_for_active_rows", "one_of_several_copies_is_enough", "sets_of_rows",
         "least_violation", "nothing_to_do_is_exactly_zero", "derivatives",
@@ -83,10 +83,13 @@ PROGRAMS = (
 TESTS = {
     "dynamics/actuation.py": ("tests/dynamics/test_actuation.py",),
     "dynamics/math/algebra.py": (
-        "tests/dynamics/test_algebra.py", "tests/dynamics/test_rotation.py", MECHANICS[0], OPTIMA,
+        "tests/dynamics/math/test_algebra.py", "tests/dynamics/math/test_rotation.py",
+        MECHANICS[0], OPTIMA,
     ),
     "dynamics/body_motion.py": MECHANICS,
-    "dynamics/model/bundled.py": ("tests/dynamics/test_urdf.py", "tests/dynamics/test_bundled.py"),
+    "dynamics/model/bundled.py": (
+        "tests/dynamics/model/test_urdf.py", "tests/dynamics/model/test_bundled.py",
+    ),
     "dynamics/solvers/cholesky.py": (MECHANICS[0], OPTIMA),
     **dict.fromkeys((
         "dynamics/clearance.py", "dynamics/collision_geometry.py", "dynamics/geometry/distance.py",
@@ -95,30 +98,32 @@ TESTS = {
     "dynamics/crba.py": MECHANICS,
     "dynamics/derivatives.py": (f"{DERIVATIVES}[tree]", "tests/dynamics/test_derivatives.py"),
     "dynamics/energy.py": MECHANICS,
-    "fraxenv/errors.py": ("tests/dynamics/test_robot.py", "tests/dynamics/test_urdf.py"),
-    "dynamics/model/fingerprint.py": ("tests/dynamics/test_fingerprint.py",),
+    "fraxenv/errors.py": ("tests/dynamics/test_robot.py", "tests/dynamics/model/test_urdf.py"),
+    "dynamics/model/fingerprint.py": ("tests/dynamics/model/test_fingerprint.py",),
     "dynamics/forward_dynamics.py": (
         *MECHANICS, "tests/dynamics/test_integration.py::test_viscous_damping_is_implicit_euler",
     ),
-    "dynamics/model/inertia.py": ("tests/dynamics/test_urdf.py", "tests/dynamics/test_robot.py"),
+    "dynamics/model/inertia.py": (
+        "tests/dynamics/model/test_urdf.py", "tests/dynamics/test_robot.py",
+    ),
     "dynamics/integration.py": ("tests/dynamics/test_integration.py",),
     "dynamics/jacobian.py": (*MECHANICS, "tests/dynamics/test_robot.py"),
     "dynamics/kinematics.py": (*MECHANICS, "tests/dynamics/test_robot.py"),
-    "dynamics/model/lock.py": ("tests/dynamics/test_lock.py",),
+    "dynamics/model/lock.py": ("tests/dynamics/model/test_lock.py",),
     "dynamics/manifold.py": ("tests/dynamics/test_manifold.py", *MECHANICS),
     "dynamics/momentum.py": MECHANICS,
-    "dynamics/model/mount.py": ("tests/dynamics/test_mount.py",),
+    "dynamics/model/mount.py": ("tests/dynamics/model/test_mount.py",),
     "dynamics/rnea.py": MECHANICS,
     "dynamics/model/robot.py": (
-        "tests/dynamics/test_robot.py", "tests/dynamics/test_urdf.py",
+        "tests/dynamics/test_robot.py", "tests/dynamics/model/test_urdf.py",
         "tests/dynamics/test_manifold.py::test_planar_axes_are_a_right_handed_frame",
         "tests/dynamics/test_collision.py::test_rates_of_a_robots_shapes", *MECHANICS,
     ),
-    "dynamics/math/rotation.py": ("tests/dynamics/test_rotation.py",),
+    "dynamics/math/rotation.py": ("tests/dynamics/math/test_rotation.py",),
     "dynamics/math/spatial.py": (*MECHANICS, f"{DERIVATIVES}[tree]"),
     "dynamics/terms.py": ("tests/dynamics/test_robot.py",),
     "dynamics/model/tree.py": (*MECHANICS, f"{DERIVATIVES}[tree]"),
-    "dynamics/model/urdf.py": ("tests/dynamics/test_urdf.py", "tests/dynamics/test_robot.py"),
+    "dynamics/model/urdf.py": ("tests/dynamics/model/test_urdf.py", "tests/dynamics/test_robot.py"),
     **dict.fromkeys((
         "dynamics/solvers/active_set.py", "dynamics/solvers/projected_newton.py",
         "dynamics/solvers/qp.py", "dynamics/solvers/rows.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -213,8 +214,7 @@ def check_brakes(robot: Robot, controller: Any, target: Any) -> None:
     state = controller.init(robot, terms)
     tau, state, telemetry = program(target, state)
     assert not bool(telemetry["target_finite"])
-    for x in jax.tree.leaves((tau, state, telemetry)):
-        assert bool(jnp.all(jnp.isfinite(x)))
+    chex.assert_tree_all_finite((tau, state, telemetry))
     assert float((tau - terms.bias) @ terms.v) < 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -120,8 +121,8 @@ def test_batched_equals_one_by_one(case: str, x64: None) -> None:
     batched = jax.jit(jax.vmap(run))(*arguments)
     for i in range(3):
         one = run(*jax.tree.map(lambda x, i=i: x[i], arguments))
-        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(batched), strict=True):
-            np.testing.assert_allclose(a, b[i], rtol=1e-8, atol=1e-8)
+        ith = jax.tree.map(lambda x, i=i: x[i], batched)
+        chex.assert_trees_all_close(one, ith, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -136,9 +137,8 @@ def test_states_keep_their_types(case: str, dtype: np.dtype) -> None:
     shapes = jax.eval_shape(lambda s: controller(robot, terms, target, s, DT), state)
     tau, after, _ = shapes
     assert (tau.shape, tau.dtype, tau.weak_type) == ((robot.nv,), dtype, False)
-    assert jax.tree.structure(after) == jax.tree.structure(state)
-    for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(state), strict=True):
-        assert (a.shape, a.dtype, a.weak_type) == (b.shape, dtype, False)
+    chex.assert_trees_all_equal_shapes_and_dtypes(after, state)
+    assert all((x.dtype, x.weak_type) == (dtype, False) for x in jax.tree.leaves(after))
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,7 @@ def test_gradients_are_right(case: str, x64: None) -> None:
 
     point = (controller, arguments)
     gradient = jax.jit(jax.grad(effort, argnums=(0, 1)))(*point)
-    leaves = jax.tree.leaves(gradient)
-    assert all(bool(jnp.all(jnp.isfinite(g))) for g in leaves)
+    chex.assert_tree_all_finite(gradient)
     rng = np.random.default_rng(0)
     direction = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), point)
     rate = sum(jax.tree.leaves(jax.tree.map(lambda g, d: jnp.sum(g * d), gradient, direction)))
@@ -190,7 +189,7 @@ def test_gradients_are_finite_at_rest_at_the_target(x64: None) -> None:
 
         numbers = jax.tree.map(lambda x: jnp.asarray(x, float), controller)
         gradient = jax.jit(jax.grad(effort, argnums=(0, 1, 2)))(numbers, q, target)
-        assert all(bool(jnp.all(jnp.isfinite(g))) for g in jax.tree.leaves(gradient))
+        chex.assert_tree_all_finite(gradient)
 
 
 def test_a_schedule_of_stiffness_is_an_input_of_a_scan(x64: None) -> None:

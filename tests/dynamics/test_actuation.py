@@ -302,9 +302,8 @@ def test_states_keep_their_types(panda: Robot, dtype: np.dtype) -> None:
     applied, command, after = jax.eval_shape(lambda t, s: actuators(panda, t, t, s, DT), tau, state)
     for x in (applied, command):
         assert (x.shape, x.dtype, x.weak_type) == ((7,), dtype, False)
-    assert jax.tree.structure(after) == jax.tree.structure(state)
-    for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(state), strict=True):
-        assert (a.shape, a.dtype, a.weak_type) == (b.shape, b.dtype, False)
+    chex.assert_trees_all_equal_shapes_and_dtypes(after, state)
+    assert not any(x.weak_type for x in jax.tree.leaves(after))
 
 
 @pytest.mark.parametrize(
@@ -328,9 +327,8 @@ def test_fused_kernels_are_whole_and_right(
     expected = jax.jit(jax.vmap(two_steps))(*arguments)
     actual = fuse(two_steps, "native")(*arguments)
     bound = 1e-4 if dtype == np.float32 else 1e-12
-    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        assert a.dtype == b.dtype
-        np.testing.assert_allclose(a, b, rtol=bound, atol=bound)
+    chex.assert_trees_all_equal_dtypes(actual, expected)
+    chex.assert_trees_all_close(actual, expected, rtol=bound, atol=bound)
 
 
 def test_gradients_are_right(panda: Robot) -> None:
@@ -345,7 +343,7 @@ def test_gradients_are_right(panda: Robot) -> None:
 
     point = jax.tree.map(lambda x: jnp.asarray(x, float), (actuators, commands))
     gradient = jax.grad(effort, argnums=(0, 1))(*point)
-    assert all(bool(jnp.isfinite(g).all()) for g in jax.tree.leaves(gradient))
+    chex.assert_tree_all_finite(gradient)
     direction = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), point)
     rate = sum(jax.tree.leaves(jax.tree.map(lambda g, d: jnp.sum(g * d), gradient, direction)))
     assert abs(float(rate)) > 1.0

@@ -87,8 +87,7 @@ def test_numbers_are_leaves_and_nothing_is_compiled_again() -> None:
     asked = torques(environment.robot, actions)
     for i, limit in enumerate(limits):
         tau, saturation = (np.asarray(x[i]) for x in together)
-        for a, b in zip(alone[i], (tau, saturation), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+        chex.assert_trees_all_close(alone[i], (tau, saturation), rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(tau, np.clip(asked, -limit, limit), rtol=1e-6)
         np.testing.assert_allclose(saturation, np.mean(np.abs(asked) > limit, 1), rtol=1e-6)
         assert 0 < saturation.mean() < 1

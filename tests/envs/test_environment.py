@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import chex
 import gymnax
 import jax
 import jax.numpy as jnp
@@ -62,13 +63,6 @@ def vmap_step(env: Env) -> Any:
     return jax.vmap(env[0].step, in_axes=(0, 0, 0, None))
 
 
-def assert_trees_equal(a: Any, b: Any) -> None:
-    for (path, x), (_, y) in zip(
-        jax.tree_util.tree_leaves_with_path(a), jax.tree_util.tree_leaves_with_path(b), strict=True
-    ):
-        np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
-
-
 # --- protocol -----------------------------------------------------------------------------------
 
 
@@ -98,7 +92,7 @@ def test_params_are_optional(reach: Env) -> None:
     environment, params = reach
     key = jax.random.key(0)
     obs, state = environment.reset(key)
-    assert_trees_equal(obs, environment.reset(key, params)[0])
+    chex.assert_trees_all_equal(obs, environment.reset(key, params)[0])
     assert len(environment.step(key, state, jnp.zeros(6))) == 6
 
 
@@ -158,15 +152,11 @@ def test_vmap_equals_loop(env: Env) -> None:
     _, state, actions, keys = batch(env, 1024)
     together = jax.jit(vmap_step(env))(keys, state, actions, params)
     step = jax.jit(environment.step)
-    worst = 0.0
     for i in range(1024):
         alone = step(keys[i], jax.tree.map(lambda x, i=i: x[i], state), actions[i], params)
         pick = jax.tree.map(lambda x, i=i: x[i], (together[0], together[1].q, together[2]))
-        for a, b in zip(
-            jax.tree.leaves((alone[0], alone[1].q, alone[2])), jax.tree.leaves(pick), strict=True
-        ):
-            worst = max(worst, float(np.max(np.abs(a - b) / (1.0 + np.abs(b)))))
-    assert worst < 5e-5
+        alone = (alone[0], alone[1].q, alone[2])
+        chex.assert_trees_all_close(alone, pick, rtol=5e-5, atol=5e-5)
 
 
 def test_same_seed_same_trajectory(env: Env) -> None:
@@ -183,10 +173,10 @@ def test_same_seed_same_trajectory(env: Env) -> None:
 
     _, _, actions, _ = batch(env, 8)
     first = trajectory(actions)
-    assert_trees_equal(first, trajectory(actions))
+    chex.assert_trees_all_equal(first, trajectory(actions))
     others = trajectory(actions.at[1:].set(-actions[1:]))
     pick = jax.tree.map(lambda x: x[0], (first, others))
-    assert_trees_equal(*pick)
+    chex.assert_trees_all_equal(*pick)
 
 
 def test_resets_differ(reach: Env) -> None:
@@ -247,12 +237,9 @@ def test_divergence_ends_the_episode(reach: Env, what: str, steps_left: int) -> 
     assert bool(truncated) == (steps_left == 1)
     assert float(reward) == 0.0
     assert int(new.time) == 0
-    for x in jax.tree.leaves((obs, new.q, new.v)):
-        assert bool(jnp.all(jnp.isfinite(x)))
+    chex.assert_tree_all_finite((obs, new.q, new.v))
     if what == "action":
-        finite = {k: v for k, v in info.items() if k != "safety"}
-        for path, x in jax.tree_util.tree_leaves_with_path(finite):
-            assert bool(jnp.all(jnp.isfinite(x))), jax.tree_util.keystr(path)
+        chex.assert_tree_all_finite({k: v for k, v in info.items() if k != "safety"})
 
 
 def test_explosion_is_divergence(reach: Env) -> None:
@@ -273,7 +260,7 @@ def test_a_diverged_environment_harms_no_neighbour(reach: Env) -> None:
     poisoned = step(keys, state.replace(q=state.q.at[17].set(jnp.nan)), actions, reach[1])
     others = np.delete(np.arange(64), 17)
     pick = jax.tree.map(lambda x: np.asarray(x)[others], (healthy, poisoned))
-    assert_trees_equal(*pick)
+    chex.assert_trees_all_equal(*pick)
     assert bool(poisoned[3][17])
     assert bool(jnp.all(jnp.isfinite(poisoned[0])))
 
@@ -383,4 +370,4 @@ def test_actions_are_clipped(reach: Env) -> None:
     key = jax.random.key(0)
     _, state = environment.reset(key, params)
     far = environment.step(key, state, 7.0 * jnp.ones(6), params)
-    assert_trees_equal(far, environment.step(key, state, jnp.ones(6), params))
+    chex.assert_trees_all_equal(far, environment.step(key, state, jnp.ones(6), params))

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -187,8 +188,7 @@ def test_an_environment_does_not_depend_on_its_batch(threads: None) -> None:
         for first, size in ((0, 1), (17, 1), (5, 16), (990, 10), (100, 333)):
             rows = slice(first, first + size)
             part = step(*jax.tree.map(lambda x, r=rows: x[r], (keys, state, action)), params)
-            for a, b in zip(jax.tree.leaves(part), jax.tree.leaves(expected), strict=True):
-                np.testing.assert_array_equal(a, b[rows])
+            chex.assert_trees_all_equal(part, jax.tree.map(lambda x, r=rows: x[r], expected))
 
 
 @pytest.mark.slow
@@ -218,8 +218,7 @@ def test_one_bad_lane_stays_alone() -> None:
     assert bool(bad[5]["diverged"][4])
     assert np.isfinite(bad[0][4]).all()
     others = np.arange(BATCH) != 4
-    for a, b in zip(jax.tree.leaves(bad), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_array_equal(np.asarray(a)[others], np.asarray(b)[others])
+    chex.assert_trees_all_equal(*jax.tree.map(lambda x: np.asarray(x)[others], (bad, expected)))
 
 
 def test_signatures_are_those_of_dynamics() -> None:

@@ -1,7 +1,7 @@
 """What breaks from outside: killed processes, full disks, read-only folders, what is missing.
 
-Shared and damaged kernel caches are in tests/kernels/test_cache.py, a machine without OpenGL in
-tests/fraxenv/test_rendering.py.
+Shared and damaged kernel caches are in tests/kernels/native/test_cache.py, a machine without
+OpenGL in tests/fraxenv/rendering/test_rendering.py.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -115,6 +116,4 @@ def test_random_robots_load(machine: tuple[str, bool]) -> None:
     moving = text.count("<joint ") - text.count('type="fixed"') + floating
     assert robot.nb == moving
     assert robot.nv <= 6 * robot.nb
-    assert jax.tree.structure(robot) == jax.tree.structure(again)
-    for a, b in zip(jax.tree.leaves(robot), jax.tree.leaves(again), strict=True):
-        np.testing.assert_array_equal(a, b)
+    chex.assert_trees_all_equal(robot, again, strict=True)

@@ -1,7 +1,7 @@
 """Nothing that is loaded can run code, reach out, or blow up; see docs/reliability.md.
 
-What is refused in URDF is in tests/dynamics/test_urdf.py, in the kernel cache in
-tests/kernels/test_cache.py, in checkpoints in tests/fraxenv/test_checkpoint.py.
+What is refused in URDF is in tests/dynamics/model/test_urdf.py, in the kernel cache in
+tests/kernels/native/test_cache.py, in checkpoints in tests/fraxenv/storage/test_checkpoint.py.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,12 +87,6 @@ def cube() -> Robot:
     return load_cube()
 
 
-def assert_same(one: Robot, other: Robot) -> None:
-    assert one.topology == other.topology
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 # --- the model ------------------------------------------------------------------------------------
 
 
@@ -136,7 +131,7 @@ def test_pairs_and_followed_joints_are_renumbered(panda: Robot, joints: Robot) -
 
 def test_one_robot_stays_what_it_is(panda: Robot, joints: Robot) -> None:
     for robot in (panda, joints, dynamics.lock_joints(panda, ["panda_joint2"])):
-        assert_same(dynamics.combine(robot), robot)
+        chex.assert_trees_all_equal(dynamics.combine(robot), robot)
 
 
 def test_what_has_no_visual_shapes_is_drawn_beside_others(panda: Robot, cube: Robot) -> None:
@@ -153,8 +148,11 @@ def test_what_has_no_visual_shapes_is_drawn_beside_others(panda: Robot, cube: Ro
 def test_forests_can_be_combined(panda: Robot, cube: Robot) -> None:
     cartpole = dynamics.load_robot("cartpole")
     at_once = dynamics.combine(cartpole, cube, panda)
-    assert_same(dynamics.combine(dynamics.combine(cartpole, cube), panda), at_once)
-    assert_same(dynamics.combine(cartpole, dynamics.combine(cube, panda)), at_once)
+    nested = (
+        dynamics.combine(dynamics.combine(cartpole, cube), panda),
+        dynamics.combine(cartpole, dynamics.combine(cube, panda)),
+    )
+    chex.assert_trees_all_equal(at_once, *nested)
 
 
 def test_slices_are_where_the_robots_are(cube: Robot, joints: Robot, panda: Robot) -> None:
@@ -242,12 +240,11 @@ def test_locking_and_mounting_are_those_of_the_robots(panda: Robot, cube: Robot)
     locked = ["panda_joint1", "panda_joint6"]
     forest = dynamics.lock_joints(dynamics.combine(panda, cube), locked)
     expected = dynamics.combine(dynamics.lock_joints(panda, locked), cube)
-    assert forest.topology == expected.topology
-    for a, b in zip(jax.tree.leaves(forest), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)
+    chex.assert_trees_all_close(forest, expected, rtol=1e-12, atol=1e-15)
     place = [0.3, -0.2, 0.8], np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     forest = dynamics.mount(dynamics.combine(panda, cube), *place)
-    assert_same(forest, dynamics.combine(*(dynamics.mount(r, *place) for r in (panda, cube))))
+    expected = dynamics.combine(*(dynamics.mount(r, *place) for r in (panda, cube)))
+    chex.assert_trees_all_equal(forest, expected)
 
 
 # --- against others' software ---------------------------------------------------------------------
@@ -658,9 +655,9 @@ def test_rates_of_two_that_travel(cube: Robot, x64: None) -> None:
         rate = dynamics.robot_geometry_rate(forest, geometry, kin, twists)
         return (kinematics_rate(forest, kin, twists), rate), reference
 
-    for a, b in zip(*map(jax.tree.leaves, both(jnp.zeros(()))), strict=True):
-        assert a.size
-        np.testing.assert_allclose(a, b, atol=1e-12)
+    ours, theirs = both(jnp.zeros(()))
+    assert all(x.size for x in jax.tree.leaves(ours))
+    chex.assert_trees_all_close(ours, theirs, rtol=1e-7, atol=1e-12)
 
 
 def test_far_travels_cost_a_tree_nothing(panda: Robot, cube: Robot) -> None:
@@ -719,11 +716,9 @@ def test_a_controller_works_on_its_robots_part(panda: Robot, cube: Robot, x64: N
         return (alone, torque(alone)), (cut, torque(cut))
 
     one, other = both(q, v)
-    assert jax.tree.structure(one) == jax.tree.structure(other)
     assert np.abs(one[1]).max() > 1.0
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        assert a.shape == b.shape
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    chex.assert_trees_all_equal_shapes(one, other)
+    chex.assert_trees_all_close(one, other, rtol=1e-9, atol=1e-9)
 
 
 def test_fused_is_vmapped(panda: Robot, cube: Robot, dtype: np.dtype) -> None:

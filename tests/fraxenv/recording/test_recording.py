@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -144,13 +145,9 @@ def test_recordings_come_back_as_they_were(
     for original in (recording, goals):
         original.save(tmp_path / "r.npz")
         loaded = load_recording(tmp_path / "r.npz")
-        fields = [x for name, x in vars(original).items() if name != "metadata"]
-        again = [x for name, x in vars(loaded).items() if name != "metadata"]
-        assert jax.tree.structure(fields) == jax.tree.structure(again)
-        for a, b in zip(jax.tree.leaves(fields), jax.tree.leaves(again), strict=True):
-            assert a.dtype == b.dtype
-            np.testing.assert_array_equal(a, b)
-        assert loaded.metadata == json.loads(json.dumps(original.metadata))
+        fields, again = dict(vars(original)), dict(vars(loaded))
+        assert again.pop("metadata") == json.loads(json.dumps(fields.pop("metadata")))
+        chex.assert_trees_all_equal(fields, again, strict=True)
 
 
 # --- replay ---
@@ -320,7 +317,7 @@ def test_extras_that_are_missing(
 def test_the_manual(
     minari: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "recording.md").read_text("utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "recording.md").read_text("utf-8")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
@@ -379,8 +376,8 @@ def test_files_that_are_not_recordings(recording: Recording, tmp_path: Path) -> 
             load_recording(path)
     path.write_bytes(whole)
     arrays, metadata = load_arrays(path)
-    save_arrays(path, arrays, {**metadata, "version": 2})
-    with pytest.raises(CheckpointError, match=r"version 2 of the format, written by fraxenv 0"):
+    save_arrays(path, arrays, {**metadata, "version": 99})
+    with pytest.raises(CheckpointError, match=r"version 99 of the format, written by fraxenv 0"):
         load_recording(path)
     save_arrays(path, arrays, {**metadata, "format": "fraxenv state"})
     with pytest.raises(CheckpointError, match="a fraxenv state, expected a fraxenv recording"):

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import gymnasium as gym
 import jax
 import numpy as np
@@ -50,10 +51,8 @@ def run(env: gym.Env[Any, Any], actions: NDArray[Any]) -> tuple[list[Step], list
 
 def assert_alike(ours: Any, theirs: Any, tolerance: float) -> None:
     """Equal trees of numbers, to a tolerance relative to one and to the numbers' own size."""
-    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
-    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        assert type(a) is type(b)
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+    assert jax.tree.map(type, ours) == jax.tree.map(type, theirs)
+    chex.assert_trees_all_close(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
 @dtype_with_slow("float64")

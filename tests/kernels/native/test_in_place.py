@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,14 +65,13 @@ def test_steps_in_place(size: int, count: int, threads: Threads, equal: Equal) -
         after, total = one(after)
         sums.append(total)
     equal(jax.jit(rollout, static_argnums=0)(kernel, now), (after, jnp.stack(sums)))
-    for x, y in zip(jax.tree.leaves(one(now)), jax.tree.leaves(jax.vmap(step)(now)), strict=True):
-        np.testing.assert_allclose(x, y, atol=1e-5)
+    chex.assert_trees_all_close(one(now), jax.vmap(step)(now), rtol=1e-7, atol=1e-5)
     # Who still has what it was computed from keeps it.
     once, again = one(now), one(now)
-    jax.tree.map(np.testing.assert_array_equal, now, kept)
-    jax.tree.map(np.testing.assert_array_equal, once, again)
+    chex.assert_trees_all_equal(now, kept)
+    chex.assert_trees_all_equal(once, again)
     both = jax.jit(lambda s: (s, kernel(s)))(now)
-    jax.tree.map(np.testing.assert_array_equal, both, (kept, once))
+    chex.assert_trees_all_equal(both, (kept, once))
 
 
 def test_nothing_is_copied_between_the_rounds_of_a_scan() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -278,7 +279,7 @@ def test_gains_follow_the_action(panda: Robot) -> None:
     goal, after = space.command(panda, q, jnp.zeros(18), state)
     np.testing.assert_allclose(goal.kp, 150.0)  # the controller's own
     np.testing.assert_allclose(goal.damping_ratio, 1.0)
-    assert jax.tree.structure(after) == jax.tree.structure(state)
+    chex.assert_trees_all_equal_shapes_and_dtypes(after, state)
     action = jnp.zeros(18).at[6].set(1.0).at[17].set(-1.0)
     goal, _ = space.command(panda, q, action, state)
     np.testing.assert_allclose(goal.kp, [300.0] + [150.0] * 5)
@@ -348,10 +349,9 @@ def test_every_space_by_name(panda: Robot, name: str) -> None:
     state = space.init(panda, q)
     goal, after = space.command(panda, q, jnp.zeros(size), state)
     assert isinstance(goal, target)
-    assert jax.tree.structure(after) == jax.tree.structure(state)
+    chex.assert_trees_all_equal_shapes_and_dtypes(after, state)
     hold = space.hold(panda, q, state)
-    assert jax.tree.structure(hold) == jax.tree.structure(goal)
-    assert [x.shape for x in jax.tree.leaves(hold)] == [x.shape for x in jax.tree.leaves(goal)]
+    chex.assert_trees_all_equal_shapes(hold, goal)
     axes = space.axes(panda)
     assert len({a.name for a in axes}) == size
     assert all(a.low < a.high and a.unit for a in axes)

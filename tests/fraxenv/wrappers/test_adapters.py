@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
+import chex
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -116,9 +117,7 @@ def test_final_observation_of_pools_and_goals(options: dict[str, Any]) -> None:
     own_key, _ = jax.random.split(key)
     last, *_ = jax.jit(jax.vmap(env.step_env, (None, 0, 0, None)))(own_key, *batch, params)
     obs, state, _, terminated, truncated, info = results
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), info["final_observation"], last
-    )
+    chex.assert_trees_all_close(info["final_observation"], last, rtol=1e-7, atol=1e-5)
     assert terminated.tolist() == [False, True, False, True]
     assert truncated.tolist() == [False, False, True, True]
     assert state.time.tolist() == [1, 0, 0, 0]

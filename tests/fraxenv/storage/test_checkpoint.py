@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,9 +32,7 @@ def test_round_trip(tmp_path: Path) -> None:
     save_pytree(path, tree(), {"round": 3})
     loaded, metadata = load_pytree(path, tree())
     assert metadata == read_metadata(path) == {"round": 3}
-    for a, b in zip(jax.tree.leaves(tree()), jax.tree.leaves(loaded), strict=True):
-        assert a.dtype == b.dtype
-        np.testing.assert_array_equal(a, b)
+    chex.assert_trees_all_equal(tree(), loaded, strict=True)
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
