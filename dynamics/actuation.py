@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from fraxenv.errors import ConfigError, check_count, check_not_negative, is_concrete
 
 from .delay import Delay, delay_of, pushed
-from .kinematics import tangent
+from .kinematics import checked_tangent
 from .math.pytree import pytree_dataclass, static
 from .model.robot import Robot
 
@@ -114,7 +114,7 @@ class Actuators:
             ArrayError: `tau`, or a number of the actuators, has the wrong shape.
             ConfigError: there is a delay, and `steps` is None.
         """
-        tau = tangent(robot, "tau", tau)
+        tau = checked_tangent(robot, "tau", tau)
         limit = self._effort_limit(robot, tau.dtype)
         tau = jnp.clip(tau, -limit, limit)
         delayed = None
@@ -144,7 +144,7 @@ class Actuators:
             ArrayError: `v`, or a number of the actuators, has the wrong shape.
             ConfigError: the rate is limited, and the state has no command to count from.
         """
-        v = tangent(robot, "v", v)
+        v = checked_tangent(robot, "v", v)
         lower, upper = effort_bounds(robot, v)
         if self.effort_limit is not None:
             own = self._effort_limit(robot, v.dtype)
@@ -178,7 +178,7 @@ class Actuators:
             ArrayError: an argument, or a number of the actuators, has the wrong shape.
             ConfigError: the state is not of these actuators.
         """
-        tau, v = tangent(robot, "tau", tau), tangent(robot, "v", v)
+        tau, v = checked_tangent(robot, "tau", tau), checked_tangent(robot, "v", v)
         command = jnp.clip(tau, *self.range(robot, v, state, dt))
         applied, delayed = command, state.delayed
         if self.delay is not None and delayed is None:
@@ -216,7 +216,7 @@ def effort_bounds(robot: Robot, v: ArrayLike) -> tuple[Array, Array]:
     Raises:
         ArrayError: `v` has the wrong shape.
     """
-    v = tangent(robot, "v", v)
+    v = checked_tangent(robot, "v", v)
     effort = jnp.asarray(robot.effort_limits, v.dtype)
     limit = jnp.asarray(robot.velocity_limits, v.dtype)
     limited = jnp.isfinite(limit)
@@ -234,4 +234,8 @@ def effort_bounds(robot: Robot, v: ArrayLike) -> tuple[Array, Array]:
 def _per_joint(robot: Robot, name: str, value: ArrayLike, dtype: jnp.dtype) -> Array:
     """A number, or one for each degree of freedom, as (nv,)."""
     array = jnp.asarray(value, dtype)
-    return jnp.broadcast_to(array, robot.nv) if array.ndim == 0 else tangent(robot, name, array)
+    return (
+        jnp.broadcast_to(array, robot.nv)
+        if array.ndim == 0
+        else checked_tangent(robot, name, array)
+    )

@@ -7,7 +7,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from .crba import crba
-from .kinematics import Kinematics, tangent
+from .kinematics import Kinematics, checked_tangent
 from .math.algebra import matmul
 from .model.robot import Robot
 from .momentum import body_com
@@ -17,7 +17,7 @@ def kinetic_energy(
     robot: Robot, q: ArrayLike, v: ArrayLike, *, kin: Kinematics | None = None
 ) -> Array:
     """Kinetic energy, J, rotors (armature) included: `v^T M v / 2`."""
-    v = tangent(robot, "v", v)
+    v = checked_tangent(robot, "v", v)
     return 0.5 * jnp.sum(v * matmul(crba(robot, q, kin=kin), v))
 
 

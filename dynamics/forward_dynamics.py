@@ -8,7 +8,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from .crba import crba
-from .kinematics import Kinematics, compute_kinematics, tangent
+from .kinematics import Kinematics, checked_tangent, compute_kinematics
 from .math.algebra import matmul
 from .model.robot import Robot
 from .rnea import bias_forces, rnea
@@ -40,7 +40,7 @@ def forward_dynamics(
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    v, tau = tangent(robot, "v", v), tangent(robot, "tau", tau)
+    v, tau = checked_tangent(robot, "v", v), checked_tangent(robot, "tau", tau)
     kin = compute_kinematics(robot, q) if kin is None else kin
     M, bias = crba(robot, q, kin=kin), bias_forces(robot, q, v, external_forces, kin=kin)
     no_resistance = (jnp.zeros_like(v), jnp.zeros_like(v))

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from fraxenv.errors import check_choice
 
 from .forward_dynamics import acceleration
-from .kinematics import tangent
+from .kinematics import checked_tangent
 from .manifold import displacement_rate, integrate, scalar_coordinates
 from .model.robot import Robot
 from .rnea import generalized_forces
@@ -63,12 +63,12 @@ def step(
     """
     check_choice("integrator", integrator, get_args(Integrator))
     terms = compute_terms(robot, q, v) if terms is None else terms
-    q, v, tau = terms.q, terms.v, tangent(robot, "tau", tau)
+    q, v, tau = terms.q, terms.v, checked_tangent(robot, "tau", tau)
     dt = jnp.asarray(dt, v.dtype)
     if integrator == "rk4":
         rate, a = _runge_kutta(robot, terms, tau, dt, external_forces)
         return integrate(robot, q, rate, dt), v + dt * a
-    v = v + dt * _acceleration(robot, terms, tau, dt, external_forces)
+    v = v + dt * _joint_acceleration(robot, terms, tau, dt, external_forces)
     return integrate(robot, q, v, dt), v
 
 
@@ -90,16 +90,16 @@ def _runge_kutta(
         displacement, v = ahead * dt * rate, terms.v + ahead * dt * a
         there = compute_terms(robot, integrate(robot, terms.q, displacement, 1.0), v)
         rate = displacement_rate(robot, displacement, v)
-        a = _acceleration(robot, there, tau, explicit, external_forces)
+        a = _joint_acceleration(robot, there, tau, explicit, external_forces)
         return (rate, a, mean_rate + weight * rate, mean_a + weight * a), None
 
-    v, a = terms.v, _acceleration(robot, terms, tau, explicit, external_forces)
+    v, a = terms.v, _joint_acceleration(robot, terms, tau, explicit, external_forces)
     stages = jnp.asarray([[1 / 2, 1 / 3], [1 / 2, 1 / 3], [1, 1 / 6]], v.dtype)
     (_, _, rate, a), _ = jax.lax.scan(stage, (v, a, v / 6, a / 6), stages)
     return rate, a
 
 
-def _acceleration(
+def _joint_acceleration(
     robot: Robot, terms: Terms, tau: Array, dt: Array, external_forces: ArrayLike | None
 ) -> Array:
     """Acceleration (nv,) with what resists the joints implicit over `dt`: explicit over zero."""

@@ -11,17 +11,17 @@ from jax.typing import ArrayLike
 from fraxenv.errors import check_choice
 
 from .body_motion import angular_velocity, body_motion
-from .kinematics import Kinematics, compute_kinematics, tangent
+from .kinematics import Kinematics, checked_tangent, compute_kinematics
 from .math.algebra import cross, determinant, matmul
 from .model.robot import WORLD, Frame, Robot
 from .model.tree import (
     axis_rates,
+    axis_sums,
     dof_forces,
     of_bodies,
     of_carriers,
     of_parents,
     path_sums,
-    to_bodies,
 )
 
 
@@ -67,14 +67,14 @@ def frame_jacobian_dot(
     Raises:
         UnknownNameError: the robot has no such frame.
     """
-    v = tangent(robot, "v", v)
+    v = checked_tangent(robot, "v", v)
     kin = compute_kinematics(robot, q) if kin is None else kin
     topology, f = robot.topology, robot.frame(frame)
     rotates = topology.axes.rotates[:, None]
     along = kin.axis * axis_rates(robot, v)[:, None]
     omega = angular_velocity(topology, along)
     of_next = of_parents(topology, omega, jnp.zeros_like(omega[0]))
-    shifted = to_bodies(topology, jnp.where(rotates, 0.0, along))
+    shifted = axis_sums(topology, jnp.where(rotates, 0.0, along))
     velocity = path_sums(topology, shifted + cross(of_next, kin.offset))  # of the bodies' origins
 
     from_body = _from_body(kin, f)
@@ -103,7 +103,7 @@ def frame_velocity(
     Raises:
         UnknownNameError: the robot has no such frame.
     """
-    return matmul(frame_jacobian(robot, q, frame, kin=kin), tangent(robot, "v", v))
+    return matmul(frame_jacobian(robot, q, frame, kin=kin), checked_tangent(robot, "v", v))
 
 
 def frame_acceleration(
@@ -131,7 +131,7 @@ def frame_acceleration(
     Raises:
         UnknownNameError: the robot has no such frame.
     """
-    v, a = tangent(robot, "v", v), tangent(robot, "a", a)
+    v, a = checked_tangent(robot, "v", v), checked_tangent(robot, "a", a)
     kin = compute_kinematics(robot, q) if kin is None else kin
     f = robot.frame(frame)
     if f.body == WORLD:
@@ -158,7 +158,7 @@ def frame_bias_acceleration(
     Raises:
         UnknownNameError: the robot has no such frame.
     """
-    v = tangent(robot, "v", v)
+    v = checked_tangent(robot, "v", v)
     return frame_acceleration(robot, q, v, jnp.zeros_like(v), frame, kin=kin)
 
 

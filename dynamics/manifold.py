@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from .kinematics import configuration, tangent
+from .kinematics import checked_configuration, checked_tangent
 from .math.algebra import matmul
 from .math.rotation import (
     quaternion_conjugate,
@@ -75,7 +75,7 @@ def integrate(robot: Robot, q: ArrayLike, v: ArrayLike, dt: ArrayLike) -> Array:
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    q, v = configuration(robot, q), tangent(robot, "v", v)
+    q, v = checked_configuration(robot, q), checked_tangent(robot, "v", v)
     moved = v * jnp.asarray(dt, v.dtype)
     if not robot.topology.quaternions:
         return q + moved
@@ -96,7 +96,7 @@ def difference(robot: Robot, q0: ArrayLike, q1: ArrayLike) -> Array:
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    q0, q1 = configuration(robot, q0), configuration(robot, q1)
+    q0, q1 = checked_configuration(robot, q0), checked_configuration(robot, q1)
     if not robot.topology.quaternions:
         return q1 - q0
     result = scalar_coordinates(robot, q1) - scalar_coordinates(robot, q0)
@@ -117,8 +117,8 @@ def integrate_derivatives(
 
     Source: Sola et al. (2018), section II.G.
     """
-    configuration(robot, q)
-    v = tangent(robot, "v", v)
+    checked_configuration(robot, q)
+    v = checked_tangent(robot, "v", v)
     dt = jnp.asarray(dt, v.dtype)
     by_q, by_v = jnp.eye(robot.nv, dtype=v.dtype), jnp.eye(robot.nv, dtype=v.dtype) * dt
     for _, _, k in robot.topology.quaternions:
@@ -166,7 +166,7 @@ def coordinate_rates(robot: Robot, q: ArrayLike) -> Array:
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    q = configuration(robot, q)
+    q = checked_configuration(robot, q)
     if not robot.topology.quaternions:
         return jnp.eye(robot.nv, dtype=q.dtype)
     coordinate = robot.topology.dof_coordinate

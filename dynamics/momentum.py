@@ -9,13 +9,13 @@ from jax.typing import ArrayLike
 from .crba import composite_forces
 from .kinematics import (
     Kinematics,
+    checked_configuration,
+    checked_tangent,
     compute_kinematics,
-    configuration,
     forward_kinematics,
     relative_to_first,
-    tangent,
 )
-from .math.algebra import cross, matmul, times
+from .math.algebra import cross, matmul, matvec
 from .model.robot import Robot
 from .model.tree import dof_forces, of_bodies
 
@@ -60,7 +60,7 @@ def centroidal_momentum(
 
     Source: Orin, Goswami and Lee, "Centroidal dynamics of a humanoid robot" (2013).
     """
-    return matmul(centroidal_momentum_matrix(robot, q, kin=kin), tangent(robot, "v", v))
+    return matmul(centroidal_momentum_matrix(robot, q, kin=kin), checked_tangent(robot, "v", v))
 
 
 def centroidal_momentum_matrix(
@@ -86,6 +86,6 @@ def centroidal_momentum_matrix(
 
 def body_com(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
     """Centres of mass (nb, 3), m, of the moving bodies, in the world."""
-    poses = forward_kinematics(robot, configuration(robot, q)) if kin is None else kin
+    poses = forward_kinematics(robot, checked_configuration(robot, q)) if kin is None else kin
     local = jnp.asarray(robot.com, poses.position.dtype)
-    return poses.position + times(poses.rotation, local)
+    return poses.position + matvec(poses.rotation, local)
