@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal, get_args
 
 import jax
@@ -11,7 +12,7 @@ from jax.typing import ArrayLike
 
 from fraxenv.errors import check_choice
 
-from .forward_dynamics import acceleration
+from .forward_dynamics import implicit_acceleration
 from .kinematics import checked_tangent
 from .manifold import displacement_rate, integrate, scalar_coordinates
 from .model.robot import Robot
@@ -103,21 +104,11 @@ def _joint_acceleration(
     robot: Robot, terms: Terms, tau: Array, dt: Array, external_forces: ArrayLike | None
 ) -> Array:
     """Acceleration (nv,) with what resists the joints implicit over `dt`: explicit over zero."""
-    bias = terms.bias
     if external_forces is not None:
-        bias = bias - generalized_forces(robot, terms.q, external_forces, kin=terms.kin)
+        force = generalized_forces(robot, terms.q, external_forces, kin=terms.kin)
+        terms = dataclasses.replace(terms, bias=terms.bias - force)
     resistance = implicit_resistance(robot, terms.q, terms.v, dt)
-    return acceleration(
-        robot,
-        terms.q,
-        terms.v,
-        tau,
-        external_forces,
-        terms.kin,
-        resistance,
-        terms.mass_matrix,
-        bias,
-    )
+    return implicit_acceleration(robot, terms, tau, external_forces, resistance)
 
 
 def implicit_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
