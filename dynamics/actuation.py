@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from fraxenv.errors import ConfigError, check_count, check_not_negative, is_concrete
 
@@ -102,7 +103,9 @@ class Actuators:
             )
         return dataclasses.replace(self, steps=max(self.steps or 0, needed, steps))
 
-    def init(self, robot: Robot, tau: ArrayLike, dt: ArrayLike) -> ActuatorState:
+    def init(
+        self, robot: Robot, tau: Real[ArrayLike, " nv"], dt: Real[ArrayLike, ""]
+    ) -> ActuatorState:
         """Motors that have been applying `tau` for a long time.
 
         Args:
@@ -130,8 +133,8 @@ class Actuators:
         return ActuatorState(None if self.rate_limit is None else tau, delayed)
 
     def range(
-        self, robot: Robot, v: ArrayLike, state: ActuatorState, dt: ArrayLike
-    ) -> tuple[Array, Array]:
+        self, robot: Robot, v: Real[ArrayLike, " nv"], state: ActuatorState, dt: Real[ArrayLike, ""]
+    ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
         """The smallest and the largest command (nv,), N m and N, that the motors would obey now.
 
         Args:
@@ -163,8 +166,13 @@ class Actuators:
         return jnp.maximum(before - change, lower), jnp.minimum(before + change, upper)
 
     def __call__(
-        self, robot: Robot, tau: ArrayLike, v: ArrayLike, state: ActuatorState, dt: ArrayLike
-    ) -> tuple[Array, Array, ActuatorState]:
+        self,
+        robot: Robot,
+        tau: Real[ArrayLike, " nv"],
+        v: Real[ArrayLike, " nv"],
+        state: ActuatorState,
+        dt: Real[ArrayLike, ""],
+    ) -> tuple[Float[Array, " nv"], Float[Array, " nv"], ActuatorState]:
         """The torque (nv,) that is applied, the command (nv,) that counts, N m and N; the state.
 
         Args:
@@ -203,7 +211,9 @@ class Actuators:
         return jnp.minimum(_per_joint(robot, "effort_limit", self.effort_limit, dtype), limit)
 
 
-def effort_bounds(robot: Robot, v: ArrayLike) -> tuple[Array, Array]:
+def effort_bounds(
+    robot: Robot, v: Real[ArrayLike, " nv"]
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Smallest and largest torque (nv,) that the motors can apply at the velocity `v`.
 
     The effort limits; but nothing that would speed up a joint beyond its velocity limit: the bound

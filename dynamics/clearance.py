@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from fraxenv.errors import ArrayError, unknown_name
 
@@ -34,11 +35,11 @@ from .model.robot import Robot
 
 def self_distances(
     robot: Robot,
-    q: ArrayLike,
+    q: Real[ArrayLike, " nq"],
     *,
     kin: Kinematics | Poses | None = None,
     geometry: RobotGeometry | None = None,
-) -> Array:
+) -> Float[Array, " k"]:
     """Signed distances (k,), m, of `robot.topology.self_collision_pairs`, in that order.
 
     The shapes are those of `robot_geometry`; `self_distance_names` names the pairs.
@@ -82,13 +83,13 @@ def self_distance_names(robot: Robot) -> tuple[str, ...]:
 
 def obstacle_distances(
     robot: Robot,
-    q: ArrayLike,
+    q: Real[ArrayLike, " nq"],
     obstacles: Obstacles,
     *,
     shapes: Sequence[str] | None = None,
     kin: Kinematics | Poses | None = None,
     geometry: RobotGeometry | None = None,
-) -> Array:
+) -> Float[Array, "r m"]:
     """Signed distances (r, m), m, of the robot's collision shapes (rows) and the obstacles.
 
     The shapes are those of `robot_geometry`; `obstacle_distance_names` names the entries. Columns:
@@ -136,7 +137,7 @@ def obstacle_distances(
 
 def nearest_obstacles(
     robot: Robot,
-    q: ArrayLike,
+    q: Real[ArrayLike, " nq"],
     obstacles: Obstacles,
     count: int,
     *,

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from .geometry.distance import SHORT
 from .geometry.shapes import Capsule, Shape, Sphere, enclosing_capsule
@@ -36,7 +37,7 @@ class RobotGeometry(NamedTuple):
 
 
 def robot_geometry(
-    robot: Robot, q: ArrayLike, *, kin: Kinematics | Poses | None = None
+    robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | Poses | None = None
 ) -> RobotGeometry:
     """The robot's collision shapes in the world, as spheres and capsules that enclose them.
 
@@ -76,7 +77,7 @@ def robot_geometry(
 
 
 def robot_geometry_rate(
-    robot: Robot, geometry: RobotGeometry, kin: Kinematics, twists: Array
+    robot: Robot, geometry: RobotGeometry, kin: Kinematics, twists: Float[Array, "nb 6"]
 ) -> RobotGeometry:
     """Time derivative of `robot_geometry` when the bodies move.
 

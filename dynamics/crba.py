@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from .kinematics import Kinematics, compute_kinematics, spatial_axes
 from .math.algebra import cross, matmul, matvec
@@ -18,7 +19,9 @@ from .model.robot import Robot
 from .model.tree import child_sums, dof_forces, of_bodies, subtree_sums
 
 
-def crba(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
+def crba(
+    robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
+) -> Float[Array, "nv nv"]:
     """Joint-space mass matrix (nv, nv), kg m^2 and kg: symmetric, armature on its diagonal.
 
     Args:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from .crba import crba
 from .forward_dynamics import spd_solve
@@ -99,10 +100,10 @@ class SecondDerivatives(NamedTuple):
 
 def inverse_dynamics_derivatives(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    a: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    a: Real[ArrayLike, " nv"],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     kin: Kinematics | None = None,
 ) -> InverseDynamicsDerivatives:
@@ -128,10 +129,10 @@ def inverse_dynamics_derivatives(
 
 def forward_dynamics_derivatives(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    tau: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    tau: Real[ArrayLike, " nv"],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     kin: Kinematics | None = None,
 ) -> ForwardDynamicsDerivatives:
@@ -165,11 +166,11 @@ def forward_dynamics_derivatives(
 
 def transition_derivatives(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    tau: ArrayLike,
-    dt: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    tau: Real[ArrayLike, " nv"],
+    dt: Real[ArrayLike, ""],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     terms: Terms | None = None,
 ) -> TransitionDerivatives:
@@ -223,10 +224,10 @@ def transition_derivatives(
 def residual_derivatives(
     robot: Robot,
     residual: Callable[[Array, Array, Array], Array],
-    q: ArrayLike,
-    v: ArrayLike,
-    tau: ArrayLike,
-) -> tuple[Array, Array]:
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    tau: Real[ArrayLike, " nv"],
+) -> tuple[Float[Array, "m 2*nv"], Float[Array, "m nv"]]:
     """`C` (m, 2 nv) and `D` (m, nv) of a residual: `dy = C [dq; dv] + D dtau`.
 
     Args:
@@ -254,7 +255,11 @@ def residual_derivatives(
 
 
 def inverse_dynamics_second_derivatives(
-    robot: Robot, q: ArrayLike, v: ArrayLike, a: ArrayLike, multiplier: ArrayLike
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    a: Real[ArrayLike, " nv"],
+    multiplier: Real[ArrayLike, " nv"],
 ) -> SecondDerivatives:
     """Second derivatives of `multiplier . rnea(robot, q, v, a)`, on the tangent space.
 
@@ -296,8 +301,12 @@ def inverse_dynamics_second_derivatives(
 
 
 def coriolis_matrix(
-    robot: Robot, q: ArrayLike, v: ArrayLike, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    *,
+    kin: Kinematics | None = None,
+) -> Float[Array, "nv nv"]:
     """The matrix `C` (nv, nv) of Christoffel symbols: `C v` are Coriolis and centrifugal forces.
 
     `dM/dt = C + C^T`, so that `dM/dt - 2 C` is skew-symmetric (for joints without quaternions;

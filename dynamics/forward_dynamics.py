@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from .crba import crba
 from .kinematics import Kinematics, checked_configuration, checked_tangent, compute_kinematics
@@ -18,13 +19,13 @@ from .terms import Terms
 
 def forward_dynamics(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    tau: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    tau: Real[ArrayLike, " nv"],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     kin: Kinematics | None = None,
-) -> Array:
+) -> Float[Array, " nv"]:
     """Accelerations (nv,), rad/s^2 and m/s^2, that the generalized forces `tau` cause.
 
     Solves `M(q) a = tau - bias(q, v) + J^T f` with a Cholesky factorisation. Joint damping and
@@ -112,7 +113,7 @@ def _implicit_acceleration_jvp(primals: tuple, tangents: tuple) -> tuple[Array, 
     return a, _solve_with(matrix, factor, d_tau - d_residual - d_force - a * d_slope)
 
 
-def spd_solve(matrix: Array, rhs: Array) -> Array:
+def spd_solve(matrix: Float[Array, "n n"], rhs: Float[Array, " n *k"]) -> Float[Array, " n *k"]:
     """Solve `matrix @ x = rhs` for a symmetric positive definite matrix (n, n), by Cholesky.
 
     Derivatives follow from the equation, not from its factorisation.

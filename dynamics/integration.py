@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from fraxenv.errors import check_choice
 
@@ -28,15 +29,15 @@ Integrator = Literal["euler", "rk4"]
 
 def step(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    tau: ArrayLike,
-    dt: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    tau: Real[ArrayLike, " nv"],
+    dt: Real[ArrayLike, ""],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     integrator: Integrator = "euler",
     terms: Terms | None = None,
-) -> tuple[Array, Array]:
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """One step in time: new configuration (nq,) and velocity (nv,). Both integrators are MuJoCo's.
 
     "euler" is semi-implicit and of first order: `v+ = v + dt a`, then `q+ = integrate(q, v+, dt)`,

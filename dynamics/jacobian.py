@@ -7,6 +7,7 @@ from typing import Literal
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from fraxenv.errors import check_choice
 
@@ -26,8 +27,8 @@ from .model.tree import (
 
 
 def frame_jacobian(
-    robot: Robot, q: ArrayLike, frame: str, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot, q: Real[ArrayLike, " nq"], frame: str, *, kin: Kinematics | None = None
+) -> Float[Array, "6 nv"]:
     """Jacobian (6, nv) of a frame: `J @ v` is its velocity `[linear; angular]`.
 
     Linear velocity of the frame's origin and angular velocity, both in world axes
@@ -50,8 +51,13 @@ def frame_jacobian(
 
 
 def frame_jacobian_dot(
-    robot: Robot, q: ArrayLike, v: ArrayLike, frame: str, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    frame: str,
+    *,
+    kin: Kinematics | None = None,
+) -> Float[Array, "6 nv"]:
     """Time derivative (6, nv) of `frame_jacobian` along the velocity `v`.
 
     The acceleration of the frame is `J @ a + J_dot @ v`, with the classical (not the spatial)
@@ -87,8 +93,13 @@ def frame_jacobian_dot(
 
 
 def frame_velocity(
-    robot: Robot, q: ArrayLike, v: ArrayLike, frame: str, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    frame: str,
+    *,
+    kin: Kinematics | None = None,
+) -> Float[Array, " 6"]:
     """Velocity (6,) of a frame, `[linear; angular]`, m/s and rad/s: `frame_jacobian @ v`.
 
     Of the frame's origin, in world axes.
@@ -108,13 +119,13 @@ def frame_velocity(
 
 def frame_acceleration(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    a: ArrayLike,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    a: Real[ArrayLike, " nv"],
     frame: str,
     *,
     kin: Kinematics | None = None,
-) -> Array:
+) -> Float[Array, " 6"]:
     """Acceleration (6,) of a frame, `[linear; angular]`, m/s^2 and rad/s^2: `J a + J_dot v`.
 
     The classical acceleration of the frame's origin, and the angular one, in world axes; gravity
@@ -142,8 +153,13 @@ def frame_acceleration(
 
 
 def frame_bias_acceleration(
-    robot: Robot, q: ArrayLike, v: ArrayLike, frame: str, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    frame: str,
+    *,
+    kin: Kinematics | None = None,
+) -> Float[Array, " 6"]:
     """Acceleration (6,) of a frame while no joint accelerates, `[linear; angular]`: `J_dot v`.
 
     `frame_acceleration` at zero acceleration: cheaper than `J_dot`.
@@ -164,12 +180,12 @@ def frame_bias_acceleration(
 
 def manipulability(
     robot: Robot,
-    q: ArrayLike,
+    q: Real[ArrayLike, " nq"],
     frame: str,
     *,
     rows: Literal["pose", "position", "orientation"] = "pose",
     kin: Kinematics | None = None,
-) -> Array:
+) -> Float[Array, ""]:
     """Yoshikawa's manipulability `sqrt(det(J J^T))` of a frame, zero at a singularity.
 
     Args:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from fraxenv.errors import ArrayError
 
@@ -58,7 +59,7 @@ class Kinematics:
     inertia: Array
 
 
-def forward_kinematics(robot: Robot, q: ArrayLike) -> Poses:
+def forward_kinematics(robot: Robot, q: Real[ArrayLike, " nq"]) -> Poses:
     """Pose of every moving body in the world.
 
     Args:
@@ -75,7 +76,7 @@ def forward_kinematics(robot: Robot, q: ArrayLike) -> Poses:
     return Poses(_positions(robot.topology, offset)[0], rotation)
 
 
-def compute_kinematics(robot: Robot, q: ArrayLike) -> Kinematics:
+def compute_kinematics(robot: Robot, q: Real[ArrayLike, " nq"]) -> Kinematics:
     """Forward kinematics with joint axes and inertias, to be shared by algorithms.
 
     Args:
@@ -106,8 +107,8 @@ def compute_kinematics(robot: Robot, q: ArrayLike) -> Kinematics:
 
 
 def frame_pose(
-    robot: Robot, q: ArrayLike, frame: str, *, kin: Kinematics | Poses | None = None
-) -> tuple[Array, Array]:
+    robot: Robot, q: Real[ArrayLike, " nq"], frame: str, *, kin: Kinematics | Poses | None = None
+) -> tuple[Float[Array, " 3"], Float[Array, "3 3"]]:
     """Pose of a frame in the world: position (3,), m, and rotation (3, 3), frame to world.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from .crba import composite_forces
 from .kinematics import (
@@ -20,7 +21,9 @@ from .model.robot import Robot
 from .model.tree import dof_forces, of_bodies
 
 
-def center_of_mass(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
+def center_of_mass(
+    robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
+) -> Float[Array, " 3"]:
     """Centre of mass (3,), m, of the moving bodies, in the world.
 
     Args:
@@ -33,7 +36,9 @@ def center_of_mass(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None)
     return jnp.sum(mass[:, None] * com, axis=0) / jnp.sum(mass)
 
 
-def center_of_mass_jacobian(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
+def center_of_mass_jacobian(
+    robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
+) -> Float[Array, "3 nv"]:
     """Jacobian (3, nv) of `center_of_mass`: `J @ v` is its velocity, m/s, in world axes.
 
     Args:
@@ -46,8 +51,12 @@ def center_of_mass_jacobian(robot: Robot, q: ArrayLike, *, kin: Kinematics | Non
 
 
 def centroidal_momentum(
-    robot: Robot, q: ArrayLike, v: ArrayLike, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    *,
+    kin: Kinematics | None = None,
+) -> Float[Array, " 6"]:
     """Momentum (6,) of the moving bodies, `[linear; angular about their centre of mass]`.
 
     In world axes, kg m/s and kg m^2/s; without what rotors (armature) carry.
@@ -64,8 +73,8 @@ def centroidal_momentum(
 
 
 def centroidal_momentum_matrix(
-    robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
+) -> Float[Array, "6 nv"]:
     """The matrix (6, nv) that maps `v` to `centroidal_momentum`.
 
     Args:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Float, Real
 
 from fraxenv.errors import ArrayError
 
@@ -26,13 +27,13 @@ from .model.tree import (
 
 def rnea(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    a: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    a: Real[ArrayLike, " nv"],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     kin: Kinematics | None = None,
-) -> Array:
+) -> Float[Array, " nv"]:
     """Inverse dynamics: the generalized forces (nv,), N m and N, that cause the acceleration `a`.
 
     Args:
@@ -71,18 +72,20 @@ def rnea(
 
 def bias_forces(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     kin: Kinematics | None = None,
-) -> Array:
+) -> Float[Array, " nv"]:
     """Coriolis, centrifugal and gravity forces (nv,), N m and N: `rnea` at zero acceleration."""
     v = checked_tangent(robot, "v", v)
     return rnea(robot, q, v, jnp.zeros_like(v), external_forces, kin=kin)
 
 
-def gravity_forces(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
+def gravity_forces(
+    robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
+) -> Float[Array, " nv"]:
     """Generalized forces (nv,), N m and N, that hold the robot still against gravity at `q`."""
     kin = compute_kinematics(robot, q) if kin is None else kin
     zero = jnp.zeros(robot.nv, kin.axis.dtype)
@@ -90,8 +93,12 @@ def gravity_forces(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None)
 
 
 def generalized_forces(
-    robot: Robot, q: ArrayLike, external_forces: ArrayLike, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    external_forces: Real[ArrayLike, "nb 6"],
+    *,
+    kin: Kinematics | None = None,
+) -> Float[Array, " nv"]:
     """Generalized forces `J^T f` (nv,), N m and N, of forces that act on the bodies.
 
     Args:

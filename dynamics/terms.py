@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Real
 
 from .crba import crba
 from .kinematics import Kinematics, checked_configuration, checked_tangent, compute_kinematics
@@ -32,7 +33,7 @@ class Terms:
     bias: Array
 
 
-def compute_terms(robot: Robot, q: ArrayLike, v: ArrayLike) -> Terms:
+def compute_terms(robot: Robot, q: Real[ArrayLike, " nq"], v: Real[ArrayLike, " nv"]) -> Terms:
     """Kinematics, mass matrix and bias forces at a state.
 
     Args:

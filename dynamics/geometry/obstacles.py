@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Real
 
 from fraxenv.errors import ArrayError
 
@@ -106,7 +107,7 @@ def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
     return Obstacles(**rates, owners=obstacles.owners)
 
 
-def move_obstacles(obstacles: Obstacles, dt: ArrayLike) -> Obstacles:
+def move_obstacles(obstacles: Obstacles, dt: Real[ArrayLike, ""]) -> Obstacles:
     """The obstacles a time `dt`, s, later, at constant `velocity`.
 
     Raises:
