@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from fraxenv.errors import ConfigError, check_count, check_not_negative, is_concrete
 
 from .delay import Delay, delay_of, pushed
-from .kinematics import tangent
+from .kinematics import checked_tangent
 from .math.pytree import pytree_dataclass, static
 from .model.robot import Robot
 
@@ -102,7 +103,9 @@ class Actuators:
             )
         return dataclasses.replace(self, steps=max(self.steps or 0, needed, steps))
 
-    def init(self, robot: Robot, tau: ArrayLike, dt: ArrayLike) -> ActuatorState:
+    def init(
+        self, robot: Robot, tau: Real[ArrayLike, " nv"], dt: Real[ArrayLike, ""]
+    ) -> ActuatorState:
         """Motors that have been applying `tau` for a long time.
 
         Args:
@@ -114,7 +117,7 @@ class Actuators:
             ArrayError: `tau`, or a number of the actuators, has the wrong shape.
             ConfigError: there is a delay, and `steps` is None.
         """
-        tau = tangent(robot, "tau", tau)
+        tau = checked_tangent(robot, "tau", tau)
         limit = self._effort_limit(robot, tau.dtype)
         tau = jnp.clip(tau, -limit, limit)
         delayed = None
@@ -130,8 +133,8 @@ class Actuators:
         return ActuatorState(None if self.rate_limit is None else tau, delayed)
 
     def range(
-        self, robot: Robot, v: ArrayLike, state: ActuatorState, dt: ArrayLike
-    ) -> tuple[Array, Array]:
+        self, robot: Robot, v: Real[ArrayLike, " nv"], state: ActuatorState, dt: Real[ArrayLike, ""]
+    ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
         """The smallest and the largest command (nv,), N m and N, that the motors would obey now.
 
         Args:
@@ -144,7 +147,7 @@ class Actuators:
             ArrayError: `v`, or a number of the actuators, has the wrong shape.
             ConfigError: the rate is limited, and the state has no command to count from.
         """
-        v = tangent(robot, "v", v)
+        v = checked_tangent(robot, "v", v)
         lower, upper = effort_bounds(robot, v)
         if self.effort_limit is not None:
             own = self._effort_limit(robot, v.dtype)
@@ -163,8 +166,13 @@ class Actuators:
         return jnp.maximum(before - change, lower), jnp.minimum(before + change, upper)
 
     def __call__(
-        self, robot: Robot, tau: ArrayLike, v: ArrayLike, state: ActuatorState, dt: ArrayLike
-    ) -> tuple[Array, Array, ActuatorState]:
+        self,
+        robot: Robot,
+        tau: Real[ArrayLike, " nv"],
+        v: Real[ArrayLike, " nv"],
+        state: ActuatorState,
+        dt: Real[ArrayLike, ""],
+    ) -> tuple[Float[Array, " nv"], Float[Array, " nv"], ActuatorState]:
         """The torque (nv,) that is applied, the command (nv,) that counts, N m and N; the state.
 
         Args:
@@ -178,7 +186,7 @@ class Actuators:
             ArrayError: an argument, or a number of the actuators, has the wrong shape.
             ConfigError: the state is not of these actuators.
         """
-        tau, v = tangent(robot, "tau", tau), tangent(robot, "v", v)
+        tau, v = checked_tangent(robot, "tau", tau), checked_tangent(robot, "v", v)
         command = jnp.clip(tau, *self.range(robot, v, state, dt))
         applied, delayed = command, state.delayed
         if self.delay is not None and delayed is None:
@@ -203,7 +211,9 @@ class Actuators:
         return jnp.minimum(_per_joint(robot, "effort_limit", self.effort_limit, dtype), limit)
 
 
-def effort_bounds(robot: Robot, v: ArrayLike) -> tuple[Array, Array]:
+def effort_bounds(
+    robot: Robot, v: Real[ArrayLike, " nv"]
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Smallest and largest torque (nv,) that the motors can apply at the velocity `v`.
 
     The effort limits; but nothing that would speed up a joint beyond its velocity limit: the bound
@@ -216,7 +226,7 @@ def effort_bounds(robot: Robot, v: ArrayLike) -> tuple[Array, Array]:
     Raises:
         ArrayError: `v` has the wrong shape.
     """
-    v = tangent(robot, "v", v)
+    v = checked_tangent(robot, "v", v)
     effort = jnp.asarray(robot.effort_limits, v.dtype)
     limit = jnp.asarray(robot.velocity_limits, v.dtype)
     limited = jnp.isfinite(limit)
@@ -234,4 +244,8 @@ def effort_bounds(robot: Robot, v: ArrayLike) -> tuple[Array, Array]:
 def _per_joint(robot: Robot, name: str, value: ArrayLike, dtype: jnp.dtype) -> Array:
     """A number, or one for each degree of freedom, as (nv,)."""
     array = jnp.asarray(value, dtype)
-    return jnp.broadcast_to(array, robot.nv) if array.ndim == 0 else tangent(robot, name, array)
+    return (
+        jnp.broadcast_to(array, robot.nv)
+        if array.ndim == 0
+        else checked_tangent(robot, name, array)
+    )

@@ -11,16 +11,16 @@ import jax.numpy as jnp
 from jax import Array
 
 from .kinematics import Kinematics, spatial_axes
-from .math.algebra import cross, matmul, times
+from .math.algebra import cross, matmul, matvec
 from .math.rotation import skew
 from .model.robot import Robot, Topology
 from .model.tree import (
     axis_rates,
+    axis_sums,
     of_bases,
     of_carriers,
     of_parents,
     path_sums,
-    to_bodies,
     tree_mask,
 )
 
@@ -50,13 +50,13 @@ def body_motion(robot: Robot, kin: Kinematics, v: Array, a: Array) -> BodyMotion
     # Axes turn with the bodies that they are fixed in; what they shift feels that twice.
     carried = cross(of_carriers(topology, omega), along)
     sped_up = kin.axis * axis_rates(robot, a)[:, None]
-    turned = to_bodies(topology, jnp.where(rotates, sped_up + carried, 0.0))
-    shifted = to_bodies(topology, jnp.where(rotates, 0.0, sped_up + 2 * carried))
+    turned = axis_sums(topology, jnp.where(rotates, sped_up + carried, 0.0))
+    shifted = axis_sums(topology, jnp.where(rotates, 0.0, sped_up + 2 * carried))
 
     alpha = path_sums(topology, turned)
     gradient = skew(alpha) + skew_square(omega)
     of_next = of_parents(topology, gradient, jnp.zeros_like(gradient[0]))
-    acceleration = path_sums(topology, shifted + times(of_next, kin.offset))
+    acceleration = path_sums(topology, shifted + matvec(of_next, kin.offset))
     return BodyMotion(omega, alpha, acceleration, gradient)
 
 
@@ -93,7 +93,7 @@ def angular_velocity(topology: Topology, along: Array) -> Array:
         along: (na, 3), the joint axes times their rates.
     """
     turning = jnp.where(topology.axes.rotates[:, None], along, 0.0)
-    return path_sums(topology, to_bodies(topology, turning))
+    return path_sums(topology, axis_sums(topology, turning))
 
 
 def skew_square(w: Array) -> Array:

@@ -11,34 +11,35 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from fraxenv.errors import ArrayError, unknown_name
 
-from .collision_geometry import RobotGeometry, layout_of, robot_geometry
+from .collision_geometry import RobotGeometry, robot_geometry, shape_layout
 from .geometry.distance import DISTANCE, capsule_capsule, sphere_capsule, sphere_sphere
 from .geometry.obstacles import (
     FAR,
     Obstacles,
-    away,
     checked_active,
     checked_kinds,
     checked_velocity,
+    moved_away,
     obstacle_count,
-    split,
+    split_by_kind,
 )
 from .geometry.shapes import Capsule, Sphere
-from .kinematics import Kinematics, Poses, configuration
+from .kinematics import Kinematics, Poses, checked_configuration
 from .math.algebra import smallest
 from .model.robot import Robot
 
 
 def self_distances(
     robot: Robot,
-    q: ArrayLike,
+    q: Real[ArrayLike, " nq"],
     *,
     kin: Kinematics | Poses | None = None,
     geometry: RobotGeometry | None = None,
-) -> Array:
+) -> Float[Array, " k"]:
     """Signed distances (k,), m, of `robot.topology.self_collision_pairs`, in that order.
 
     The shapes are those of `robot_geometry`; `self_distance_names` names the pairs.
@@ -52,8 +53,8 @@ def self_distances(
     Raises:
         ArrayError: `q` is not of shape (nq,).
     """
-    q = configuration(robot, q)
-    layout = layout_of(robot.topology)
+    q = checked_configuration(robot, q)
+    layout = shape_layout(robot.topology)
     geometry = robot_geometry(robot, q, kin=kin) if geometry is None else geometry
     pairs = np.asarray(robot.topology.self_collision_pairs, int).reshape(-1, 2)
     is_capsule = layout.is_capsule[pairs]
@@ -68,7 +69,7 @@ def self_distances(
     for count, (distance, first, second) in enumerate(kinds):
         member = np.flatnonzero(is_capsule.sum(axis=1) == count)
         if len(member):
-            i, j = layout.place[ordered[member]].T
+            i, j = layout.row[ordered[member]].T
             distances.append(jax.vmap(distance)(_take(first, i), _take(second, j)))
             members.append(member)
     return _reorder(jnp.concatenate(distances), members)
@@ -82,13 +83,13 @@ def self_distance_names(robot: Robot) -> tuple[str, ...]:
 
 def obstacle_distances(
     robot: Robot,
-    q: ArrayLike,
+    q: Real[ArrayLike, " nq"],
     obstacles: Obstacles,
     *,
     shapes: Sequence[str] | None = None,
     kin: Kinematics | Poses | None = None,
     geometry: RobotGeometry | None = None,
-) -> Array:
+) -> Float[Array, "r m"]:
     """Signed distances (r, m), m, of the robot's collision shapes (rows) and the obstacles.
 
     The shapes are those of `robot_geometry`; `obstacle_distance_names` names the entries. Columns:
@@ -108,8 +109,8 @@ def obstacle_distances(
         ArrayError: `q` is not of shape (nq,), or arrays of obstacles do not fit together.
         UnknownNameError: there is no collision shape of that name.
     """
-    q = configuration(robot, q)
-    layout = layout_of(robot.topology)
+    q = checked_configuration(robot, q)
+    layout = shape_layout(robot.topology)
     rows = _rows(robot, shapes)
     kinds = checked_kinds(obstacles, q.dtype)
     faced = [_faced(robot, obstacles, shapes, rows) for _, shapes, _ in kinds]
@@ -120,7 +121,7 @@ def obstacle_distances(
     for capsule, mine in enumerate(geometry):
         member = np.flatnonzero(layout.is_capsule[rows] == capsule)
         if len(member) and kinds:
-            chosen = _take(mine, layout.place[rows[member]])
+            chosen = _take(mine, layout.row[rows[member]])
             parts = [_table(DISTANCE[type(mine), type(o)], chosen, _take(o, member)) for o in faced]
             blocks.append(jnp.concatenate(parts, axis=1))
             members.append(member)
@@ -130,13 +131,13 @@ def obstacle_distances(
     active = checked_active(obstacles, sum(count for *_, count in kinds))
     if active is None:
         return distances
-    there = [_faced(robot, obstacles, x, rows) for x in split(active, kinds)]
+    there = [_faced(robot, obstacles, x, rows) for x in split_by_kind(active, kinds)]
     return jnp.where(jnp.concatenate(there, axis=1), distances, FAR)
 
 
 def nearest_obstacles(
     robot: Robot,
-    q: ArrayLike,
+    q: Real[ArrayLike, " nq"],
     obstacles: Obstacles,
     count: int,
     *,
@@ -161,14 +162,14 @@ def nearest_obstacles(
     Raises:
         ArrayError: `q` is not of shape (nq,), or arrays of obstacles do not fit together.
     """
-    q = configuration(robot, q)
+    q = checked_configuration(robot, q)
     kinds = checked_kinds(obstacles, q.dtype)
     if obstacles.owners is not None or all(n <= count for *_, n in kinds):
         return obstacles
     active = checked_active(obstacles, sum(n for *_, n in kinds))
     if active is not None:
-        parts = zip(kinds, split(active, kinds), strict=True)
-        kinds = [(name, away(shapes, ~there), n) for (name, shapes, n), there in parts]
+        parts = zip(kinds, split_by_kind(active, kinds), strict=True)
+        kinds = [(name, moved_away(shapes, ~there), n) for (name, shapes, n), there in parts]
         obstacles = dataclasses.replace(
             obstacles, **{name: shapes for name, shapes, _ in kinds}, active=None
         )
@@ -177,7 +178,7 @@ def nearest_obstacles(
     chosen: dict[str, Any] = {}
     columns, start = [], 0
     for name, shapes, n in kinds:
-        first = _smallest(distances[:, start : start + n], min(n, count)).ravel()
+        first = _nearest_columns(distances[:, start : start + n], min(n, count)).ravel()
         chosen[name] = _pick(shapes, first)
         columns.append(start + first)
         start += n
@@ -216,7 +217,7 @@ def _rows(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
     shapes = robot.topology.collision_shapes
     if names is None:
         return np.array(
-            [i for i in range(len(shapes)) if layout_of(robot.topology).moves[i]], np.int32
+            [i for i in range(len(shapes)) if shape_layout(robot.topology).moves[i]], np.int32
         )
     known = [s.name for s in shapes]
     for name in names:
@@ -243,7 +244,7 @@ def _table(distance: Callable[..., Array], rows: Any, columns: Any) -> Array:
     return jax.vmap(jax.vmap(distance, (None, 0)))(rows, columns)
 
 
-def _smallest(x: Array, count: int) -> Array:
+def _nearest_columns(x: Array, count: int) -> Array:
     """Indices (r, count) of the smallest entries of each row of `x` (r, m), ascending."""
     if count == x.shape[1]:
         return jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32), x.shape)

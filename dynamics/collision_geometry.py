@@ -9,10 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from .geometry.distance import SHORT
 from .geometry.shapes import Capsule, Shape, Sphere, enclosing_capsule
-from .kinematics import Kinematics, Poses, configuration, forward_kinematics, origins
+from .kinematics import (
+    Kinematics,
+    Poses,
+    checked_configuration,
+    forward_kinematics,
+    reference_points,
+)
 from .math.algebra import cross, einsum
 from .model.robot import WORLD, Robot, Topology
 
@@ -30,7 +37,7 @@ class RobotGeometry(NamedTuple):
 
 
 def robot_geometry(
-    robot: Robot, q: ArrayLike, *, kin: Kinematics | Poses | None = None
+    robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | Poses | None = None
 ) -> RobotGeometry:
     """The robot's collision shapes in the world, as spheres and capsules that enclose them.
 
@@ -47,8 +54,8 @@ def robot_geometry(
     Raises:
         ArrayError: `q` is not of shape (nq,).
     """
-    q = configuration(robot, q)
-    layout = layout_of(robot.topology)
+    q = checked_configuration(robot, q)
+    layout = shape_layout(robot.topology)
     poses = kin if kin is not None else forward_kinematics(robot, q)
     # One more pose, the world's: it is the last, so that the index `WORLD` finds it.
     position = jnp.concatenate([poses.position, jnp.zeros((1, 3), q.dtype)])
@@ -70,7 +77,7 @@ def robot_geometry(
 
 
 def robot_geometry_rate(
-    robot: Robot, geometry: RobotGeometry, kin: Kinematics, twists: Array
+    robot: Robot, geometry: RobotGeometry, kin: Kinematics, twists: Float[Array, "nb 6"]
 ) -> RobotGeometry:
     """Time derivative of `robot_geometry` when the bodies move.
 
@@ -80,12 +87,12 @@ def robot_geometry_rate(
         kin: likewise.
         twists: (nb, 6), `body_twists` of the bodies.
     """
-    layout = layout_of(robot.topology)
+    layout = shape_layout(robot.topology)
     # One more row, the world's: it is the last, so that the index `WORLD` finds it.
-    origin = jnp.pad(origins(robot.topology, kin), ((0, 1), (0, 0)))
+    origin = jnp.pad(reference_points(robot.topology, kin), ((0, 1), (0, 0)))
     twists = jnp.concatenate([twists, jnp.zeros_like(twists[:1])])
 
-    def rate(fixed: Fixed, point: ArrayLike) -> Array:
+    def rate(fixed: LocalCapsules, point: ArrayLike) -> Array:
         moving = twists[fixed.body]
         return moving[:, :3] + cross(moving[:, 3:], jnp.asarray(point) - origin[fixed.body])
 
@@ -100,7 +107,7 @@ def robot_geometry_rate(
     )
 
 
-class Fixed(NamedTuple):
+class LocalCapsules(NamedTuple):
     """Spheres or capsules in their bodies' frames; of a sphere, `end` is `start`."""
 
     body: np.ndarray
@@ -109,27 +116,27 @@ class Fixed(NamedTuple):
     radius: np.ndarray
 
 
-class Layout(NamedTuple):
+class ShapeLayout(NamedTuple):
     """Where the collision shapes are among the spheres and the capsules of `RobotGeometry`."""
 
-    spheres: Fixed
-    capsules: Fixed
+    spheres: LocalCapsules
+    capsules: LocalCapsules
     is_capsule: np.ndarray
-    place: np.ndarray
+    row: np.ndarray
     moves: np.ndarray
 
 
 @lru_cache(maxsize=64)
-def layout_of(topology: Topology) -> Layout:
+def shape_layout(topology: Topology) -> ShapeLayout:
     """Computed once for every robot."""
     shapes = topology.collision_shapes
     is_capsule = np.array([s.kind != "sphere" for s in shapes], bool)
-    place = np.where(is_capsule, np.cumsum(is_capsule), np.cumsum(~is_capsule)) - 1
+    row = np.where(is_capsule, np.cumsum(is_capsule), np.cumsum(~is_capsule)) - 1
 
-    def fixed(kind: bool) -> Fixed:
+    def fixed(kind: bool) -> LocalCapsules:
         chosen = [s for s, capsule in zip(shapes, is_capsule, strict=True) if capsule == kind]
         capsules = [enclosing_capsule(s) for s in chosen]
-        return Fixed(
+        return LocalCapsules(
             # int32, which means the same with and without x64; JAX may remember the other.
             np.array([s.body for s in chosen], np.int32),
             np.array([c.start for c in capsules], float).reshape(-1, 3),
@@ -138,7 +145,7 @@ def layout_of(topology: Topology) -> Layout:
         )
 
     moves = np.array([_moves(topology, shape) for shape in shapes], bool)
-    return Layout(fixed(False), fixed(True), is_capsule, place, moves)
+    return ShapeLayout(fixed(False), fixed(True), is_capsule, row, moves)
 
 
 def _moves(topology: Topology, shape: Shape) -> bool:

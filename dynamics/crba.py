@@ -10,15 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from .kinematics import Kinematics, compute_kinematics, spatial_axes
-from .math.algebra import cross, matmul, times
+from .math.algebra import cross, matmul, matvec
 from .math.spatial import parallel_axes
 from .model.robot import Robot
-from .model.tree import dof_forces, of_bodies, subtree_sums, to_parents
+from .model.tree import child_sums, dof_forces, of_bodies, subtree_sums
 
 
-def crba(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
+def crba(
+    robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
+) -> Float[Array, "nv nv"]:
     """Joint-space mass matrix (nv, nv), kg m^2 and kg: symmetric, armature on its diagonal.
 
     Args:
@@ -53,12 +56,12 @@ def composite_forces(robot: Robot, kin: Kinematics) -> tuple[Array, Array]:
     # A composite is the sum of what all its bodies have, and of what these have more about the
     # origin of the next body inwards.
     more = mass * kin.offset
-    h = subtree_sums(topology, kin.first_moment + to_parents(topology, more))
+    h = subtree_sums(topology, kin.first_moment + child_sums(topology, more))
     more = parallel_axes(h + 0.5 * more, kin.offset)
-    inertia = subtree_sums(topology, kin.inertia + to_parents(topology, more))
+    inertia = subtree_sums(topology, kin.inertia + child_sums(topology, more))
 
     mass, h, inertia = (of_bodies(topology, x) for x in (mass, h, inertia))
     rotates = topology.axes.rotates[:, None]
     force = jnp.where(rotates, cross(axis, h), mass * axis)
-    moment = jnp.where(rotates, times(inertia, axis), cross(h, axis))
+    moment = jnp.where(rotates, matvec(inertia, axis), cross(h, axis))
     return force, moment

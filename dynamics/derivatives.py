@@ -20,16 +20,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from .crba import crba
 from .forward_dynamics import spd_solve
 from .integration import implicit_resistance
 from .kinematics import (
     Kinematics,
+    checked_configuration,
+    checked_tangent,
     compute_kinematics,
-    configuration,
     spatial_axes,
-    tangent,
 )
 from .manifold import integrate, integrate_derivatives
 from .math.algebra import cross, einsum, matmul
@@ -43,7 +44,7 @@ from .math.spatial import (
 )
 from .model.robot import Robot, Topology
 from .model.tree import axis_rates, dof_forces, of_bodies, of_carriers, subtree_sums, tree_mask
-from .rnea import bias_forces, body_forces, rnea
+from .rnea import bias_forces, checked_external_forces, rnea
 from .terms import Terms, compute_terms
 
 
@@ -99,10 +100,10 @@ class SecondDerivatives(NamedTuple):
 
 def inverse_dynamics_derivatives(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    a: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    a: Real[ArrayLike, " nv"],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     kin: Kinematics | None = None,
 ) -> InverseDynamicsDerivatives:
@@ -128,10 +129,10 @@ def inverse_dynamics_derivatives(
 
 def forward_dynamics_derivatives(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    tau: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    tau: Real[ArrayLike, " nv"],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     kin: Kinematics | None = None,
 ) -> ForwardDynamicsDerivatives:
@@ -154,7 +155,7 @@ def forward_dynamics_derivatives(
     Source: Carpentier and Mansard, "Analytical derivatives of rigid body dynamics algorithms"
     (RSS 2018), eqs. 10 to 12.
     """
-    v, tau = tangent(robot, "v", v), tangent(robot, "tau", tau)
+    v, tau = checked_tangent(robot, "v", v), checked_tangent(robot, "tau", tau)
     kin = compute_kinematics(robot, q) if kin is None else kin
     bias = bias_forces(robot, q, v, external_forces, kin=kin)
     inverse = _inverse(crba(robot, q, kin=kin))
@@ -165,11 +166,11 @@ def forward_dynamics_derivatives(
 
 def transition_derivatives(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    tau: ArrayLike,
-    dt: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    tau: Real[ArrayLike, " nv"],
+    dt: Real[ArrayLike, ""],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     terms: Terms | None = None,
 ) -> TransitionDerivatives:
@@ -191,7 +192,7 @@ def transition_derivatives(
         ArrayError: an argument has the wrong shape.
     """
     terms = compute_terms(robot, q, v) if terms is None else terms
-    q, v, tau = terms.q, terms.v, tangent(robot, "tau", tau)
+    q, v, tau = terms.q, terms.v, checked_tangent(robot, "tau", tau)
     dt = jnp.asarray(dt, v.dtype)
     bias = terms.bias
     if external_forces is not None:
@@ -223,10 +224,10 @@ def transition_derivatives(
 def residual_derivatives(
     robot: Robot,
     residual: Callable[[Array, Array, Array], Array],
-    q: ArrayLike,
-    v: ArrayLike,
-    tau: ArrayLike,
-) -> tuple[Array, Array]:
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    tau: Real[ArrayLike, " nv"],
+) -> tuple[Float[Array, "m 2*nv"], Float[Array, "m nv"]]:
     """`C` (m, 2 nv) and `D` (m, nv) of a residual: `dy = C [dq; dv] + D dtau`.
 
     Args:
@@ -240,7 +241,11 @@ def residual_derivatives(
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    q, v, tau = configuration(robot, q), tangent(robot, "v", v), tangent(robot, "tau", tau)
+    q, v, tau = (
+        checked_configuration(robot, q),
+        checked_tangent(robot, "v", v),
+        checked_tangent(robot, "tau", tau),
+    )
 
     def moved(displacement: Array, v: Array, tau: Array) -> Array:
         return residual(integrate(robot, q, displacement, 1.0), v, tau)
@@ -250,7 +255,11 @@ def residual_derivatives(
 
 
 def inverse_dynamics_second_derivatives(
-    robot: Robot, q: ArrayLike, v: ArrayLike, a: ArrayLike, multiplier: ArrayLike
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    a: Real[ArrayLike, " nv"],
+    multiplier: Real[ArrayLike, " nv"],
 ) -> SecondDerivatives:
     """Second derivatives of `multiplier . rnea(robot, q, v, a)`, on the tangent space.
 
@@ -267,8 +276,12 @@ def inverse_dynamics_second_derivatives(
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    q, v, a = configuration(robot, q), tangent(robot, "v", v), tangent(robot, "a", a)
-    multiplier = tangent(robot, "multiplier", multiplier)
+    q, v, a = (
+        checked_configuration(robot, q),
+        checked_tangent(robot, "v", v),
+        checked_tangent(robot, "a", a),
+    )
+    multiplier = checked_tangent(robot, "multiplier", multiplier)
 
     def projected(d: Array, v: Array, a: Array) -> Array:
         return jnp.sum(multiplier * rnea(robot, integrate(robot, q, d, 1.0), v, a))
@@ -288,8 +301,12 @@ def inverse_dynamics_second_derivatives(
 
 
 def coriolis_matrix(
-    robot: Robot, q: ArrayLike, v: ArrayLike, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    *,
+    kin: Kinematics | None = None,
+) -> Float[Array, "nv nv"]:
     """The matrix `C` (nv, nv) of Christoffel symbols: `C v` are Coriolis and centrifugal forces.
 
     `dM/dt = C + C^T`, so that `dM/dt - 2 C` is skew-symmetric (for joints without quaternions;
@@ -307,7 +324,7 @@ def coriolis_matrix(
     Source: Echeandia and Wensing, "Numerical methods to compute the Coriolis matrix and Christoffel
     symbols for rigid-body systems" (2021), algorithm 1.
     """
-    v = tangent(robot, "v", v)
+    v = checked_tangent(robot, "v", v)
     kin = compute_kinematics(robot, q) if kin is None else kin
     U, masks = tree_mask(robot, v.dtype), _masks(robot.topology)
     S, inertia = spatial_axes(robot.topology, kin), _spatial_inertia(robot, kin)
@@ -396,7 +413,7 @@ def _residual_derivatives(
     external_forces: ArrayLike | None,
 ) -> tuple[Array, Array]:
     """Derivatives (nv, nv) of inverse dynamics by `q`, on the tangent space, and by `v`."""
-    v, a = tangent(robot, "v", v), tangent(robot, "a", a)
+    v, a = checked_tangent(robot, "v", v), checked_tangent(robot, "a", a)
     S, inertia = spatial_axes(robot.topology, kin), _spatial_inertia(robot, kin)
     dtype = S.dtype
     U, masks = tree_mask(robot, dtype), _masks(robot.topology)
@@ -423,7 +440,7 @@ def _residual_derivatives(
     dq = _project(masks, S, composite.inertia, composite.coriolis, psi_ddot, psi_dot)
 
     if external_forces is not None:
-        external = body_forces(robot, external_forces, dtype)
+        external = checked_external_forces(robot, external_forces, dtype)
         moment = external[:, 3:] + cross(kin.relative, external[:, :3])
         F = F - jnp.concatenate([external[:, :3], moment], axis=-1)
         dq = dq + _fixed_in_the_world(robot.topology, masks, S, external, kin)

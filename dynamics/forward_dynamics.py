@@ -6,24 +6,26 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from .crba import crba
-from .kinematics import Kinematics, compute_kinematics, tangent
+from .kinematics import Kinematics, checked_configuration, checked_tangent, compute_kinematics
 from .math.algebra import matmul
 from .model.robot import Robot
 from .rnea import bias_forces, rnea
 from .solvers.cholesky import cholesky, cholesky_solve
+from .terms import Terms
 
 
 def forward_dynamics(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    tau: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    tau: Real[ArrayLike, " nv"],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     kin: Kinematics | None = None,
-) -> Array:
+) -> Float[Array, " nv"]:
     """Accelerations (nv,), rad/s^2 and m/s^2, that the generalized forces `tau` cause.
 
     Solves `M(q) a = tau - bias(q, v) + J^T f` with a Cholesky factorisation. Joint damping and
@@ -40,23 +42,22 @@ def forward_dynamics(
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    v, tau = tangent(robot, "v", v), tangent(robot, "tau", tau)
+    q, v = checked_configuration(robot, q), checked_tangent(robot, "v", v)
+    tau = checked_tangent(robot, "tau", tau)
     kin = compute_kinematics(robot, q) if kin is None else kin
     M, bias = crba(robot, q, kin=kin), bias_forces(robot, q, v, external_forces, kin=kin)
     no_resistance = (jnp.zeros_like(v), jnp.zeros_like(v))
-    return acceleration(robot, q, v, tau, external_forces, kin, no_resistance, M, bias)
+    return implicit_acceleration(
+        robot, Terms(q, v, kin, M, bias), tau, external_forces, no_resistance
+    )
 
 
-def acceleration(
+def implicit_acceleration(
     robot: Robot,
-    q: ArrayLike,
-    v: Array,
+    terms: Terms,
     tau: Array,
     external_forces: ArrayLike | None,
-    kin: Kinematics,
     resistance: tuple[Array, Array],
-    mass_matrix: Array,
-    bias: Array,
 ) -> Array:
     """Acceleration (nv,) that solves `(M + diag(s)) a = tau - bias - r`, exactly differentiable.
 
@@ -67,59 +68,52 @@ def acceleration(
 
     Args:
         robot: the model.
-        q: (nq,).
-        v: (nv,).
-        tau: (nv,).
-        external_forces: (nb, 6) or None.
-        kin: kinematics at `q`.
-        resistance: the joint force `r` (nv,) and the slope `s` (nv,).
-        mass_matrix: (nv, nv), at `q`; its tangent is not used.
-        bias: (nv,), with the external forces in it; its tangent is not used.
+        terms: at the state, with the external forces in `bias`; the tangents of `mass_matrix` and
+            `bias` are not used.
+        tau: (nv,), N m and N.
+        external_forces: (nb, 6), as in `rnea`, or None.
+        resistance: joint force `r` (nv,), N m and N, and its slope `s` (nv,), kg m^2 and kg.
     """
     # In the precision of the state: JAX (0.10) remembers what a NumPy array of float64 became when
     # it met it, and gives the same again when x64 has been switched since.
-    robot = jax.tree.map(lambda x: jnp.asarray(x, v.dtype), robot)
-    return _acceleration(robot, q, v, tau, external_forces, kin, resistance, mass_matrix, bias)
+    robot = jax.tree.map(lambda x: jnp.asarray(x, terms.v.dtype), robot)
+    return _implicit_acceleration(robot, terms, tau, external_forces, resistance)
 
 
 @jax.custom_jvp
-def _acceleration(
+def _implicit_acceleration(
     robot: Robot,
-    q: ArrayLike,
-    v: Array,
+    terms: Terms,
     tau: Array,
     external_forces: ArrayLike | None,
-    kin: Kinematics,
     resistance: tuple[Array, Array],
-    mass_matrix: Array,
-    bias: Array,
 ) -> Array:
     force, slope = resistance
-    return spd_solve(mass_matrix + jnp.diag(slope), tau - bias - force)
+    return spd_solve(terms.mass_matrix + jnp.diag(slope), tau - terms.bias - force)
 
 
-@_acceleration.defjvp
-def _acceleration_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:  # type: ignore[type-arg]
-    robot, q, v, tau, external_forces, kin, (force, slope), mass_matrix, bias = primals
-    d_robot, _, d_v, d_tau, d_external, d_kin, (d_force, d_slope), _, _ = tangents
-    matrix = mass_matrix + jnp.diag(slope)
+@_implicit_acceleration.defjvp
+def _implicit_acceleration_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:  # type: ignore[type-arg]
+    robot, terms, tau, external_forces, (force, slope) = primals
+    d_robot, d_terms, d_tau, d_external, (d_force, d_slope) = tangents
+    matrix = terms.mass_matrix + jnp.diag(slope)
     factor = cholesky(jax.lax.stop_gradient(matrix))
-    a = _solve_with(matrix, factor, tau - bias - force)
+    a = _solve_with(matrix, factor, tau - terms.bias - force)
 
     def inverse_dynamics(
         robot: Robot, v: Array, external_forces: ArrayLike | None, kin: Kinematics
     ) -> Array:
-        return rnea(robot, q, v, a, external_forces, kin=kin)
+        return rnea(robot, terms.q, v, a, external_forces, kin=kin)
 
     _, d_residual = jax.jvp(
         inverse_dynamics,
-        (robot, v, external_forces, kin),
-        (d_robot, d_v, d_external, d_kin),
+        (robot, terms.v, external_forces, terms.kin),
+        (d_robot, d_terms.v, d_external, d_terms.kin),
     )
     return a, _solve_with(matrix, factor, d_tau - d_residual - d_force - a * d_slope)
 
 
-def spd_solve(matrix: Array, rhs: Array) -> Array:
+def spd_solve(matrix: Float[Array, "n n"], rhs: Float[Array, " n *k"]) -> Float[Array, " n *k"]:
     """Solve `matrix @ x = rhs` for a symmetric positive definite matrix (n, n), by Cholesky.
 
     Derivatives follow from the equation, not from its factorisation.

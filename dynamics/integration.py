@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from fraxenv.errors import check_choice
 
-from .forward_dynamics import acceleration
-from .kinematics import tangent
+from .forward_dynamics import implicit_acceleration
+from .kinematics import checked_tangent
 from .manifold import displacement_rate, integrate, scalar_coordinates
 from .model.robot import Robot
 from .rnea import generalized_forces
@@ -27,15 +29,15 @@ Integrator = Literal["euler", "rk4"]
 
 def step(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    tau: ArrayLike,
-    dt: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    tau: Real[ArrayLike, " nv"],
+    dt: Real[ArrayLike, ""],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     integrator: Integrator = "euler",
     terms: Terms | None = None,
-) -> tuple[Array, Array]:
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """One step in time: new configuration (nq,) and velocity (nv,). Both integrators are MuJoCo's.
 
     "euler" is semi-implicit and of first order: `v+ = v + dt a`, then `q+ = integrate(q, v+, dt)`,
@@ -63,12 +65,12 @@ def step(
     """
     check_choice("integrator", integrator, get_args(Integrator))
     terms = compute_terms(robot, q, v) if terms is None else terms
-    q, v, tau = terms.q, terms.v, tangent(robot, "tau", tau)
+    q, v, tau = terms.q, terms.v, checked_tangent(robot, "tau", tau)
     dt = jnp.asarray(dt, v.dtype)
     if integrator == "rk4":
         rate, a = _runge_kutta(robot, terms, tau, dt, external_forces)
         return integrate(robot, q, rate, dt), v + dt * a
-    v = v + dt * _acceleration(robot, terms, tau, dt, external_forces)
+    v = v + dt * _joint_acceleration(robot, terms, tau, dt, external_forces)
     return integrate(robot, q, v, dt), v
 
 
@@ -90,34 +92,24 @@ def _runge_kutta(
         displacement, v = ahead * dt * rate, terms.v + ahead * dt * a
         there = compute_terms(robot, integrate(robot, terms.q, displacement, 1.0), v)
         rate = displacement_rate(robot, displacement, v)
-        a = _acceleration(robot, there, tau, explicit, external_forces)
+        a = _joint_acceleration(robot, there, tau, explicit, external_forces)
         return (rate, a, mean_rate + weight * rate, mean_a + weight * a), None
 
-    v, a = terms.v, _acceleration(robot, terms, tau, explicit, external_forces)
+    v, a = terms.v, _joint_acceleration(robot, terms, tau, explicit, external_forces)
     stages = jnp.asarray([[1 / 2, 1 / 3], [1 / 2, 1 / 3], [1, 1 / 6]], v.dtype)
     (_, _, rate, a), _ = jax.lax.scan(stage, (v, a, v / 6, a / 6), stages)
     return rate, a
 
 
-def _acceleration(
+def _joint_acceleration(
     robot: Robot, terms: Terms, tau: Array, dt: Array, external_forces: ArrayLike | None
 ) -> Array:
     """Acceleration (nv,) with what resists the joints implicit over `dt`: explicit over zero."""
-    bias = terms.bias
     if external_forces is not None:
-        bias = bias - generalized_forces(robot, terms.q, external_forces, kin=terms.kin)
+        force = generalized_forces(robot, terms.q, external_forces, kin=terms.kin)
+        terms = dataclasses.replace(terms, bias=terms.bias - force)
     resistance = implicit_resistance(robot, terms.q, terms.v, dt)
-    return acceleration(
-        robot,
-        terms.q,
-        terms.v,
-        tau,
-        external_forces,
-        terms.kin,
-        resistance,
-        terms.mass_matrix,
-        bias,
-    )
+    return implicit_acceleration(robot, terms, tau, external_forces, resistance)
 
 
 def implicit_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:

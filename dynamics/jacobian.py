@@ -7,27 +7,28 @@ from typing import Literal
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from fraxenv.errors import check_choice
 
 from .body_motion import angular_velocity, body_motion
-from .kinematics import Kinematics, compute_kinematics, tangent
+from .kinematics import Kinematics, checked_tangent, compute_kinematics
 from .math.algebra import cross, determinant, matmul
 from .model.robot import WORLD, Frame, Robot
 from .model.tree import (
     axis_rates,
+    axis_sums,
     dof_forces,
     of_bodies,
     of_carriers,
     of_parents,
     path_sums,
-    to_bodies,
 )
 
 
 def frame_jacobian(
-    robot: Robot, q: ArrayLike, frame: str, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot, q: Real[ArrayLike, " nq"], frame: str, *, kin: Kinematics | None = None
+) -> Float[Array, "6 nv"]:
     """Jacobian (6, nv) of a frame: `J @ v` is its velocity `[linear; angular]`.
 
     Linear velocity of the frame's origin and angular velocity, both in world axes
@@ -50,8 +51,13 @@ def frame_jacobian(
 
 
 def frame_jacobian_dot(
-    robot: Robot, q: ArrayLike, v: ArrayLike, frame: str, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    frame: str,
+    *,
+    kin: Kinematics | None = None,
+) -> Float[Array, "6 nv"]:
     """Time derivative (6, nv) of `frame_jacobian` along the velocity `v`.
 
     The acceleration of the frame is `J @ a + J_dot @ v`, with the classical (not the spatial)
@@ -67,14 +73,14 @@ def frame_jacobian_dot(
     Raises:
         UnknownNameError: the robot has no such frame.
     """
-    v = tangent(robot, "v", v)
+    v = checked_tangent(robot, "v", v)
     kin = compute_kinematics(robot, q) if kin is None else kin
     topology, f = robot.topology, robot.frame(frame)
     rotates = topology.axes.rotates[:, None]
     along = kin.axis * axis_rates(robot, v)[:, None]
     omega = angular_velocity(topology, along)
     of_next = of_parents(topology, omega, jnp.zeros_like(omega[0]))
-    shifted = to_bodies(topology, jnp.where(rotates, 0.0, along))
+    shifted = axis_sums(topology, jnp.where(rotates, 0.0, along))
     velocity = path_sums(topology, shifted + cross(of_next, kin.offset))  # of the bodies' origins
 
     from_body = _from_body(kin, f)
@@ -87,8 +93,13 @@ def frame_jacobian_dot(
 
 
 def frame_velocity(
-    robot: Robot, q: ArrayLike, v: ArrayLike, frame: str, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    frame: str,
+    *,
+    kin: Kinematics | None = None,
+) -> Float[Array, " 6"]:
     """Velocity (6,) of a frame, `[linear; angular]`, m/s and rad/s: `frame_jacobian @ v`.
 
     Of the frame's origin, in world axes.
@@ -103,18 +114,18 @@ def frame_velocity(
     Raises:
         UnknownNameError: the robot has no such frame.
     """
-    return matmul(frame_jacobian(robot, q, frame, kin=kin), tangent(robot, "v", v))
+    return matmul(frame_jacobian(robot, q, frame, kin=kin), checked_tangent(robot, "v", v))
 
 
 def frame_acceleration(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    a: ArrayLike,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    a: Real[ArrayLike, " nv"],
     frame: str,
     *,
     kin: Kinematics | None = None,
-) -> Array:
+) -> Float[Array, " 6"]:
     """Acceleration (6,) of a frame, `[linear; angular]`, m/s^2 and rad/s^2: `J a + J_dot v`.
 
     The classical acceleration of the frame's origin, and the angular one, in world axes; gravity
@@ -131,7 +142,7 @@ def frame_acceleration(
     Raises:
         UnknownNameError: the robot has no such frame.
     """
-    v, a = tangent(robot, "v", v), tangent(robot, "a", a)
+    v, a = checked_tangent(robot, "v", v), checked_tangent(robot, "a", a)
     kin = compute_kinematics(robot, q) if kin is None else kin
     f = robot.frame(frame)
     if f.body == WORLD:
@@ -142,8 +153,13 @@ def frame_acceleration(
 
 
 def frame_bias_acceleration(
-    robot: Robot, q: ArrayLike, v: ArrayLike, frame: str, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    frame: str,
+    *,
+    kin: Kinematics | None = None,
+) -> Float[Array, " 6"]:
     """Acceleration (6,) of a frame while no joint accelerates, `[linear; angular]`: `J_dot v`.
 
     `frame_acceleration` at zero acceleration: cheaper than `J_dot`.
@@ -158,18 +174,18 @@ def frame_bias_acceleration(
     Raises:
         UnknownNameError: the robot has no such frame.
     """
-    v = tangent(robot, "v", v)
+    v = checked_tangent(robot, "v", v)
     return frame_acceleration(robot, q, v, jnp.zeros_like(v), frame, kin=kin)
 
 
 def manipulability(
     robot: Robot,
-    q: ArrayLike,
+    q: Real[ArrayLike, " nq"],
     frame: str,
     *,
     rows: Literal["pose", "position", "orientation"] = "pose",
     kin: Kinematics | None = None,
-) -> Array:
+) -> Float[Array, ""]:
     """Yoshikawa's manipulability `sqrt(det(J J^T))` of a frame, zero at a singularity.
 
     Args:

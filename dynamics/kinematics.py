@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from fraxenv.errors import ArrayError
 
-from .math.algebra import cross, einsum, matmul, times
+from .math.algebra import cross, einsum, matmul, matvec
 from .math.pytree import pytree_dataclass
 from .math.rotation import quaternion_normalize, quaternion_to_matrix
 from .math.spatial import parallel_axes
@@ -58,7 +59,7 @@ class Kinematics:
     inertia: Array
 
 
-def forward_kinematics(robot: Robot, q: ArrayLike) -> Poses:
+def forward_kinematics(robot: Robot, q: Real[ArrayLike, " nq"]) -> Poses:
     """Pose of every moving body in the world.
 
     Args:
@@ -71,11 +72,11 @@ def forward_kinematics(robot: Robot, q: ArrayLike) -> Poses:
     Raises:
         ArrayError: `q` is not of shape (nq,).
     """
-    rotation, offset = _rotations_and_offsets(robot.topology, configuration(robot, q))
+    rotation, offset = _rotations_and_offsets(robot.topology, checked_configuration(robot, q))
     return Poses(_positions(robot.topology, offset)[0], rotation)
 
 
-def compute_kinematics(robot: Robot, q: ArrayLike) -> Kinematics:
+def compute_kinematics(robot: Robot, q: Real[ArrayLike, " nq"]) -> Kinematics:
     """Forward kinematics with joint axes and inertias, to be shared by algorithms.
 
     Args:
@@ -85,7 +86,7 @@ def compute_kinematics(robot: Robot, q: ArrayLike) -> Kinematics:
     Raises:
         ArrayError: `q` is not of shape (nq,).
     """
-    q = configuration(robot, q)
+    q = checked_configuration(robot, q)
     rotation, offset = _rotations_and_offsets(robot.topology, q)
     position, relative = _positions(robot.topology, offset)
 
@@ -93,7 +94,7 @@ def compute_kinematics(robot: Robot, q: ArrayLike) -> Kinematics:
     fixed_in = rotation
     if not axes.carried_by_own_body:
         fixed_in = jnp.concatenate([rotation, jnp.eye(3, dtype=dtype)[None]])[axes.carrier]
-    axis = times(fixed_in, jnp.asarray(axes.direction, dtype))
+    axis = matvec(fixed_in, jnp.asarray(axes.direction, dtype))
 
     com = jnp.asarray(robot.com, dtype)
     first_moment = jnp.asarray(robot.mass, dtype)[:, None] * com
@@ -101,13 +102,13 @@ def compute_kinematics(robot: Robot, q: ArrayLike) -> Kinematics:
     # Only the symmetric part is an inertia; so derivatives by single entries make sense, too.
     inertia = 0.5 * (inertia + inertia.swapaxes(-1, -2))
     inertia = _symmetric(einsum("nij,njk,nlk->nil", rotation, inertia, rotation))
-    first_moment = times(rotation, first_moment)
+    first_moment = matvec(rotation, first_moment)
     return Kinematics(position, rotation, relative, offset, axis, first_moment, inertia)
 
 
 def frame_pose(
-    robot: Robot, q: ArrayLike, frame: str, *, kin: Kinematics | Poses | None = None
-) -> tuple[Array, Array]:
+    robot: Robot, q: Real[ArrayLike, " nq"], frame: str, *, kin: Kinematics | Poses | None = None
+) -> tuple[Float[Array, " 3"], Float[Array, "3 3"]]:
     """Pose of a frame in the world: position (3,), m, and rotation (3, 3), frame to world.
 
     Args:
@@ -119,7 +120,7 @@ def frame_pose(
     Raises:
         UnknownNameError: the robot has no such frame.
     """
-    q = configuration(robot, q)
+    q = checked_configuration(robot, q)
     f = robot.frame(frame)
     position, rotation = jnp.asarray(f.position, q.dtype), jnp.asarray(f.rotation, q.dtype)
     if f.body == WORLD:
@@ -140,7 +141,7 @@ def spatial_axes(topology: Topology, kin: Kinematics) -> Array:
     return jnp.concatenate([linear, angular], axis=-1)
 
 
-def origins(topology: Topology, kin: Kinematics) -> Array:
+def reference_points(topology: Topology, kin: Kinematics) -> Array:
     """The points (nb, 3), m, in the world that `relative` is from."""
     if not topology.travels:
         return jnp.zeros_like(kin.position)
@@ -151,16 +152,16 @@ def relative_to_first(topology: Topology, kin: Kinematics) -> Array:
     """Positions (nb, 3), m, of all bodies from the point that `relative` of the first is from."""
     if (topology.base == topology.base[0]).all():
         return kin.relative
-    points = origins(topology, kin)
+    points = reference_points(topology, kin)
     return kin.relative + (points - points[0])
 
 
-def configuration(robot: Robot, q: ArrayLike) -> Array:
+def checked_configuration(robot: Robot, q: ArrayLike) -> Array:
     """`q` as a floating-point array, its shape checked."""
     return _vector(robot, "q", q, robot.nq)
 
 
-def tangent(robot: Robot, name: str, v: ArrayLike) -> Array:
+def checked_tangent(robot: Robot, name: str, v: ArrayLike) -> Array:
     """A tangent vector (velocity, acceleration, torque) as a floating-point array, checked."""
     return _vector(robot, name, v, robot.nv)
 
@@ -231,7 +232,7 @@ def _rotations_and_offsets(topology: Topology, q: Array) -> tuple[Array, Array]:
     local = _joint_poses(topology, q)
     rotation = _rotations(topology, local.rotation)
     parent = of_parents(topology, rotation, jnp.eye(3, dtype=q.dtype))
-    return rotation, times(parent, local.position)
+    return rotation, matvec(parent, local.position)
 
 
 def _rotations(topology: Topology, local: Array) -> Array:

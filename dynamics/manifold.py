@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
-from .kinematics import configuration, tangent
+from .kinematics import checked_configuration, checked_tangent
 from .math.algebra import matmul
 from .math.rotation import (
     quaternion_conjugate,
@@ -31,7 +32,7 @@ _UNLIMITED_ANGLE = np.pi
 _UNLIMITED_DISPLACEMENT = 1.0
 
 
-def neutral(robot: Robot) -> Array:
+def neutral(robot: Robot) -> Float[Array, " nq"]:
     """The configuration (nq,) of zero joint displacements."""
     q = np.zeros(robot.nq)
     for _, start, _ in robot.topology.quaternions:
@@ -39,7 +40,7 @@ def neutral(robot: Robot) -> Array:
     return jnp.asarray(q, jnp.result_type(float))
 
 
-def random_configuration(robot: Robot, key: Array) -> Array:
+def random_configuration(robot: Robot, key: Array) -> Float[Array, " nq"]:
     """A configuration (nq,) drawn uniformly from the joint range.
 
     Angles without a limit are drawn from [-pi, pi] and displacements from [-1, 1] m; with a limit
@@ -67,7 +68,9 @@ def random_configuration(robot: Robot, key: Array) -> Array:
     return q
 
 
-def integrate(robot: Robot, q: ArrayLike, v: ArrayLike, dt: ArrayLike) -> Array:
+def integrate(
+    robot: Robot, q: Real[ArrayLike, " nq"], v: Real[ArrayLike, " nv"], dt: Real[ArrayLike, ""]
+) -> Float[Array, " nq"]:
     """Configuration (nq,) after moving from `q` with the constant velocity `v` (nv,) for `dt` s.
 
     Quaternions are normalised. Its inverse is `difference`.
@@ -75,7 +78,7 @@ def integrate(robot: Robot, q: ArrayLike, v: ArrayLike, dt: ArrayLike) -> Array:
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    q, v = configuration(robot, q), tangent(robot, "v", v)
+    q, v = checked_configuration(robot, q), checked_tangent(robot, "v", v)
     moved = v * jnp.asarray(dt, v.dtype)
     if not robot.topology.quaternions:
         return q + moved
@@ -88,7 +91,9 @@ def integrate(robot: Robot, q: ArrayLike, v: ArrayLike, dt: ArrayLike) -> Array:
     return result
 
 
-def difference(robot: Robot, q0: ArrayLike, q1: ArrayLike) -> Array:
+def difference(
+    robot: Robot, q0: Real[ArrayLike, " nq"], q1: Real[ArrayLike, " nq"]
+) -> Float[Array, " nv"]:
     """Velocity (nv,) that moves from `q0` to `q1` in one second: the inverse of `integrate`.
 
     Rotations take the short way, of at most pi.
@@ -96,7 +101,7 @@ def difference(robot: Robot, q0: ArrayLike, q1: ArrayLike) -> Array:
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    q0, q1 = configuration(robot, q0), configuration(robot, q1)
+    q0, q1 = checked_configuration(robot, q0), checked_configuration(robot, q1)
     if not robot.topology.quaternions:
         return q1 - q0
     result = scalar_coordinates(robot, q1) - scalar_coordinates(robot, q0)
@@ -106,8 +111,8 @@ def difference(robot: Robot, q0: ArrayLike, q1: ArrayLike) -> Array:
 
 
 def integrate_derivatives(
-    robot: Robot, q: ArrayLike, v: ArrayLike, dt: ArrayLike
-) -> tuple[Array, Array]:
+    robot: Robot, q: Real[ArrayLike, " nq"], v: Real[ArrayLike, " nv"], dt: Real[ArrayLike, ""]
+) -> tuple[Float[Array, "nv nv"], Float[Array, "nv nv"]]:
     """Derivatives of `integrate` on the tangent spaces: by `q` and by `v`, both (nv, nv).
 
     Moving `q` along `e` moves the result along `by_q @ e`, and likewise for `v`.
@@ -117,8 +122,8 @@ def integrate_derivatives(
 
     Source: Sola et al. (2018), section II.G.
     """
-    configuration(robot, q)
-    v = tangent(robot, "v", v)
+    checked_configuration(robot, q)
+    v = checked_tangent(robot, "v", v)
     dt = jnp.asarray(dt, v.dtype)
     by_q, by_v = jnp.eye(robot.nv, dtype=v.dtype), jnp.eye(robot.nv, dtype=v.dtype) * dt
     for _, _, k in robot.topology.quaternions:
@@ -128,7 +133,9 @@ def integrate_derivatives(
     return by_q, by_v
 
 
-def difference_derivatives(robot: Robot, q0: ArrayLike, q1: ArrayLike) -> tuple[Array, Array]:
+def difference_derivatives(
+    robot: Robot, q0: Real[ArrayLike, " nq"], q1: Real[ArrayLike, " nq"]
+) -> tuple[Float[Array, "nv nv"], Float[Array, "nv nv"]]:
     """Derivatives of `difference` on the tangent spaces: by `q0` and by `q1`, both (nv, nv).
 
     Raises:
@@ -158,7 +165,7 @@ def displacement_rate(robot: Robot, displacement: Array, v: Array) -> Array:
     return rate
 
 
-def coordinate_rates(robot: Robot, q: ArrayLike) -> Array:
+def coordinate_rates(robot: Robot, q: Real[ArrayLike, " nq"]) -> Float[Array, "nq nv"]:
     """The matrix (nq, nv) with `dq/dt = matrix @ v`: half of `q *` for a quaternion.
 
     It turns derivatives by coordinates into derivatives on the tangent space.
@@ -166,7 +173,7 @@ def coordinate_rates(robot: Robot, q: ArrayLike) -> Array:
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    q = configuration(robot, q)
+    q = checked_configuration(robot, q)
     if not robot.topology.quaternions:
         return jnp.eye(robot.nv, dtype=q.dtype)
     coordinate = robot.topology.dof_coordinate

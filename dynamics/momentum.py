@@ -5,22 +5,25 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float, Real
 
 from .crba import composite_forces
 from .kinematics import (
     Kinematics,
+    checked_configuration,
+    checked_tangent,
     compute_kinematics,
-    configuration,
     forward_kinematics,
     relative_to_first,
-    tangent,
 )
-from .math.algebra import cross, matmul, times
+from .math.algebra import cross, matmul, matvec
 from .model.robot import Robot
 from .model.tree import dof_forces, of_bodies
 
 
-def center_of_mass(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
+def center_of_mass(
+    robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
+) -> Float[Array, " 3"]:
     """Centre of mass (3,), m, of the moving bodies, in the world.
 
     Args:
@@ -33,7 +36,9 @@ def center_of_mass(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None)
     return jnp.sum(mass[:, None] * com, axis=0) / jnp.sum(mass)
 
 
-def center_of_mass_jacobian(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
+def center_of_mass_jacobian(
+    robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
+) -> Float[Array, "3 nv"]:
     """Jacobian (3, nv) of `center_of_mass`: `J @ v` is its velocity, m/s, in world axes.
 
     Args:
@@ -46,8 +51,12 @@ def center_of_mass_jacobian(robot: Robot, q: ArrayLike, *, kin: Kinematics | Non
 
 
 def centroidal_momentum(
-    robot: Robot, q: ArrayLike, v: ArrayLike, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    *,
+    kin: Kinematics | None = None,
+) -> Float[Array, " 6"]:
     """Momentum (6,) of the moving bodies, `[linear; angular about their centre of mass]`.
 
     In world axes, kg m/s and kg m^2/s; without what rotors (armature) carry.
@@ -60,12 +69,12 @@ def centroidal_momentum(
 
     Source: Orin, Goswami and Lee, "Centroidal dynamics of a humanoid robot" (2013).
     """
-    return matmul(centroidal_momentum_matrix(robot, q, kin=kin), tangent(robot, "v", v))
+    return matmul(centroidal_momentum_matrix(robot, q, kin=kin), checked_tangent(robot, "v", v))
 
 
 def centroidal_momentum_matrix(
-    robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
+) -> Float[Array, "6 nv"]:
     """The matrix (6, nv) that maps `v` to `centroidal_momentum`.
 
     Args:
@@ -86,6 +95,6 @@ def centroidal_momentum_matrix(
 
 def body_com(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
     """Centres of mass (nb, 3), m, of the moving bodies, in the world."""
-    poses = forward_kinematics(robot, configuration(robot, q)) if kin is None else kin
+    poses = forward_kinematics(robot, checked_configuration(robot, q)) if kin is None else kin
     local = jnp.asarray(robot.com, poses.position.dtype)
-    return poses.position + times(poses.rotation, local)
+    return poses.position + matvec(poses.rotation, local)

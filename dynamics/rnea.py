@@ -9,30 +9,31 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Float, Real
 
 from fraxenv.errors import ArrayError
 
 from .body_motion import body_motion
-from .kinematics import Kinematics, compute_kinematics, tangent
-from .math.algebra import cross, times
+from .kinematics import Kinematics, checked_tangent, compute_kinematics
+from .math.algebra import cross, matvec
 from .model.robot import Robot
 from .model.tree import (
+    child_sums,
     dof_forces,
     of_bodies,
     subtree_sums,
-    to_parents,
 )
 
 
 def rnea(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    a: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    a: Real[ArrayLike, " nv"],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     kin: Kinematics | None = None,
-) -> Array:
+) -> Float[Array, " nv"]:
     """Inverse dynamics: the generalized forces (nv,), N m and N, that cause the acceleration `a`.
 
     Args:
@@ -50,7 +51,7 @@ def rnea(
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    v, a = tangent(robot, "v", v), tangent(robot, "a", a)
+    v, a = checked_tangent(robot, "v", v), checked_tangent(robot, "a", a)
     kin = compute_kinematics(robot, q) if kin is None else kin
     m = body_motion(robot, kin, v, a)
     # The world accelerates upwards: gravity then acts on every body without being named again.
@@ -58,12 +59,12 @@ def rnea(
 
     # The force that this takes, and its moment about the body's origin.
     force = jnp.asarray(robot.mass, v.dtype)[:, None] * acceleration
-    force = force + times(m.gradient, kin.first_moment)
+    force = force + matvec(m.gradient, kin.first_moment)
     moment = cross(kin.first_moment, acceleration)
-    moment = moment + times(kin.inertia, m.angular_acceleration)
-    moment = moment + cross(m.angular_velocity, times(kin.inertia, m.angular_velocity))
+    moment = moment + matvec(kin.inertia, m.angular_acceleration)
+    moment = moment + cross(m.angular_velocity, matvec(kin.inertia, m.angular_velocity))
     if external_forces is not None:
-        external = body_forces(robot, external_forces, v.dtype)
+        external = checked_external_forces(robot, external_forces, v.dtype)
         force, moment = force - external[:, :3], moment - external[:, 3:]
     tau = joint_forces(robot, kin, force, moment)
     return tau + jnp.asarray(robot.armature, a.dtype) * a
@@ -71,18 +72,20 @@ def rnea(
 
 def bias_forces(
     robot: Robot,
-    q: ArrayLike,
-    v: ArrayLike,
-    external_forces: ArrayLike | None = None,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    external_forces: Real[ArrayLike, "nb 6"] | None = None,
     *,
     kin: Kinematics | None = None,
-) -> Array:
+) -> Float[Array, " nv"]:
     """Coriolis, centrifugal and gravity forces (nv,), N m and N: `rnea` at zero acceleration."""
-    v = tangent(robot, "v", v)
+    v = checked_tangent(robot, "v", v)
     return rnea(robot, q, v, jnp.zeros_like(v), external_forces, kin=kin)
 
 
-def gravity_forces(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:
+def gravity_forces(
+    robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
+) -> Float[Array, " nv"]:
     """Generalized forces (nv,), N m and N, that hold the robot still against gravity at `q`."""
     kin = compute_kinematics(robot, q) if kin is None else kin
     zero = jnp.zeros(robot.nv, kin.axis.dtype)
@@ -90,8 +93,12 @@ def gravity_forces(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None)
 
 
 def generalized_forces(
-    robot: Robot, q: ArrayLike, external_forces: ArrayLike, *, kin: Kinematics | None = None
-) -> Array:
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    external_forces: Real[ArrayLike, "nb 6"],
+    *,
+    kin: Kinematics | None = None,
+) -> Float[Array, " nv"]:
     """Generalized forces `J^T f` (nv,), N m and N, of forces that act on the bodies.
 
     Args:
@@ -105,7 +112,7 @@ def generalized_forces(
         ArrayError: `external_forces` is not of shape (nb, 6).
     """
     kin = compute_kinematics(robot, q) if kin is None else kin
-    f = body_forces(robot, external_forces, kin.axis.dtype)
+    f = checked_external_forces(robot, external_forces, kin.axis.dtype)
     return joint_forces(robot, kin, f[:, :3], f[:, 3:])
 
 
@@ -113,13 +120,13 @@ def joint_forces(robot: Robot, kin: Kinematics, force: Array, moment: Array) -> 
     """Generalized forces (nv,) of forces (nb, 3) on the bodies, moments about their origins."""
     topology = robot.topology
     force = subtree_sums(topology, force)
-    moment = subtree_sums(topology, moment + to_parents(topology, cross(kin.offset, force)))
+    moment = subtree_sums(topology, moment + child_sums(topology, cross(kin.offset, force)))
     force, moment = of_bodies(topology, force), of_bodies(topology, moment)
     felt = jnp.where(topology.axes.rotates[:, None], moment, force)
     return dof_forces(robot, jnp.sum(kin.axis * felt, axis=-1))
 
 
-def body_forces(robot: Robot, external_forces: ArrayLike, dtype: DTypeLike) -> Array:
+def checked_external_forces(robot: Robot, external_forces: ArrayLike, dtype: DTypeLike) -> Array:
     """External forces (nb, 6), checked."""
     f = jnp.asarray(external_forces, dtype)
     if f.shape != (robot.nb, 6):

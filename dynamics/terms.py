@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Real
 
 from .crba import crba
-from .kinematics import Kinematics, compute_kinematics, configuration, tangent
+from .kinematics import Kinematics, checked_configuration, checked_tangent, compute_kinematics
 from .math.pytree import pytree_dataclass
 from .model.combine import MemberSlices
 from .model.robot import Robot
@@ -32,7 +33,7 @@ class Terms:
     bias: Array
 
 
-def compute_terms(robot: Robot, q: ArrayLike, v: ArrayLike) -> Terms:
+def compute_terms(robot: Robot, q: Real[ArrayLike, " nq"], v: Real[ArrayLike, " nv"]) -> Terms:
     """Kinematics, mass matrix and bias forces at a state.
 
     Args:
@@ -43,7 +44,7 @@ def compute_terms(robot: Robot, q: ArrayLike, v: ArrayLike) -> Terms:
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    q, v = configuration(robot, q), tangent(robot, "v", v)
+    q, v = checked_configuration(robot, q), checked_tangent(robot, "v", v)
     kin = compute_kinematics(robot, q)
     return Terms(q, v, kin, crba(robot, q, kin=kin), bias_forces(robot, q, v, kin=kin))
 

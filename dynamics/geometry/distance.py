@@ -39,6 +39,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float
 
 from ..math.algebra import matmul
 from .shapes import Box, Capsule, HalfSpace, Sphere, arrays_of_one
@@ -50,7 +51,7 @@ _PARALLEL = 1e-6
 """Squared sine of the angle below which two directions are taken for parallel."""
 
 
-def sphere_sphere(a: Sphere, b: Sphere) -> Array:
+def sphere_sphere(a: Sphere, b: Sphere) -> Float[Array, ""]:
     """Signed distance, m, of two spheres.
 
     Raises:
@@ -61,7 +62,7 @@ def sphere_sphere(a: Sphere, b: Sphere) -> Array:
     return _norm(centre_a - centre_b) - radius_a - radius_b
 
 
-def sphere_capsule(sphere: Sphere, capsule: Capsule) -> Array:
+def sphere_capsule(sphere: Sphere, capsule: Capsule) -> Float[Array, ""]:
     """Signed distance, m, of a sphere and a capsule.
 
     Raises:
@@ -74,7 +75,7 @@ def sphere_capsule(sphere: Sphere, capsule: Capsule) -> Array:
     return _norm(centre - closest) - radius - thickness
 
 
-def sphere_box(sphere: Sphere, box: Box) -> Array:
+def sphere_box(sphere: Sphere, box: Box) -> Float[Array, ""]:
     """Signed distance, m, of a sphere and a box; exact inside, too.
 
     Raises:
@@ -86,7 +87,7 @@ def sphere_box(sphere: Sphere, box: Box) -> Array:
     return _outside_or(jnp.maximum(excess, 0.0), jnp.max(excess)) - radius
 
 
-def sphere_half_space(sphere: Sphere, half_space: HalfSpace) -> Array:
+def sphere_half_space(sphere: Sphere, half_space: HalfSpace) -> Float[Array, ""]:
     """Signed distance, m, of a sphere and a half-space.
 
     Raises:
@@ -97,7 +98,7 @@ def sphere_half_space(sphere: Sphere, half_space: HalfSpace) -> Array:
     return jnp.sum(normal * centre) - offset - radius
 
 
-def capsule_capsule(a: Capsule, b: Capsule) -> Array:
+def capsule_capsule(a: Capsule, b: Capsule) -> Float[Array, ""]:
     """Signed distance, m, of two capsules.
 
     Raises:
@@ -117,7 +118,7 @@ def capsule_capsule(a: Capsule, b: Capsule) -> Array:
     return _norm(on_a - on_b) - radius_a - radius_b
 
 
-def capsule_box(capsule: Capsule, box: Box) -> Array:
+def capsule_box(capsule: Capsule, box: Box) -> Float[Array, ""]:
     """Signed distance, m, of a capsule and a box; exact where the axis enters the box, too.
 
     Raises:
@@ -132,7 +133,7 @@ def capsule_box(capsule: Capsule, box: Box) -> Array:
     return _outside_or(outside, _separation(start, axis, half)) - radius
 
 
-def capsule_half_space(capsule: Capsule, half_space: HalfSpace) -> Array:
+def capsule_half_space(capsule: Capsule, half_space: HalfSpace) -> Float[Array, ""]:
     """Signed distance, m, of a capsule and a half-space.
 
     Raises:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Real
 
 from fraxenv.errors import ArrayError
 
@@ -97,7 +98,7 @@ def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
     kinds = checked_kinds(obstacles, dtype)
     velocity = checked_velocity(obstacles, sum(count for *_, count in kinds), dtype)
     rates: dict[str, Any] = {}
-    for (name, shapes, _), v in zip(kinds, split(velocity, kinds), strict=True):
+    for (name, shapes, _), v in zip(kinds, split_by_kind(velocity, kinds), strict=True):
         rate = dict.fromkeys(("position", "start", "end"), v)
         if isinstance(shapes, HalfSpace):
             rate["offset"] = jnp.sum(shapes.normal * v, axis=-1)
@@ -106,7 +107,7 @@ def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
     return Obstacles(**rates, owners=obstacles.owners)
 
 
-def move_obstacles(obstacles: Obstacles, dt: ArrayLike) -> Obstacles:
+def move_obstacles(obstacles: Obstacles, dt: Real[ArrayLike, ""]) -> Obstacles:
     """The obstacles a time `dt`, s, later, at constant `velocity`.
 
     Raises:
@@ -155,7 +156,7 @@ def obstacle_centres(obstacles: Obstacles) -> Array:
 def place_obstacles(obstacles: Obstacles, centres: Array) -> Obstacles:
     """The same spheres, capsules and boxes around other centres (n, 3), m."""
     kinds = bounded(obstacles)
-    parts = split(centres, [(name, kind, len(kind.centre)) for name, kind in kinds.items()])
+    parts = split_by_kind(centres, [(name, kind, len(kind.centre)) for name, kind in kinds.items()])
     moved: dict[str, Any] = {
         name: kind.moved_to(part) for (name, kind), part in zip(kinds.items(), parts, strict=True)
     }
@@ -179,13 +180,13 @@ def checked_kinds(obstacles: Obstacles, dtype: Any) -> list[tuple[str, Any, int]
     return kinds
 
 
-def split(x: Array, kinds: list[tuple[str, Any, int]]) -> list[Array]:
+def split_by_kind(x: Array, kinds: list[tuple[str, Any, int]]) -> list[Array]:
     """What `x` (m, ...) says of all obstacles, kind by kind."""
     ends = np.cumsum([count for *_, count in kinds], dtype=int)
     return [x[end - count : end] for end, (*_, count) in zip(ends, kinds, strict=True)]
 
 
-def away(shapes: Primitive, which: Array) -> Primitive:
+def moved_away(shapes: Primitive, which: Array) -> Primitive:
     """The same, some of them moved away by `FAR`."""
     changes: dict[str, Array] = {}
     for field_ in dataclasses.fields(shapes):

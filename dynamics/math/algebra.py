@@ -24,7 +24,7 @@ def einsum(subscripts: str, *operands: Array) -> Array:
     return jnp.einsum(subscripts, *operands, precision=Precision.HIGHEST)
 
 
-def times(matrices: Array, vectors: Array) -> Array:
+def matvec(matrices: Array, vectors: Array) -> Array:
     """Products (n, k) of matrices (n, k, m) with vectors (n, m) at full precision, one by one."""
     return einsum("nij,nj->ni", matrices, vectors)
 

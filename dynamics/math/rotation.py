@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float
 
 from .algebra import cross, matmul
 
@@ -19,19 +20,19 @@ def skew(w: Array) -> Array:
     return cross(jnp.eye(3, dtype=w.dtype), w[..., None, :])
 
 
-def quaternion_multiply(a: Array, b: Array) -> Array:
+def quaternion_multiply(a: Float[Array, " 4"], b: Float[Array, " 4"]) -> Float[Array, " 4"]:
     """Hamilton product of two quaternions wxyz (4,): the rotation `a` after `b`."""
     w = a[0] * b[0] - jnp.sum(a[1:] * b[1:])
     xyz = a[0] * b[1:] + b[0] * a[1:] + cross(a[1:], b[1:])
     return jnp.concatenate([w[None], xyz])
 
 
-def quaternion_conjugate(a: Array) -> Array:
+def quaternion_conjugate(a: Float[Array, " 4"]) -> Float[Array, " 4"]:
     """Conjugate of a quaternion wxyz (4,): the inverse rotation if it is a unit quaternion."""
     return jnp.concatenate([a[:1], -a[1:]])
 
 
-def quaternion_normalize(a: Array) -> Array:
+def quaternion_normalize(a: Float[Array, " 4"]) -> Float[Array, " 4"]:
     """Scale a quaternion wxyz (4,) to unit length; the zero quaternion becomes the identity."""
     square = jnp.sum(a * a)
     is_zero = square < np.finfo(a.dtype).tiny
@@ -39,7 +40,7 @@ def quaternion_normalize(a: Array) -> Array:
     return jnp.where(is_zero, jnp.array([1.0, 0.0, 0.0, 0.0], a.dtype), unit)
 
 
-def quaternion_to_matrix(a: Array) -> Array:
+def quaternion_to_matrix(a: Float[Array, " 4"]) -> Float[Array, "3 3"]:
     """Rotation matrix (3, 3) of a unit quaternion wxyz (4,)."""
     w, x, y, z = a
     return jnp.stack(
@@ -51,7 +52,7 @@ def quaternion_to_matrix(a: Array) -> Array:
     )
 
 
-def matrix_to_quaternion(rotation: Array) -> Array:
+def matrix_to_quaternion(rotation: Float[Array, "3 3"]) -> Float[Array, " 4"]:
     """Unit quaternion wxyz (4,) of a rotation matrix (3, 3), with a non-negative real part.
 
     Of the four ways to extract a quaternion, the one with the largest pivot is taken, which keeps
@@ -96,7 +97,7 @@ def matrix_to_quaternion(rotation: Array) -> Array:
     return quaternion_normalize(a)
 
 
-def quaternion_exp(w: Array) -> Array:
+def quaternion_exp(w: Float[Array, " 3"]) -> Float[Array, " 4"]:
     """Unit quaternion wxyz (4,) of a rotation vector (3,), rad."""
     square = jnp.sum(w * w)
     small = square < _small(w)
@@ -107,7 +108,7 @@ def quaternion_exp(w: Array) -> Array:
     return jnp.concatenate([real[None], scale * w])
 
 
-def quaternion_log(a: Array) -> Array:
+def quaternion_log(a: Float[Array, " 4"]) -> Float[Array, " 3"]:
     """Rotation vector (3,), rad, of a unit quaternion wxyz (4,); its norm is at most pi.
 
     `a` and `-a` are the same rotation and give the same vector. Unlike the sum of cross products
@@ -122,17 +123,19 @@ def quaternion_log(a: Array) -> Array:
     return scale * a[1:]
 
 
-def rotation_log(rotation: Array) -> Array:
+def rotation_log(rotation: Float[Array, "3 3"]) -> Float[Array, " 3"]:
     """Rotation vector (3,), rad, of a rotation matrix (3, 3); its norm is at most pi."""
     return quaternion_log(matrix_to_quaternion(rotation))
 
 
-def rotation_exp(w: Array) -> Array:
+def rotation_exp(w: Float[Array, " 3"]) -> Float[Array, "3 3"]:
     """Rotation matrix (3, 3) of a rotation vector (3,), rad."""
     return quaternion_to_matrix(quaternion_exp(w))
 
 
-def orientation_error(desired: Array, actual: Array) -> Array:
+def orientation_error(
+    desired: Float[Array, "3 3"], actual: Float[Array, "3 3"]
+) -> Float[Array, " 3"]:
     """Rotation vector (3,), rad, in world axes, that turns `actual` into `desired` (both (3, 3)).
 
     It is the logarithm of `desired @ actual.T`, well defined up to an angle of pi.

@@ -20,7 +20,7 @@ from .robot import Frame, Joint, Robot, Topology
 
 PartT = TypeVar("PartT", Frame, Shape)
 
-_NAMED = 3
+_LISTED = 3
 """How many of the names that clash an error lists."""
 
 
@@ -200,10 +200,10 @@ def _check_names(members: Sequence[Robot]) -> None:
             theirs = set(names(other.topology))
             shared = [n for n in dict.fromkeys(names(one.topology)) if n in theirs]
             if shared:
-                more = f" and {len(shared) - _NAMED} more" if len(shared) > _NAMED else ""
+                more = f" and {len(shared) - _LISTED} more" if len(shared) > _LISTED else ""
                 raise ConfigError(
                     f"combine: robots {one.name!r} and {other.name!r} have {kind} of the same "
-                    f"name: {', '.join(map(repr, shared[:_NAMED]))}{more}. Expected names that "
+                    f"name: {', '.join(map(repr, shared[:_LISTED]))}{more}. Expected names that "
                     "are unique in the forest; give each robot a prefix of its own, as in "
                     "combine(one, other, prefixes=('left_', 'right_'))."
                 )

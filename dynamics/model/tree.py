@@ -41,7 +41,7 @@ def of_parents(topology: Topology, x: Array, of_world: Array) -> Array:
     return jnp.concatenate([x, of_world[None]])[topology.parent]
 
 
-def to_parents(topology: Topology, x: Array) -> Array:
+def child_sums(topology: Topology, x: Array) -> Array:
     """Sums (nb, ...) of what bodies have over each body's children."""
     if topology.is_chain:
         return jnp.concatenate([x[1:], jnp.zeros_like(x[:1])])
@@ -68,7 +68,7 @@ def of_carriers(topology: Topology, x: Array) -> Array:
     return jnp.concatenate([x, jnp.zeros_like(x[:1])])[axes.carrier]
 
 
-def to_bodies(topology: Topology, x: Array) -> Array:
+def axis_sums(topology: Topology, x: Array) -> Array:
     """Sums (nb, ...) of what axes have over those of each body's joint."""
     axes = topology.axes
     if axes.one_per_body:

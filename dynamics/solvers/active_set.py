@@ -25,7 +25,7 @@ from jax import Array
 
 from ..math.algebra import matmul, smallest
 from .cholesky import cholesky, cholesky_solve, solve_upper, solve_upper_transposed
-from .rows import FLOOR, Rows, allowance, reached
+from .rows import FLOOR, Rows, allowance, constraint_values
 
 HARDENINGS = 8
 """Times, at most, that active rows are made to give less; see `_harden`."""
@@ -100,7 +100,7 @@ def find_active_set(
         goal = cholesky_solve(cholesky(_system(entered)), entered.rhs + entered.extra)
         blocked = (goal < 0) & (entered.rows >= 0)
         x = solve_upper_transposed(factor, _point(entered.whitened, goal))
-        violation = rhs - reached(A, C, x) - allowed
+        violation = rhs - constraint_values(A, C, x) - allowed
         violation = jnp.where(contains(entered.members, len(rhs)), -jnp.inf, violation)
         accepted = look(entered._replace(multipliers=goal), violation)
         accepted = _select(accepted.entering == NONE, _harden(accepted, tolerance), accepted)

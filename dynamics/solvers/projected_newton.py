@@ -25,9 +25,9 @@ VIOLATION_WEIGHT = 1e3
 """Of squared violations of rows of unit length, against `x^T H x`, where rows cannot be met."""
 
 NEWTON_STEPS = 16
-STEPS = (1.0, 0.3, 0.1, 0.03, 0.01)
-SHORT = (1.0, 0.2)
-NEAR, RIDGE = 1e-5, 1e-6
+NEWTON_LENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01)
+GRADIENT_LENGTHS = (1.0, 0.2)
+AT_BOUND, RIDGE = 1e-5, 1e-6
 """Steps, their lengths, how near a bound counts as at it, regularisation."""
 
 
@@ -70,7 +70,7 @@ def least_violation(
 
     def freed(u: Array, g: Array) -> Array:
         """Coordinates that are not all but at a bound and pulled against it."""
-        near = NEAR * (1 + jnp.abs(u))
+        near = AT_BOUND * (1 + jnp.abs(u))
         return ~(((u <= lower + near) & (g > 0)) | ((u >= upper - near) & (g < 0)))
 
     def step(_: Array, u: Array) -> Array:
@@ -85,9 +85,11 @@ def least_violation(
         scaled = scaled + jnp.diag(jnp.where(free, RIDGE, 1))
         change = root * cholesky_solve(cholesky(scaled), -root * g)
         to_bound = jnp.where(free, 0, jnp.where(g > 0, lower, upper) - u)
-        trials = [jnp.clip(u + to_bound + t * change, lower, upper) for t in STEPS]
+        trials = [jnp.clip(u + to_bound + t * change, lower, upper) for t in NEWTON_LENGTHS]
         # Where bounds that are near cut Newton's step short, the gradient's still leads down.
-        trials += [jnp.clip(u - t * g / jnp.diagonal(hessian), lower, upper) for t in SHORT]
+        trials += [
+            jnp.clip(u - t * g / jnp.diagonal(hessian), lower, upper) for t in GRADIENT_LENGTHS
+        ]
         costs = jax.lax.map(cost, jnp.stack(trials))
         # The cost is known to its rounding only. Where the system is singular, `u` stays.
         best = jnp.where(jnp.isfinite(costs), costs, jnp.inf)

@@ -29,7 +29,7 @@ from ..math.algebra import matmul, smallest
 from .active_set import find_active_set
 from .cholesky import cholesky, cholesky_solve, solve_upper, solve_upper_transposed
 from .projected_newton import least_violation
-from .rows import FLOOR, Rows, allowance, closed, of_matrix, reached
+from .rows import FLOOR, Rows, allowance, closure_converted, constraint_values, matrix_product
 
 TOLERANCE = {4: 1e-5, 8: 1e-10}
 """Violation of a row, relative to `1 + |b|`, that counts as none; by the size of a float."""
@@ -109,10 +109,10 @@ def solve_qp(
     H, b, C, lower, upper = map(jnp.asarray, (H, b, C, lower, upper))
     n, m = H.shape[-1], b.shape[-1]
     if callable(A):
-        product, parameters = closed(A, jnp.zeros(n, H.dtype))
+        product, parameters = closure_converted(A, jnp.zeros(n, H.dtype))
         have = (*jax.eval_shape(A, jnp.zeros(n, H.dtype)).shape, n)
     else:
-        product, parameters = of_matrix, [jnp.asarray(A)]
+        product, parameters = matrix_product, [jnp.asarray(A)]
         have = parameters[0].shape
     shapes = {"H": H.shape, "A": have, "b": b.shape, "C": C.shape}
     shapes |= {"lower": lower.shape, "upper": upper.shape}
@@ -165,7 +165,7 @@ def _solve(
         rounds=rounds,
     )
 
-    gap = jnp.where(jnp.isfinite(rhs), rhs - reached(A, C, x), 0)
+    gap = jnp.where(jnp.isfinite(rhs), rhs - constraint_values(A, C, x), 0)
     size = allowance(rhs, tolerance) / tolerance + jnp.abs(gap)
     is_soft = np.arange(len(rhs)) < m
     # What is missed of a bound is a matter of rounding, or of rows that found no room.

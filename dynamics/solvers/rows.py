@@ -36,13 +36,15 @@ class Rows(NamedTuple):
         return Rows(times, lambda y: transpose(y)[0])
 
 
-def reached(A: Rows, C: Array, x: Array) -> Array:
+def constraint_values(A: Rows, C: Array, x: Array) -> Array:
     """`[A; C; -C] x` (m + 2n,)."""
     held = matmul(C, x)
     return jnp.concatenate([A.times(x), held, -held])
 
 
-def closed(A: Callable[[Array], Array], x: Array) -> tuple[Callable[..., Array], list[Array]]:
+def closure_converted(
+    A: Callable[[Array], Array], x: Array
+) -> tuple[Callable[..., Array], list[Array]]:
     """`A` as a function of `x` and of all that it closes over, and that.
 
     `jax.closure_convert` would leave out what is not a float, such as a barrier's conditions.
@@ -56,7 +58,7 @@ def closed(A: Callable[[Array], Array], x: Array) -> tuple[Callable[..., Array],
     return product, list(closed.consts)
 
 
-def of_matrix(x: Array, A: Array) -> Array:
+def matrix_product(x: Array, A: Array) -> Array:
     """`A x` as a function of `x` and of the matrix `A` (m, n)."""
     return matmul(A, x)
 

@@ -1,0 +1,104 @@
+"""Shapes as the annotations of public functions give them, checked by jaxtyping and beartype."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, get_args, get_type_hints
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from beartype import beartype
+from beartype.door import is_bearable
+from jax import Array
+from jaxtyping import Float, jaxtyped
+
+from fraxenv import dynamics
+from fraxenv.dynamics import Actuators, Box, Capsule, HalfSpace, Obstacles, Robot, Sphere
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: getattr(dynamics, name)
+    for name in dynamics.__all__
+    if inspect.isfunction(getattr(dynamics, name))
+} | {f"Actuators.{f.__name__}": f for f in (Actuators.init, Actuators.range, Actuators.__call__)}
+
+STATE = ("q", "v", "tau", "dt", "external_forces")
+ROBOTS = {"fixed": False, "floating": True}
+
+
+def dimensions(hint: Any) -> list[str] | None:
+    """Names of the dimensions in an annotation, None if it gives no shape."""
+    names = (getattr(part, "dim_str", None) for part in (hint, *get_args(hint)))
+    return next((name.split() for name in names if name is not None), None)
+
+
+ANNOTATED = [
+    name
+    for name, function in FUNCTIONS.items()
+    if any(dimensions(hint) is not None for hint in get_type_hints(function).values())
+]
+
+
+def test_arguments_of_a_state_have_shapes() -> None:
+    bare = {
+        (name, argument)
+        for name, function in FUNCTIONS.items()
+        for argument, hint in get_type_hints(function).items()
+        if argument in STATE and dimensions(hint) is None
+    }
+    assert bare == {("lock_joints", "q")}  # which is no part of any program
+
+
+@pytest.mark.parametrize("base", ROBOTS)
+@pytest.mark.parametrize("name", ANNOTATED)
+def test_shapes(name: str, base: str) -> None:
+    """What a function says that it takes it takes, and what it says that it returns it returns."""
+    robot = dynamics.load_robot("panda", floating_base=ROBOTS[base])
+    function = FUNCTIONS[name]
+    hints = get_type_hints(function)
+    given = inspect.signature(function).parameters
+    others = {a: x for a, x in unbatched(robot, hints).items() if a in given}
+    sizes = {"nq": robot.nq, "nv": robot.nv, "nb": robot.nb, "n": 5, "*k": 2}
+    batch = {
+        argument: jnp.ones((3, *(sizes.get(d) or int(d) for d in names)))
+        for argument, hint in hints.items()
+        if argument != "return" and (names := dimensions(hint)) is not None
+    }
+    checked = jaxtyped(function, typechecker=beartype)
+
+    def call(batch: dict[str, Array]) -> Any:
+        result = checked(**batch, **others)
+        with jaxtyped("context"):  # within which a dimension has one size
+            assert isinstance(jnp.zeros(robot.nq), Float[Array, " nq"])
+            assert isinstance(jnp.zeros(robot.nv), Float[Array, " nv"])
+            assert is_bearable(result, hints["return"]), jax.tree.map(jnp.shape, result)
+        return result
+
+    jax.eval_shape(jax.jit(jax.vmap(call, axis_size=3)), batch)
+
+
+def unbatched(robot: Robot, hints: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that are no arrays: by their names, or by their types."""
+    kin = dynamics.compute_kinematics(robot, robot.q_default)
+    actuators = Actuators(effort_limit=50.0, rate_limit=100.0)
+    sphere = Sphere(np.zeros(3), 0.1)
+    values = {
+        Robot: robot,
+        Sphere: sphere,
+        Capsule: Capsule(np.zeros(3), np.ones(3), 0.1),
+        Box: Box(np.zeros(3), np.eye(3), np.ones(3)),
+        HalfSpace: HalfSpace(np.eye(3)[2], 0.0),
+        Obstacles: Obstacles(spheres=Sphere(np.zeros((4, 3)), np.ones(4))),
+        dynamics.Kinematics: kin,
+        dynamics.RobotGeometry: dynamics.robot_geometry(robot, robot.q_default, kin=kin),
+        dynamics.ActuatorState: actuators.init(robot, np.zeros(robot.nv), 0.001),
+    }
+    return {a: values[hint] for a, hint in hints.items() if hint in values} | {
+        "self": actuators,
+        "frame": "hand",
+        "key": jax.random.key(0),
+        "count": 2,
+        "residual": lambda q, v, tau: jnp.concatenate([q, v, tau]),
+    }
