@@ -12,8 +12,8 @@ from .goal_environment import GoalEnvironment
 from .randomisation import Episode, Randomisation
 from .state import EnvParams, EnvState
 from .tasks.base import GoalTask, Motion, Task
-from .tasks.hand_task import POSE_WEIGHTS, POSITION_WEIGHTS, HandTask, joint_terms
 from .tasks.measures import Measure
+from .tasks.pose_goals import POSE_WEIGHTS, POSITION_WEIGHTS, HandTask, joint_terms
 from .tasks.reach import Reach, ReachState
 from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles
 from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled

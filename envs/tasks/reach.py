@@ -15,7 +15,7 @@ from fraxenv.dynamics import Robot, frame_pose, rotation_exp
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 
-from .hand_task import HandTask
+from .pose_goals import HandTask
 from .reachability import check_within_reach
 
 

@@ -33,8 +33,8 @@ from fraxenv.errors import ConfigError
 
 from ..world import World
 from .base import Motion
-from .hand_task import POSITION_WEIGHTS
 from .measures import Measure
+from .pose_goals import POSITION_WEIGHTS
 from .reach import Reach, ReachState
 
 OBSTACLE_WEIGHTS = POSITION_WEIGHTS | {"collision": -1.0}

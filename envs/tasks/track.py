@@ -17,7 +17,7 @@ from fraxenv.dynamics import Robot, Shape, frame_pose
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 
 from .base import Motion
-from .hand_task import GOAL_COLOR, HandTask
+from .pose_goals import GOAL_COLOR, HandTask
 from .references import FigureEight, Reference
 
 _SHOWN = 0.1 * np.arange(1, 41)  # s ahead, where beads mark the path
