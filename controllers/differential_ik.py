@@ -23,10 +23,10 @@ from .base import Telemetry, broadcast_gain
 from .hands import PoseTarget, error_lengths, jacobians, pose_errors
 from .impedance import gains
 from .joint_velocity import joint_velocity_torque
-from .limits import limit_velocity, speed_scales
 from .pose_controller import PoseController
 from .posture import posture_error
 from .singularity import damp
+from .velocity_limits import limit_velocity, speed_scales
 
 
 @pytree_dataclass
@@ -38,9 +38,9 @@ class DifferentialIK(PoseController):
         v = J^T (J J^T + damping)^-1 (v_ref + kp e - J u) + u
 
     is brought within the robot's velocity and position limits, see
-    `fraxenv.controllers.limits.limit_velocity`, and `tau = M gain (v - v_measured) + bias`. Where
-    torques reach their limits, as when a far target comes suddenly, the joints need not follow;
-    `interpolation_time` avoids it.
+    `fraxenv.controllers.velocity_limits.limit_velocity`, and
+    `tau = M gain (v - v_measured) + bias`. Where torques reach their limits, as when a far target
+    comes suddenly, the joints need not follow; `interpolation_time` avoids it.
 
     Its `singularity_threshold` is of `J J^T`, whose conditioning is 0.03 at the Panda's ready pose,
     and 0.026 at a G1's default posture, for which 0.01 is a good value. In the telemetry

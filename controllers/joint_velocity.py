@@ -17,7 +17,7 @@ from .base import (
     checked_array,
     finite_or,
 )
-from .limits import limit_velocity
+from .velocity_limits import limit_velocity
 
 
 @pytree_dataclass
@@ -27,7 +27,7 @@ class JointVelocity:
         tau = M gain (v_ref - v) + bias
 
     where `v_ref` is the target within the robot's velocity and position limits, see
-    `fraxenv.controllers.limits.limit_velocity`.
+    `fraxenv.controllers.velocity_limits.limit_velocity`.
 
     Attributes:
         gain: 1/s, scalar or (nv,): the velocity's error decays as fast.

@@ -27,10 +27,10 @@ from .hands import (
     pose_errors,
 )
 from .impedance import compensation, damping, gains
-from .limits import speed_scales
 from .pose_controller import PoseController
 from .posture import posture_error
 from .singularity import damp
+from .velocity_limits import speed_scales
 
 Decoupling = Literal["full", "partial", "none"]
 
