@@ -25,7 +25,7 @@ from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import ConfigError
 
 from .base import Telemetry, broadcast_gain, check_target, checked_array
-from .interpolation import Ramp, advance
+from .setpoint import Ramp, advance
 
 EndEffectors = str | tuple[str, ...]
 """The option that names hands: a frame, or several in a tuple."""

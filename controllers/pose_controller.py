@@ -23,8 +23,8 @@ from .hands import (
     interpolated,
     measured_poses,
 )
-from .interpolation import Ramp, ramp_at
 from .posture import POSTURES, Posture
+from .setpoint import Ramp, ramp_at
 from .singularity import PRIORITIES, Priority
 
 
