@@ -13,7 +13,7 @@ from .randomisation import Episode, Randomisation
 from .state import EnvParams, EnvState
 from .tasks.base import GoalTask, Motion, Task
 from .tasks.measures import Measure
-from .tasks.pose_goals import POSE_WEIGHTS, POSITION_WEIGHTS, HandTask, joint_terms
+from .tasks.pose_goals import POSE_WEIGHTS, POSITION_WEIGHTS, PoseGoals, joint_terms
 from .tasks.reach import Reach, ReachState
 from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles
 from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled
@@ -36,7 +36,6 @@ __all__ = [
     "FigureEight",
     "GoalEnvironment",
     "GoalTask",
-    "HandTask",
     "JointDelta",
     "JointPosition",
     "JointRate",
@@ -44,6 +43,7 @@ __all__ = [
     "Measure",
     "MinimumJerk",
     "Motion",
+    "PoseGoals",
     "Randomisation",
     "Reach",
     "ReachObstacles",
