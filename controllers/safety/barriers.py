@@ -20,7 +20,6 @@ functions", IEEE TAC 67(7), 2022.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -39,20 +38,15 @@ from fraxenv.dynamics import (
     RobotGeometry,
     Terms,
     compute_terms,
-    coordinate_rates,
     frame_pose,
     obstacle_distance_names,
     obstacle_distances,
-    obstacle_rates,
     robot_geometry,
-    robot_geometry_rate,
     self_distance_names,
     self_distances,
 )
 from fraxenv.dynamics import manipulability as manipulability_of
-from fraxenv.dynamics.body_motion import body_twists, kinematics_rate
 from fraxenv.dynamics.manifold import scalar_coordinates
-from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError
 
@@ -131,24 +125,6 @@ class Barrier:
             raise ConfigError(
                 f"rate={self.rate!r} of barrier {self.name!r}, expected a positive number, 1/s."
             )
-
-
-class Conditions(NamedTuple):
-    """What barriers demand at one state.
-
-    Attributes:
-        values: (m,), of the barriers.
-        along: `along(da)` (m,), linear in a change of acceleration (nv,), which is safe if
-        lacking: (m,) is not greater: `along(da) >= lacking`.
-    """
-
-    values: Array
-    along: Callable[[Array], Array]
-    lacking: Array
-
-    def rows(self, nv: int) -> Array:
-        """`along` as a matrix (m, nv)."""
-        return jax.vmap(self.along)(jnp.eye(nv, dtype=self.lacking.dtype)).T
 
 
 def joint_position(rate: ArrayLike = 20.0, margin: ArrayLike = 0.0) -> Barrier:
@@ -241,34 +217,6 @@ def manipulability(
     return Barrier(_Manipulability(frame, rows), 2, f"{frame} manipulability", None, minimum, rate)
 
 
-def barrier_conditions(
-    robot: Robot, barriers: Sequence[Barrier], situation: Situation, a: Array
-) -> Conditions:
-    """Values of barriers, and the changes of the acceleration `a` (nv,) that are safe.
-
-    With the motion `x(t)` of the situation, `h''` is linear in the acceleration: `h` is
-    differentiated twice along the motion, and once along a change of acceleration as if it were a
-    velocity.
-
-    Args:
-        robot: the model.
-        barriers: at least one.
-        situation: where the robot is, how it moves, and among what.
-        a: (nv,), rad/s^2 and m/s^2, to be changed.
-    """
-    return _joined([_acceleration_conditions(robot, b, situation, a) for b in barriers])
-
-
-def velocity_conditions(
-    robot: Robot, barriers: Sequence[Barrier], situation: Situation, v: Array
-) -> Conditions:
-    """Values of barriers of relative degree two, and the safe changes of the velocity `v` (nv,).
-
-    As if they were of degree one: `dh/dt + rate (h - margin) >= 0`.
-    """
-    return _joined([_velocity_conditions(robot, b, situation, v) for b in barriers])
-
-
 def barrier_names(
     robot: Robot, barriers: Sequence[Barrier], obstacles: Obstacles = NO_OBSTACLES
 ) -> tuple[str, ...]:
@@ -290,118 +238,6 @@ def _count(robot: Robot, barrier: Barrier, obstacles: Obstacles) -> int:
         return barrier.function(robot, here, barrier)
 
     return int(jax.eval_shape(values, jnp.asarray(robot.q_default, float)).shape[0])
-
-
-def _joined(parts: Sequence[Conditions]) -> Conditions:
-    return Conditions(
-        jnp.concatenate([p.values for p in parts]),
-        _together([p.along for p in parts]),
-        jnp.concatenate([p.lacking for p in parts]),
-    )
-
-
-def _together(parts: Sequence[Callable[[Array], Array]]) -> Callable[[Array], Array]:
-    return lambda a: jnp.concatenate([along(a) for along in parts])
-
-
-def _acceleration_conditions(
-    robot: Robot, barrier: Barrier, situation: Situation, a: Array
-) -> Conditions:
-    v = situation.v
-    h, place, moving, rest = _along_motion(robot, barrier, situation)
-    rate, margin = jnp.asarray(barrier.rate, v.dtype), jnp.asarray(barrier.margin, v.dtype)
-    motion = _rate(robot, place, v, moving)
-    if barrier.relative_degree == 1:
-        (value, value_rate) = jax.jvp(h, (place, v), (motion, a))
-        lacking = -value_rate - rate * (value - margin)
-
-        def along(da: Array) -> Array:
-            change: Array = jax.jvp(lambda v: h(place, v), (v,), (da,))[1]
-            return change
-
-        return Conditions(value, along, lacking)
-
-    def h_and_rate(place: _Place, v: Array, moving: Obstacles) -> tuple[Array, Array]:
-        moved = _rate(robot, place, v, moving)
-        value, rate = jax.jvp(lambda place: h(place, situation.v), (place,), (moved,))
-        return value, rate
-
-    # If the motion itself grows at `2 rate`, the rate changes by h'' + 2 rate h'.
-    growing = a + 2 * rate * v, jax.tree.map(lambda x: 2 * rate * x, moving)
-    (value, _), (_, change) = jax.jvp(h_and_rate, (place, v, moving), (motion, *growing))
-    rates = _rates_along(robot, h, place, v, rest)
-    return Conditions(value, rates, -change - rate**2 * (value - margin))
-
-
-def _velocity_conditions(
-    robot: Robot, barrier: Barrier, situation: Situation, v: Array
-) -> Conditions:
-    h, place, moving, rest = _along_motion(robot, barrier, situation)
-    rate, margin = jnp.asarray(barrier.rate, v.dtype), jnp.asarray(barrier.margin, v.dtype)
-    motion = _rate(robot, place, v, moving)
-    value, value_rate = jax.jvp(lambda place: h(place, situation.v), (place,), (motion,))
-    along = _rates_along(robot, h, place, situation.v, rest)
-    return Conditions(value, along, -rate * (value - margin) - value_rate)
-
-
-def _rates_along(
-    robot: Robot,
-    h: Callable[[_Place, Array], Array],
-    place: _Place,
-    v: Array,
-    rest: Obstacles,
-) -> Callable[[Array], Array]:
-    """Rates of a barrier of the configuration along a motion of the robot, in a world at rest."""
-
-    def along(da: Array) -> Array:
-        motion = _rate(robot, place, da, rest)
-        change: Array = jax.jvp(lambda place: h(place, v), (place,), (motion,))[1]
-        return change
-
-    return along
-
-
-def _along_motion(
-    robot: Robot, barrier: Barrier, situation: Situation
-) -> tuple[Callable[[_Place, Array], Array], _Place, Obstacles, Obstacles]:
-    """The barrier as a function of place and velocity, the place, and the obstacles' motion.
-
-    A mask has no derivative, so that the obstacles' is not part of the place; nor are their
-    velocities, which are constant.
-    """
-    dtype = situation.v.dtype
-    world = situation.obstacles
-    still = dataclasses.replace(world, active=None, velocity=None)
-    parts = (situation.q, situation.kin, situation.geometry)
-    place = _Place(*parts, jax.tree.map(lambda x: jnp.asarray(x, dtype), still))
-    moving = obstacle_rates(world, dtype)
-
-    def h(place: _Place, v: Array) -> Array:
-        around = dataclasses.replace(place.obstacles, active=world.active, velocity=world.velocity)
-        seen = Situation(place.q, v, place.kin, place.geometry, around)
-        return barrier.function(robot, seen, barrier).astype(dtype)
-
-    return h, place, moving, jax.tree.map(jnp.zeros_like, moving)
-
-
-class _Place(NamedTuple):
-    """The part of a situation that moves."""
-
-    q: Array
-    kin: Kinematics
-    geometry: RobotGeometry
-    obstacles: Obstacles
-
-
-def _rate(robot: Robot, place: _Place, v: Array, world: Obstacles) -> _Place:
-    """Time derivative of a place when the robot moves with `v` and the world as it does."""
-    twists = body_twists(robot, place.kin, v)
-    return _Place(
-        matmul(coordinate_rates(robot, place.q), v),
-        kinematics_rate(robot, place.kin, twists),
-        robot_geometry_rate(robot, place.geometry, place.kin, twists),
-        world,
-    )
 
 
 def _joint_position(robot: Robot, x: Situation, _: Barrier) -> Array:

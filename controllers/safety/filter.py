@@ -42,16 +42,14 @@ from fraxenv.errors import check_count
 from .barriers import (
     NO_OBSTACLES,
     Barrier,
-    Conditions,
-    barrier_conditions,
     barrier_names,
     joint_position,
     joint_velocity,
     obstacles,
     self_collision,
     situation,
-    velocity_conditions,
 )
+from .conditions import Conditions, barrier_conditions, velocity_conditions
 
 SafetyReport = dict[str, Array]
 """What a filter reports; see `SafetyFilter`."""

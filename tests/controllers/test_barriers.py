@@ -19,10 +19,12 @@ from fraxenv.controllers import Barrier, Situation, barriers
 from fraxenv.controllers.safety.barriers import (
     NO_LIMIT,
     NO_OBSTACLES,
-    Conditions,
-    barrier_conditions,
     barrier_names,
     situation,
+)
+from fraxenv.controllers.safety.conditions import (
+    Conditions,
+    barrier_conditions,
     velocity_conditions,
 )
 from fraxenv.dynamics import Box, Capsule, HalfSpace, Obstacles, Robot, Sphere
