@@ -43,27 +43,27 @@ from .barriers import Barrier, Situation
 
 
 class Conditions(NamedTuple):
-    """What barriers demand at one state.
+    """The safe changes of acceleration, or of velocity, `x` (nv,) at one state: `A x >= b`.
 
     Attributes:
         values: (m,), of the barriers.
-        along: `along(da)` (m,), linear in a change of acceleration (nv,), which is safe if
-        lacking: (m,) is not greater: `along(da) >= lacking`.
+        A: the linear function `x -> A x`, (nv,) -> (m,).
+        b: (m,), positive where the state is not safe without a change.
     """
 
     values: Array
-    along: Callable[[Array], Array]
-    lacking: Array
+    A: Callable[[Array], Array]
+    b: Array
 
-    def rows(self, nv: int) -> Array:
-        """`along` as a matrix (m, nv)."""
-        return jax.vmap(self.along)(jnp.eye(nv, dtype=self.lacking.dtype)).T
+    def matrix(self, nv: int) -> Array:
+        """`A` (m, nv)."""
+        return jax.vmap(self.A)(jnp.eye(nv, dtype=self.b.dtype)).T
 
 
 def barrier_conditions(
     robot: Robot, barriers: Sequence[Barrier], situation: Situation, a: Array
 ) -> Conditions:
-    """Values of barriers, and the changes of the acceleration `a` (nv,) that are safe.
+    """Values of barriers, and the safe changes of the acceleration `a` (nv,).
 
     With the motion `x(t)` of the situation, `h''` is linear in the acceleration: `h` is
     differentiated twice along the motion, and once along a change of acceleration as if it were a
@@ -72,10 +72,10 @@ def barrier_conditions(
     Args:
         robot: the model.
         barriers: at least one.
-        situation: where the robot is, how it moves, and among what.
+        situation: the robot's state and surroundings.
         a: (nv,), rad/s^2 and m/s^2, to be changed.
     """
-    return _joined([_acceleration_conditions(robot, b, situation, a) for b in barriers])
+    return _concatenated([_acceleration_conditions(robot, b, situation, a) for b in barriers])
 
 
 def velocity_conditions(
@@ -83,21 +83,17 @@ def velocity_conditions(
 ) -> Conditions:
     """Values of barriers of relative degree two, and the safe changes of the velocity `v` (nv,).
 
-    As if they were of degree one: `dh/dt + rate (h - margin) >= 0`.
+    The barriers are kept as if they were of degree one: `dh/dt + rate (h - margin) >= 0`.
     """
-    return _joined([_velocity_conditions(robot, b, situation, v) for b in barriers])
+    return _concatenated([_velocity_conditions(robot, b, situation, v) for b in barriers])
 
 
-def _joined(parts: Sequence[Conditions]) -> Conditions:
+def _concatenated(parts: Sequence[Conditions]) -> Conditions:
     return Conditions(
         jnp.concatenate([p.values for p in parts]),
-        _together([p.along for p in parts]),
-        jnp.concatenate([p.lacking for p in parts]),
+        lambda x: jnp.concatenate([p.A(x) for p in parts]),
+        jnp.concatenate([p.b for p in parts]),
     )
-
-
-def _together(parts: Sequence[Callable[[Array], Array]]) -> Callable[[Array], Array]:
-    return lambda a: jnp.concatenate([along(a) for along in parts])
 
 
 def _acceleration_conditions(
@@ -109,13 +105,12 @@ def _acceleration_conditions(
     motion = _rate(robot, place, v, moving)
     if barrier.relative_degree == 1:
         (value, value_rate) = jax.jvp(h, (place, v), (motion, a))
-        lacking = -value_rate - rate * (value - margin)
 
-        def along(da: Array) -> Array:
+        def derivative(da: Array) -> Array:
             change: Array = jax.jvp(lambda v: h(place, v), (v,), (da,))[1]
             return change
 
-        return Conditions(value, along, lacking)
+        return Conditions(value, derivative, -value_rate - rate * (value - margin))
 
     def h_and_rate(place: _Place, v: Array, moving: Obstacles) -> tuple[Array, Array]:
         moved = _rate(robot, place, v, moving)
@@ -125,8 +120,8 @@ def _acceleration_conditions(
     # If the motion itself grows at `2 rate`, the rate changes by h'' + 2 rate h'.
     growing = a + 2 * rate * v, jax.tree.map(lambda x: 2 * rate * x, moving)
     (value, _), (_, change) = jax.jvp(h_and_rate, (place, v, moving), (motion, *growing))
-    rates = _rates_along(robot, h, place, v, rest)
-    return Conditions(value, rates, -change - rate**2 * (value - margin))
+    derivative = _directional_derivative(robot, h, place, v, rest)
+    return Conditions(value, derivative, -change - rate**2 * (value - margin))
 
 
 def _velocity_conditions(
@@ -136,33 +131,33 @@ def _velocity_conditions(
     rate, margin = jnp.asarray(barrier.rate, v.dtype), jnp.asarray(barrier.margin, v.dtype)
     motion = _rate(robot, place, v, moving)
     value, value_rate = jax.jvp(lambda place: h(place, situation.v), (place,), (motion,))
-    along = _rates_along(robot, h, place, situation.v, rest)
-    return Conditions(value, along, -rate * (value - margin) - value_rate)
+    derivative = _directional_derivative(robot, h, place, situation.v, rest)
+    return Conditions(value, derivative, -rate * (value - margin) - value_rate)
 
 
-def _rates_along(
+def _directional_derivative(
     robot: Robot,
     h: Callable[[_Place, Array], Array],
     place: _Place,
     v: Array,
     rest: Obstacles,
 ) -> Callable[[Array], Array]:
-    """Rates of a barrier of the configuration along a motion of the robot, in a world at rest."""
+    """Derivative of a barrier of the configuration along a velocity (nv,), in a world at rest."""
 
-    def along(da: Array) -> Array:
-        motion = _rate(robot, place, da, rest)
+    def derivative(direction: Array) -> Array:
+        motion = _rate(robot, place, direction, rest)
         change: Array = jax.jvp(lambda place: h(place, v), (place,), (motion,))[1]
         return change
 
-    return along
+    return derivative
 
 
 def _along_motion(
     robot: Robot, barrier: Barrier, situation: Situation
 ) -> tuple[Callable[[_Place, Array], Array], _Place, Obstacles, Obstacles]:
-    """The barrier as a function of place and velocity, the place, and the obstacles' motion.
+    """The barrier as a function of place and velocity, the place, the world's motion and rest.
 
-    A mask has no derivative, so that the obstacles' is not part of the place; nor are their
+    The obstacles' mask is no part of the place, since it has no derivative; nor are their
     velocities, which are constant.
     """
     dtype = situation.v.dtype
@@ -190,7 +185,7 @@ class _Place(NamedTuple):
 
 
 def _rate(robot: Robot, place: _Place, v: Array, world: Obstacles) -> _Place:
-    """Time derivative of a place when the robot moves with `v` and the world as it does."""
+    """Time derivative of a place: the robot moves with `v` (nv,), the obstacles with `world`."""
     twists = body_twists(robot, place.kin, v)
     return _Place(
         matmul(coordinate_rates(robot, place.q), v),
