@@ -17,7 +17,6 @@ import numpy as np
 from gymnax.environments import environment as gymnax_environment
 from gymnax.environments import spaces
 from jax import Array
-from jax.typing import ArrayLike
 
 from fraxenv.controllers.safety.filter import no_safety_report
 from fraxenv.dynamics import (
@@ -27,22 +26,22 @@ from fraxenv.dynamics import (
     Shape,
     compute_terms,
     forward_kinematics,
-    obstacle_count,
 )
 from fraxenv.dynamics.delay import pushed
 from fraxenv.dynamics.model.fingerprint import fingerprint
-from fraxenv.errors import ActionError, EnvStateError, is_concrete
+from fraxenv.errors import is_concrete
 from fraxenv.kernels import check_backend, fusible
 
 from .actions.base import check_axes
+from .checks import check_state, check_world, checked_action
 from .control_loop import LoopState, Machine, Rates, control_loop
 from .physics import Physics, RigidBodyPhysics
 from .randomisation import Episode, draw_episode, draw_velocity, with_noise
 from .reset_pool import draw_from_pool, draw_pool
-from .state import EnvParams, EnvState
+from .state import EnvParams, EnvState, default_dtype, strongly_typed
 from .tasks.base import Motion
 from .tasks.measures import Measure, reported_measures
-from .world import World, world_shapes
+from .world import world_shapes
 
 OBSERVATION_BOUND = 10.0
 """Observations are clipped to plus and minus this; terms are scaled to be about one."""
@@ -95,7 +94,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         params = params.replace(actuators=self._sized_actuators(params))
         self._name = name
         self.robot = robot
-        self._params = _strongly_typed(params)
+        self._params = strongly_typed(params)
         self.backend = backend
         self.physics = RigidBodyPhysics() if physics is None else physics
         self._supports_transition_gradients = self.physics.differentiable
@@ -255,7 +254,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             ActionError: the action has the wrong shape or dtype.
         """
         params = self.default_params if params is None else params
-        self._check_state(state, params)
+        check_state(self.name, state, params, self._robot(params), self.num_actions)
         if params.reset_pool is None:
             whole = partial(self._step_or_begin, self._transition, self._begin)
             return fusible(whole, self.backend)(key, state, action, params)
@@ -290,7 +289,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         Raises:
             ActionError: the action has the wrong shape or dtype.
         """
-        self._check_state(state, params)
+        check_state(self.name, state, params, self._robot(params), self.num_actions)
         return fusible(self._transition, self.backend)(key, state, action, params.without_pool)
 
     def _step_or_begin(
@@ -321,7 +320,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
         q, task_state = params.task.reset(keys[0], robot)
         world = params.task.world(keys[0], robot, q, task_state)
-        self._check_world(world, params)
+        check_world(self.name, world, params.task)
         v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
         terms = compute_terms(robot, q, v)
         state = EnvState(
@@ -359,7 +358,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         """One policy step: command, control loop, task."""
         robot = self._robot(params)
         dtype = state.q.dtype
-        action = self._check_action(action)
+        action = checked_action(self.name, action, self._params.action.axes(self.robot))
         finite_action = jnp.all(jnp.isfinite(action))
         action = jnp.clip(jnp.where(jnp.isfinite(action), action, 0.0), -1.0, 1.0).astype(dtype)
 
@@ -489,64 +488,6 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         """Those that the policy sees."""
         return self._observation_terms(state, params)
 
-    def _check_action(self, action: ArrayLike) -> Array:
-        action = jnp.asarray(action)
-        if action.shape != (self.num_actions,):
-            names = ", ".join(axis.name for axis in self._params.action.axes(self.robot))
-            raise ActionError(
-                f"{self.name}: the action has shape {action.shape}, expected "
-                f"({self.num_actions},): {names}. Batch environments with jax.vmap."
-            )
-        if not jnp.issubdtype(action.dtype, jnp.floating):
-            raise ActionError(
-                f"{self.name}: the action has dtype {action.dtype}, expected a floating-point one "
-                "with values in [-1, 1]. Convert it, e.g. action.astype(jnp.float32)."
-            )
-        return action
-
-    def _check_state(self, state: EnvState, params: EnvParams) -> None:
-        """Refuse the state of another environment.
-
-        Raises:
-            EnvStateError: it is one.
-        """
-        remedy = f"Use a state that {self.name}'s own reset or step returned."
-        if not isinstance(state, EnvState):
-            raise EnvStateError(
-                f"{self.name}: the state is a {type(state).__name__}, expected an EnvState. "
-                f"{remedy}"
-            )
-        robot = self._robot(params)
-        expected = {"q": (robot.nq,), "v": (robot.nv,), "action": (self.num_actions,)}
-        for name, shape in expected.items():
-            have = jnp.shape(getattr(state, name))
-            if have != shape:
-                raise EnvStateError(
-                    f"{self.name}: state.{name} has shape {have}, expected {shape}: the state is "
-                    f"another environment's, or a batch without jax.vmap. {remedy}"
-                )
-        kind = params.task.state_type
-        if kind is not None and not isinstance(state.task_state, kind):
-            raise EnvStateError(
-                f"{self.name}: state.task_state is a {type(state.task_state).__name__}, expected a "
-                f"{kind.__name__}: the state is another environment's. {remedy}"
-            )
-        self._check_world(state.world, params, f" {remedy}")
-        if (state.episode is None) != (params.randomisation is None):
-            given, wanted = ("without", "with") if state.episode is None else ("with", "without")
-            raise EnvStateError(
-                f"{self.name}: the state is of an environment {given} randomisation, and "
-                f"params.randomisation asks for one {wanted}. Reset with these parameters first."
-            )
-
-    def _check_world(self, world: World, params: EnvParams, remedy: str = "") -> None:
-        count, expected = obstacle_count(world.obstacles), params.task.obstacle_count
-        if count != expected:
-            raise EnvStateError(
-                f"{self.name}: the world has {count} obstacles, expected {expected}, as "
-                f"obstacle_count of {type(params.task).__name__} says.{remedy}"
-            )
-
     def _command(
         self, robot: Robot, state: EnvState, action: Array, params: EnvParams
     ) -> tuple[Any, Any, Episode | None]:
@@ -561,30 +502,3 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         arrived = state.time >= actions.steps
         command = jax.tree.map(lambda a, b: jnp.where(arrived, a, b), command, hold)
         return (*command, dataclasses.replace(episode, actions=actions))
-
-
-def default_dtype() -> np.dtype[Any]:
-    """That of floats, as JAX is configured now."""
-    return np.dtype(jnp.result_type(float))
-
-
-def _strongly_typed(params: EnvParams) -> EnvParams:
-    """Numbers as arrays of their default dtype, so that nothing is compiled twice.
-
-    Tuples of numbers become one array each, as users will replace them with.
-    """
-    dtype = default_dtype()
-
-    def convert(x: Any) -> np.ndarray:
-        array = np.asarray(x)
-        floating = np.issubdtype(array.dtype, np.floating)
-        return array.astype(dtype if floating else np.dtype(np.int32))
-
-    return jax.tree.map(convert, params, is_leaf=_is_row)  # type: ignore[no-any-return]
-
-
-def _is_row(x: Any) -> bool:
-    """A tuple or list of numbers, or of such."""
-    if not (isinstance(x, tuple | list) and x):
-        return False
-    return all(isinstance(y, int | float | np.number) or _is_row(y) for y in x)

@@ -18,8 +18,8 @@ from jax.typing import ArrayLike
 from fraxenv.dynamics import Robot
 from fraxenv.errors import ArrayError, ConfigError, check_choice
 
-from .environment import OBSERVATION_BOUND, Environment, default_dtype
-from .state import EnvParams, EnvState
+from .environment import OBSERVATION_BOUND, Environment
+from .state import EnvParams, EnvState, default_dtype
 from .tasks.base import GoalTask, Motion
 
 

@@ -6,6 +6,9 @@ import dataclasses
 from dataclasses import field
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -98,3 +101,30 @@ class EnvState(_Replace):
     world: World
     task_state: Any
     episode: Episode | None = None
+
+
+def default_dtype() -> np.dtype[Any]:
+    """The dtype of floats, as JAX is configured now."""
+    return np.dtype(jnp.result_type(float))
+
+
+def strongly_typed(params: EnvParams) -> EnvParams:
+    """Numbers as arrays of their default dtype, so that nothing is compiled twice.
+
+    Tuples of numbers become one array each, as users will replace them with.
+    """
+    dtype = default_dtype()
+
+    def convert(x: Any) -> np.ndarray:
+        array = np.asarray(x)
+        floating = np.issubdtype(array.dtype, np.floating)
+        return array.astype(dtype if floating else np.dtype(np.int32))
+
+    return jax.tree.map(convert, params, is_leaf=_is_row)  # type: ignore[no-any-return]
+
+
+def _is_row(x: Any) -> bool:
+    """A tuple or list of numbers, or of such."""
+    if not (isinstance(x, tuple | list) and x):
+        return False
+    return all(isinstance(y, int | float | np.number) or _is_row(y) for y in x)
