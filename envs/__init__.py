@@ -9,7 +9,7 @@ from .actions.joint import JointDelta, JointPosition, JointRate, JointTorque
 from .actions.names import ACTION_SPACES, action_names, make_action
 from .environment import Environment
 from .goal_environment import GoalEnvironment
-from .randomisation import Episode, Randomisation
+from .randomisation import Randomisation, RandomisedEpisode
 from .state import EnvParams, EnvState
 from .tasks.base import GoalTask, Motion, Task
 from .tasks.measures import Measure
@@ -32,7 +32,6 @@ __all__ = [
     "EnvParams",
     "EnvState",
     "Environment",
-    "Episode",
     "FigureEight",
     "GoalEnvironment",
     "GoalTask",
@@ -45,6 +44,7 @@ __all__ = [
     "Motion",
     "PoseGoals",
     "Randomisation",
+    "RandomisedEpisode",
     "Reach",
     "ReachObstacles",
     "ReachState",

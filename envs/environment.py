@@ -37,7 +37,7 @@ from .actions.base import check_axes
 from .checks import check_state, check_world, checked_action
 from .control_loop import LoopParts, LoopState, Rates, control_loop
 from .physics import Physics, RigidBodyPhysics
-from .randomisation import Episode, draw_episode, draw_velocity, with_noise
+from .randomisation import RandomisedEpisode, draw_episode, draw_velocity, with_noise
 from .reset_pool import draw_from_pool, draw_pool
 from .state import EnvParams, EnvState, default_dtype, strongly_typed
 from .tasks.base import Motion
@@ -440,7 +440,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
     def _command(
         self, robot: Robot, state: EnvState, action: Array, params: EnvParams
-    ) -> tuple[Any, Any, Episode | None]:
+    ) -> tuple[Any, Any, RandomisedEpisode | None]:
         """The controller's target, and the next states of the action space and the episode."""
         episode, before = state.episode, state.action_state
         if episode is None or episode.actions is None:
@@ -452,7 +452,9 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         command = _select(state.time >= actions.steps, command, hold)
         return (*command, dataclasses.replace(episode, actions=actions))
 
-    def _loop_parts(self, robot: Robot, episode: Episode | None, params: EnvParams) -> LoopParts:
+    def _loop_parts(
+        self, robot: Robot, episode: RandomisedEpisode | None, params: EnvParams
+    ) -> LoopParts:
         """The parts of the control loop in an episode."""
         controller, actuators, true_robot = params.controller, params.actuators, None
         if episode is not None:

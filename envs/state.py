@@ -19,7 +19,7 @@ from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import unknown_name
 
 from .actions.base import ActionSpace
-from .randomisation import Episode, Randomisation
+from .randomisation import Randomisation, RandomisedEpisode
 from .tasks.base import Task
 from .world import World
 
@@ -100,7 +100,7 @@ class EnvState(_Replace):
     actuator_state: ActuatorState
     world: World
     task_state: Any
-    episode: Episode | None = None
+    episode: RandomisedEpisode | None = None
 
 
 def default_dtype() -> np.dtype[Any]:
