@@ -106,11 +106,11 @@ def _acceleration_conditions(
     if barrier.relative_degree == 1:
         (value, value_rate) = jax.jvp(h, (place, v), (motion, a))
 
-        def derivative(da: Array) -> Array:
+        def by_velocity(da: Array) -> Array:
             change: Array = jax.jvp(lambda v: h(place, v), (v,), (da,))[1]
             return change
 
-        return Conditions(value, derivative, -value_rate - rate * (value - margin))
+        return Conditions(value, by_velocity, -value_rate - rate * (value - margin))
 
     def h_and_rate(place: _Place, v: Array, moving: Obstacles) -> tuple[Array, Array]:
         moved = _rate(robot, place, v, moving)
