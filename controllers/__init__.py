@@ -1,4 +1,4 @@
-"""Controllers: from where the hands or joints should go to joint torques."""
+"""Controllers: joint torques from targets of the hands or of the joints."""
 
 from fraxenv.dynamics.solvers.qp import QP, QPSolution, solve_qp
 

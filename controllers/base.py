@@ -1,4 +1,4 @@
-"""What all controllers have in common."""
+"""The interface of controllers, and their checks of targets and gains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fraxenv.dynamics import Robot, Terms
 from fraxenv.errors import ArrayError, ConfigError
 
 Telemetry = dict[str, Array]
-"""What a controller reports about one control step, by name."""
+"""A controller's report on one control step, by name."""
 
 TargetT = TypeVar("TargetT")
 ContravariantTargetT = TypeVar("ContravariantTargetT", contravariant=True)
@@ -23,10 +23,10 @@ class Controller(Protocol[ContravariantTargetT]):
     """A control law: joint torques from a target.
 
     A controller is an immutable pytree: options that decide the program are static, numbers are
-    leaves and may be batched. What it remembers from step to step is in an explicit state, of a
-    type of its own: None if that is nothing.
+    leaves and may be batched. Its memory from step to step is an explicit state, of a type of its
+    own, or None.
 
-    What it asks for is not limited: `fraxenv.dynamics.Actuators` says what is applied of it.
+    Its torques are not limited: `fraxenv.dynamics.Actuators` does that.
 
     A target that is not finite is replaced by one that stops the robot where it is, and
     `target_finite` in the telemetry is False: torques are finite as long as the robot's state is.
@@ -43,14 +43,14 @@ class Controller(Protocol[ContravariantTargetT]):
         state: Any,
         dt: ArrayLike,
     ) -> tuple[Array, Any, Telemetry]:
-        """Torques (nv,), N m and N, that are asked for; the next state; telemetry.
+        """Nominal torques (nv,), N m and N; the next state; telemetry.
 
         `dt` is the time, s, since the last control step.
         """
 
 
 def finite_or(target: TargetT, instead: TargetT) -> tuple[TargetT, Array]:
-    """The target if all its numbers are finite, else the other; and whether they are."""
+    """The target if all its numbers are finite, else `instead`; and whether they are, () bool."""
     # A sum is finite if all its terms are: one test for all of them.
     total = sum(jnp.sum(x) for x in jax.tree.leaves(target))
     finite = jnp.isfinite(total)
@@ -60,10 +60,10 @@ def finite_or(target: TargetT, instead: TargetT) -> tuple[TargetT, Array]:
 def checked_array(
     what: str, value: Any, shape: tuple[int, ...], dtype: Any, note: str = ""
 ) -> Array:
-    """A value as an array of this shape.
+    """The value as an array of this shape and dtype.
 
     Raises:
-        ArrayError: it has another shape.
+        ArrayError: the value has another shape.
     """
     array = jnp.asarray(value)
     if array.shape != shape:
@@ -75,10 +75,10 @@ def checked_array(
 
 
 def broadcast_gain(what: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    """A number, or one for each of its last axis or axes, as an array of this shape.
+    """A gain as an array of this shape; its own shape may lack leading axes.
 
     Raises:
-        ArrayError: it cannot be broadcast to the shape.
+        ArrayError: the gain cannot be broadcast to the shape.
     """
     array = jnp.asarray(value, dtype)
     allowed = [shape[i:] for i in range(len(shape) + 1)]
@@ -95,7 +95,7 @@ def check_target(controller: object, target: object, kind: type) -> None:
     """Check the type of a target.
 
     Raises:
-        ConfigError: it is of another type.
+        ConfigError: the target is of another type.
     """
     if not isinstance(target, kind):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Differential inverse kinematics: joint velocities that take the hand to its target.
+"""Differential inverse kinematics: joint velocities that bring the hand to its target.
 
 Damped least squares: Nakamura and Hanafusa, "Inverse kinematic solutions with singularity
 robustness for robot manipulator control", ASME J. DSMC 108, 1986; posture in the nullspace:
@@ -23,36 +23,36 @@ from .base import Telemetry, broadcast_gain
 from .hands import PoseTarget, error_lengths, jacobians, pose_errors
 from .impedance import gains
 from .joint_velocity import joint_velocity_torque
-from .limits import limit_velocity, speed_scales
 from .pose_controller import PoseController
 from .posture import posture_error
 from .singularity import damp
+from .velocity_limits import limit_velocity, speed_scales
 
 
 @pytree_dataclass
 class DifferentialIK(PoseController):
-    """Differential inverse kinematics, with a velocity controller for the joints below it.
+    """Differential inverse kinematics on top of a velocity controller of the joints.
 
     With `e` the pose error and `u = posture_kp (q_n - q)`:
 
         v = J^T (J J^T + damping)^-1 (v_ref + kp e - J u) + u
 
     is brought within the robot's velocity and position limits, see
-    `fraxenv.controllers.limits.limit_velocity`, and `tau = M gain (v - v_measured) + bias`. Where
-    torques reach their limits, as when a far target comes suddenly, the joints need not follow;
-    `interpolation_time` avoids it.
+    `fraxenv.controllers.velocity_limits.limit_velocity`, and
+    `tau = M gain (v - v_measured) + bias`. Where torques reach their limits, as when a far target
+    comes suddenly, the joints need not follow; `interpolation_time` avoids it.
 
-    Its `singularity_threshold` is of `J J^T`, whose conditioning is 0.03 at the Panda's ready pose,
-    and 0.026 at a G1's default posture, for which 0.01 is a good value. In the telemetry
-    `joint_velocity` (nv,) is what is commanded.
+    Its `singularity_threshold` is for `J J^T`, whose conditioning is 0.03 at the Panda's ready
+    pose, and 0.026 at a G1's default posture, for which 0.01 is a good value. In the telemetry
+    `joint_velocity` (nv,) is the commanded one.
 
     Attributes:
-        kp: 1/s, scalar or (6,) `[linear; angular]` or one row per end effector: the error decays
-            as fast.
-        posture_kp: 1/s, scalar or (nv,): likewise, in the nullspace.
-        gain: 1/s, scalar or (nv,), of the joints' velocity controller; at least four times `kp`,
-            or the hand overshoots.
-        limit_gain: 1/s, how fast what is left of the way to a position limit may decay; at most a
+        kp: decay rate of the pose error, 1/s, scalar or (6,) `[linear; angular]` or one row per end
+            effector.
+        posture_kp: decay rate of the posture error in the nullspace, 1/s, scalar or (nv,).
+        gain: of the joints' velocity controller, 1/s, scalar or (nv,); at least four times `kp`, or
+            the hand overshoots.
+        limit_gain: greatest decay rate of a joint's distance from a position limit, 1/s; at most a
             quarter of `gain`.
 
     For the other attributes see `PoseController`.
@@ -71,7 +71,7 @@ class DifferentialIK(PoseController):
         check_not_negative(self, "kp", "posture_kp", "gain", "limit_gain")
 
     def checked_target(self, target: PoseTarget, dtype: jnp.dtype) -> PoseTarget:
-        """As of `PoseController`; accelerations, wrenches and damping ratios are refused."""
+        """As in `PoseController`; accelerations, wrenches and damping ratios are refused."""
         goal = super().checked_target(target, dtype)
         for name in ("acceleration", "wrench", "damping_ratio"):
             if getattr(goal, name) is not None:
@@ -94,11 +94,11 @@ def differential_ik(
 ) -> tuple[Array, Telemetry]:
     """Joint velocities (nv,), rad/s and m/s, within the limits, for a set-point; and telemetry.
 
-    For robots that take velocities. Uses the kinematics in `terms` alone.
+    For robots that are commanded in velocities. Uses the kinematics in `terms` alone.
 
     Raises:
         UnknownNameError: the robot has no such end effector.
-        ConfigError: the target is no `PoseTarget`, or has what velocities cannot follow.
+        ConfigError: the target is no `PoseTarget`, or has fields that velocities cannot follow.
         ArrayError: an array of the target, or a gain, has the wrong shape.
     """
     return _velocity(controller, robot, terms, controller.checked_target(target, terms.v.dtype))
@@ -107,7 +107,7 @@ def differential_ik(
 def _velocity(
     controller: DifferentialIK, robot: Robot, terms: Terms, target: PoseTarget
 ) -> tuple[Array, Telemetry]:
-    """`differential_ik` for a target with an axis for the hands."""
+    """`differential_ik` for a target with an axis of hands."""
     q, dtype = terms.q, terms.v.dtype
     n = 6 if controller.task == "pose" else 3
     J = jacobians(robot, terms, controller.hands, n)

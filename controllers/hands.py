@@ -1,4 +1,4 @@
-"""One hand or several: who they are, their targets, and how far they are from them."""
+"""Hands, one or several: their names, targets, poses, Jacobians and errors."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import ConfigError
 
 from .base import Telemetry, broadcast_gain, check_target, checked_array
-from .interpolation import Ramp, advance
+from .setpoint import Ramp, advance
 
 EndEffectors = str | tuple[str, ...]
-"""The option that names hands: a frame, or several in a tuple."""
+"""Type of the option `end_effector`: the name of a frame, or several in a tuple."""
 
 TreeT = TypeVar("TreeT")
 
 
 @pytree_dataclass
 class PoseTarget:
-    """Where the hand should be, and how.
+    """A pose for the hand, with feed-forward motion, wrench and gains.
 
     For a controller of several end effectors every array has a leading axis, one row for each.
 
@@ -44,11 +44,10 @@ class PoseTarget:
         rotation: (3, 3), hand to world.
         velocity: (6,), `[linear; angular]`, m/s and rad/s, world axes; zero if None.
         acceleration: (6,), m/s^2 and rad/s^2, world axes; zero if None.
-        wrench: (6,), `[force; torque]`, N and N m, world axes, at the hand's origin: what the hand
-            should exert on its surroundings besides; zero if None.
-        kp: (6,), stiffness in the place of the controller's, which holds if None; a negative one
-            counts as zero.
-        damping_ratio: (6,), likewise.
+        wrench: (6,), `[force; torque]`, N and N m, world axes, at the hand's origin: feed-forward
+            wrench of the hand on its surroundings; zero if None.
+        kp: (6,), stiffness; the controller's if None; negative numbers count as zero.
+        damping_ratio: (6,); the controller's if None; negative numbers count as zero.
     """
 
     position: Array
@@ -72,7 +71,7 @@ _SHAPES = {
 
 
 class Errors(NamedTuple):
-    """Of k end effectors: `position` (k, 3), m, and `rotation` (k, 3), rad, world axes."""
+    """Pose errors of k hands: `position` (k, 3), m, and `rotation` (k, 3), rad, world axes."""
 
     position: Array
     rotation: Array
@@ -82,12 +81,12 @@ class Errors(NamedTuple):
 class Hands:
     """End effectors, one or several.
 
-    Inside the library arrays always have an axis for them. People who name one hand get and give
-    arrays without it: that is decided here, by `with_axis` and `without_axis`.
+    Inside the library arrays always have an axis of hands. Users who name one hand get and give
+    arrays without it: `with_axis` and `without_axis` convert.
 
     Attributes:
         names: of their frames.
-        alone: whether it is one that was named as such, not in a tuple.
+        alone: whether there is one hand, named by a string instead of a tuple.
     """
 
     names: tuple[str, ...]
@@ -95,10 +94,10 @@ class Hands:
 
     @classmethod
     def of(cls, end_effector: EndEffectors) -> Hands:
-        """Those that an option names.
+        """The hands that an option `end_effector` names.
 
         Raises:
-            ConfigError: it is neither a name nor a tuple of different ones.
+            ConfigError: the option is neither a name nor a tuple of different names.
         """
         alone = isinstance(end_effector, str)
         names: Any = (end_effector,) if alone else end_effector
@@ -112,11 +111,11 @@ class Hands:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of hands."""
         return len(self.names)
 
     def check(self, robot: Robot) -> None:
-        """Raise UnknownNameError if the robot lacks one."""
+        """Raise UnknownNameError if the robot lacks one of the frames."""
         for name in self.names:
             robot.frame(name)
 
@@ -125,21 +124,21 @@ class Hands:
         return jax.tree.map(lambda x: x[None], tree) if self.alone else tree
 
     def without_axis(self, tree: TreeT) -> TreeT:
-        """Arrays (k, ...) as people see them: (...) of one hand, (k, ...) of several."""
+        """Arrays (k, ...) as users see them: (...) of one hand, (k, ...) of several."""
         return jax.tree.map(lambda x: x[0], tree) if self.alone else tree
 
     def prefix(self, name: str) -> str:
-        """What the names of a hand's own numbers begin with: nothing if it is alone."""
+        """The beginning of names of a hand's numbers: "hand.", or "" of a hand that is alone."""
         return "" if self.alone else f"{name}."
 
 
 def checked_target(
     controller: object, hands: Hands, target: PoseTarget, dtype: jnp.dtype
 ) -> PoseTarget:
-    """The target with every array checked, and with an axis for the hands.
+    """The target with every array checked, and with an axis of hands.
 
     Raises:
-        ConfigError: it is no `PoseTarget`.
+        ConfigError: the target is no `PoseTarget`.
         ArrayError: an array has the wrong shape.
     """
     check_target(controller, target, PoseTarget)
@@ -165,13 +164,13 @@ def measured_poses(
 def hold_target(
     target: PoseTarget, position: Array, rotation: Array, **gains: ArrayLike
 ) -> PoseTarget:
-    """A target with the same arrays as the other, but to come to rest at these poses.
+    """A target with the fields of another one, that brings the hands to rest at these poses.
 
     Args:
-        target: with an axis for the k hands.
+        target: the other one, with an axis of k hands.
         position: (k, 3), m.
         rotation: (k, 3, 3).
-        **gains: for the gains in the target, those of the controller.
+        **gains: of the controller, in place of the target's.
     """
     rest: PoseTarget = jax.tree.map(jnp.zeros_like, target)
     own = {
@@ -184,20 +183,20 @@ def hold_target(
 
 
 def jacobians(robot: Robot, terms: Terms, hands: Hands, rows: int) -> Array:
-    """The first rows of the Jacobians of k hands (k rows, nv), one below the other."""
+    """The first `rows` rows of the Jacobian of each of k hands, stacked: (k rows, nv)."""
     blocks = [frame_jacobian(robot, terms.q, n, kin=terms.kin)[:rows] for n in hands.names]
     return jnp.concatenate(blocks)
 
 
 def pose_errors(robot: Robot, terms: Terms, hands: Hands, target: PoseTarget) -> Errors:
-    """The way from the measured poses of k hands to those of a target with an axis for them."""
+    """Errors from the measured poses of k hands to a target with an axis of hands."""
     position, rotation = measured_poses(robot, terms.q, hands, terms.kin)
     turn = jnp.stack([orientation_error(*r) for r in zip(target.rotation, rotation, strict=True)])
     return Errors(target.position - position, turn)
 
 
 def error_lengths(errors: Errors) -> Telemetry:
-    """Lengths of the errors (k,), m and rad."""
+    """Telemetry of pose errors: their lengths (k,), m and rad."""
     return {
         "position_error": jnp.stack([norm(e) for e in errors.position]),
         "orientation_error": jnp.stack([norm(e) for e in errors.rotation]),
@@ -207,12 +206,12 @@ def error_lengths(errors: Errors) -> Telemetry:
 def interpolated(
     target: PoseTarget, ramp: Ramp | None, duration: ArrayLike | None, dt: Array
 ) -> tuple[PoseTarget, Ramp | None]:
-    """The target of k hands with the set-points in the place of its poses, and their new state.
+    """The target of k hands with set-points as its poses, and the next ramp.
 
-    Both are as they were where targets are not interpolated: where `duration` is None.
+    Both are unchanged without interpolation: where `duration`, s, is None.
 
     Raises:
-        ConfigError: there is no ramp in the state.
+        ConfigError: the state has no ramp.
     """
     if duration is None:
         return target, ramp

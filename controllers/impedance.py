@@ -1,4 +1,4 @@
-"""Springs and dampers, and the forces that they need not carry."""
+"""Impedance: gains, damping ratios, compensation of gravity and of Coriolis forces."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from .base import broadcast_gain
 def gains(
     what: str, own: ArrayLike, given: Array | None, shape: tuple[int, ...], dtype: jnp.dtype
 ) -> Array:
-    """Gains of this shape: those that come with a target if there are any, else the controller's.
+    """Gains of this shape: the target's, `given`, not below zero; or else the controller's, `own`.
 
     Raises:
-        ArrayError: the controller's have the wrong shape.
+        ArrayError: the controller's gains have the wrong shape.
     """
     return broadcast_gain(what, own, shape, dtype) if given is None else jnp.maximum(given, 0.0)
 
 
 def damping(kp: Array, ratio: Array) -> Array:
-    """`kd` that gives a unit mass on a spring `kp` the damping ratio `ratio`."""
+    """Damping `kd` of a unit mass on a spring `kp`, from its damping ratio."""
     return 2.0 * ratio * jnp.sqrt(kp)
 
 
 def compensation(robot: Robot, terms: Terms, *, gravity: bool, coriolis: bool) -> Array:
-    """Torques (nv,) that hold against gravity, or against Coriolis and centrifugal forces."""
+    """Torques (nv,) against gravity, and against Coriolis and centrifugal forces."""
     if gravity and coriolis:
         return terms.bias
     if not (gravity or coriolis):

@@ -29,16 +29,15 @@ from .impedance import compensation, damping, gains
 
 @pytree_dataclass
 class JointTarget:
-    """Where the joints should be, and how.
+    """A configuration for the joints, with feed-forward motion, torque and gains.
 
     Attributes:
         position: (nq,), rad and m.
         velocity: (nv,), rad/s and m/s; zero if None.
         acceleration: (nv,), rad/s^2 and m/s^2; zero if None.
-        torque: (nv,), N m and N, in addition; zero if None.
-        kp: (nv,), stiffness in the place of the controller's, which holds if None; a negative one
-            counts as zero.
-        damping_ratio: (nv,), likewise.
+        torque: (nv,), N m and N, feed-forward; zero if None.
+        kp: (nv,), stiffness; the controller's if None; negative numbers count as zero.
+        damping_ratio: (nv,); the controller's if None; negative numbers count as zero.
     """
 
     position: Array
@@ -57,14 +56,14 @@ class JointImpedance:
 
         tau = M (a_ref + kp (q_ref - q) + kd (v_ref - v)) + bias + tau_ref
 
-    with `kd = 2 damping_ratio sqrt(kp)`; without it `kp` is a stiffness that can be felt,
+    with `kd = 2 damping_ratio sqrt(kp)`; without decoupling `kp` is the stiffness to the touch,
 
         tau = M a_ref + kp (q_ref - q) + kd (v_ref - v) + bias + tau_ref
 
     with `kd = 2 damping_ratio sqrt(kp diag(M))`.
 
     Attributes:
-        decoupling: "full" or "none", see above.
+        decoupling: "full" or "none".
         gravity_compensation: add gravity's torques.
         coriolis_compensation: add Coriolis and centrifugal torques.
         kp: stiffness, scalar or (nv,), 1/s^2; without decoupling N m/rad and N/m.
@@ -85,7 +84,7 @@ class JointImpedance:
         check_not_negative(self, "kp", "damping_ratio")
 
     def init(self, robot: Robot, terms: Terms) -> None:
-        """Nothing is remembered."""
+        """No state."""
 
     def __call__(
         self,
@@ -125,7 +124,7 @@ class JointImpedance:
         return JointTarget(**arrays)
 
     def _hold(self, terms: Terms, target: JointTarget) -> JointTarget:
-        """A target with the same arrays, but to come to rest where the joints are."""
+        """A target with another one's fields that brings the joints to rest where they are."""
         zero = jnp.zeros_like(terms.v)
         gains = {
             name: broadcast_gain(name, getattr(self, name), zero.shape, zero.dtype)
@@ -139,7 +138,7 @@ class JointImpedance:
 def joint_impedance_torque(
     controller: JointImpedance, robot: Robot, terms: Terms, target: JointTarget
 ) -> tuple[Array, Telemetry]:
-    """Torques (nv,), N m and N, of the control law before any limit; and telemetry.
+    """Torques (nv,), N m and N, of the control law; and telemetry.
 
     Raises:
         ArrayError: a gain has the wrong shape.

@@ -1,4 +1,4 @@
-"""Joint velocity control: every joint decelerates towards its commanded velocity alike."""
+"""Joint velocity control: the error of every joint's velocity decays exponentially."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .base import (
     checked_array,
     finite_or,
 )
-from .limits import limit_velocity
+from .velocity_limits import limit_velocity
 
 
 @pytree_dataclass
@@ -27,11 +27,11 @@ class JointVelocity:
         tau = M gain (v_ref - v) + bias
 
     where `v_ref` is the target within the robot's velocity and position limits, see
-    `fraxenv.controllers.limits.limit_velocity`.
+    `fraxenv.controllers.velocity_limits.limit_velocity`.
 
     Attributes:
-        gain: 1/s, scalar or (nv,): the velocity's error decays as fast.
-        limit_gain: 1/s, how fast what is left of the way to a position limit may decay. At most a
+        gain: decay rate of the velocity error, 1/s, scalar or (nv,).
+        limit_gain: greatest decay rate of a joint's distance from a position limit, 1/s; at most a
             quarter of `gain`, or the joint overshoots.
 
     Raises:
@@ -45,7 +45,7 @@ class JointVelocity:
         check_not_negative(self, "gain", "limit_gain")
 
     def init(self, robot: Robot, terms: Terms) -> None:
-        """Nothing is remembered."""
+        """No state."""
 
     def __call__(
         self, robot: Robot, terms: Terms, target: Array, state: None, dt: ArrayLike
@@ -67,7 +67,7 @@ class JointVelocity:
 
 
 def joint_velocity_torque(terms: Terms, v_ref: Array, gain: ArrayLike) -> Array:
-    """Torques (nv,) that let the error of the velocity decay at the rate `gain`, 1/s.
+    """Torques (nv,), N m and N, for a velocity error that decays at the rate `gain`, 1/s.
 
     Raises:
         ArrayError: `gain` has the wrong shape.

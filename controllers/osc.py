@@ -27,10 +27,10 @@ from .hands import (
     pose_errors,
 )
 from .impedance import compensation, damping, gains
-from .limits import speed_scales
 from .pose_controller import PoseController
 from .posture import posture_error
 from .singularity import damp
+from .velocity_limits import speed_scales
 
 Decoupling = Literal["full", "partial", "none"]
 
@@ -50,14 +50,14 @@ class OSC(PoseController):
     `max_linear_velocity` and `max_angular_velocity`, so that a far target is approached at constant
     speed along a straight line instead of at full torque (Khatib 1987, section VI-D).
 
-    Several end effectors are steered at once: `J`, `e`, ... are then those of all, stacked.
+    With several end effectors, `J`, `e`, ... are stacked.
 
-    Its `singularity_threshold` is of `J M^-1 J^T`, whose conditioning is 0.003 at the Panda's ready
-    pose; 0.03 is a good value for the hands of a G1.
+    Its `singularity_threshold` is for `J M^-1 J^T`, whose conditioning is 0.003 at the Panda's
+    ready pose; 0.03 is a good value for the hands of a G1.
 
     Attributes:
-        decoupling: "full" uses the whole task-space inertia, "partial" that of position and of
-            orientation apart, "none" applies the spring's force as it is: then `kp` is in N/m and
+        decoupling: "full" uses the whole task-space inertia, "partial" its blocks of position and
+            of orientation, "none" applies the spring's force as it is: then `kp` is in N/m and
             N m/rad.
         gravity_compensation: add gravity's torques.
         coriolis_compensation: add Coriolis and centrifugal torques, of the task too (`Jdot v`).
@@ -90,7 +90,7 @@ class OSC(PoseController):
         return {"kp": self.kp, "damping_ratio": self.damping_ratio}
 
     def _law(self, robot: Robot, terms: Terms, goal: PoseTarget) -> tuple[Array, Telemetry]:
-        return _law(self, robot, terms, goal)
+        return _torque(self, robot, terms, goal)
 
 
 def osc_torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[Array, Telemetry]:
@@ -101,11 +101,11 @@ def osc_torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tupl
         ConfigError: the target is no `PoseTarget`.
         ArrayError: an array of the target, or a gain, has the wrong shape.
     """
-    return _law(osc, robot, terms, osc.checked_target(target, terms.v.dtype))
+    return _torque(osc, robot, terms, osc.checked_target(target, terms.v.dtype))
 
 
-def _law(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[Array, Telemetry]:
-    """`osc_torque` for a target with an axis for the hands."""
+def _torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[Array, Telemetry]:
+    """`osc_torque` for a target with an axis of hands."""
     M = terms.mass_matrix
     n = 6 if osc.task == "pose" else 3
     J = jacobians(robot, terms, osc.hands, n)
@@ -140,7 +140,7 @@ def _task_acceleration(
     J: Array,
     n: int,
 ) -> Array:
-    """What springs, dampers and feed-forward ask of the end effectors, (k n,), less `Jdot v`."""
+    """Task acceleration (k n,) of springs, dampers and feed-forward, less `Jdot v`."""
     v, dtype = terms.v, terms.v.dtype
     shape = (len(errors.position), 6)
     ratio = gains("damping_ratio", osc.damping_ratio, target.damping_ratio, shape, dtype)[:, :n]
@@ -178,9 +178,9 @@ def _inverse_task_inertia(J: Array, M: Array) -> Array:
 def _task_force(
     osc: OSC, inverse_inertia: Array, damped: Array, acceleration: Array, drift: Array, n: int
 ) -> Array:
-    """Forces (k n,) at the end effectors that cause the acceleration.
+    """Forces (k n,) at the end effectors that cause the acceleration (k n,).
 
-    `drift` (k n,) is what the posture's torques would add to it, and what is taken away.
+    They cancel `drift` (k n,), the acceleration that the posture's torques would add.
     """
     if osc.decoupling == "full":
         return spd_solve(damped, acceleration - drift)
@@ -194,7 +194,7 @@ def _task_force(
 
 
 def _in_nullspaces(inverse_inertia: Array, damped: Array, force: Array, n: int) -> Array:
-    """Forces (k n,), less what those of an end effector do to the ones before it."""
+    """Forces (k n,) that leave the end effectors before each one alone: prioritised nullspaces."""
     for start in range(n, len(force), n):
         before, own = slice(0, start), slice(start, start + n)
         push = matmul(inverse_inertia[before, own], force[own])
@@ -203,6 +203,7 @@ def _in_nullspaces(inverse_inertia: Array, damped: Array, force: Array, n: int) 
 
 
 def _posture_acceleration(osc: OSC, robot: Robot, terms: Terms) -> Array:
+    """Joint accelerations (nv,) of the springs and dampers towards the posture."""
     v = terms.v
     kp = broadcast_gain("posture_kp", osc.posture_kp, v.shape, v.dtype)
     ratio = broadcast_gain("posture_damping_ratio", osc.posture_damping_ratio, v.shape, v.dtype)

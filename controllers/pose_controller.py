@@ -1,4 +1,4 @@
-"""What controllers of hands' poses have in common, whatever commands them in the end."""
+"""The base of pose controllers: options, checks, set-points, telemetry."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from .hands import (
     interpolated,
     measured_poses,
 )
-from .interpolation import Ramp, ramp_at
 from .posture import POSTURES, Posture
+from .setpoint import Ramp, ramp_at
 from .singularity import PRIORITIES, Priority
 
 
 @pytree_dataclass
 class PoseController(ABC):
-    """Steers frames to poses by set-points on their way to targets.
+    """A controller that steers one frame, or several, to target poses.
 
     Attributes:
         end_effector: name of the frame to steer, or several in a tuple; then every array of the
-            target has a leading axis, as have the errors and the conditioning in the telemetry.
+            target has a leading axis, and so have errors and conditioning in the telemetry.
         task: "pose" steers position and orientation, "position" leaves the orientation free.
         posture: configuration that the nullspace is pulled to: the robot's default, the centre of
             its position limits (the default where there is none), zero, or "none" for no pull.
-        priority: of several end effectors that get into each other's way, "equal" lets all give
-            way, "ordered" the later ones: they move in the nullspace of those before them.
+        priority: of several end effectors with conflicting targets, "equal" lets all give way,
+            "ordered" the later ones: they move in the nullspace of the ones before them.
         max_linear_velocity: m/s, of the approach; may be infinite.
         max_angular_velocity: rad/s; may be infinite.
         singularity_damping: damping, at a singularity and far from the target, of the matrix that
             the control law inverts, relative to its mean diagonal. It vanishes with the error, so
             that a target near a singularity is reached exactly, and away from singularities.
         singularity_threshold: conditioning below which the damping sets in: the determinant of
-            that matrix, scaled to a unit diagonal on average. It is 1 where all directions are
-            equally easy and 0 at a singularity; a third of what it is in a comfortable posture is a
-            good value.
-        interpolation_time: s; a new target is reached by the set-point in this time, on a straight
-            line from where the set-point is; None to jump.
+            that matrix, scaled to a unit diagonal on average, 1 where all directions are equally
+            easy and 0 at a singularity. A good value is a third of the conditioning in a
+            comfortable posture.
+        interpolation_time: s, in which the set-point reaches a new target, on a straight line from
+            where it is; None to jump.
 
     Raises:
         ConfigError: an option has a value that it cannot have.
@@ -103,11 +103,11 @@ class PoseController(ABC):
 
         Telemetry: `position_error` (m) and `orientation_error` (rad) of the hand from the
         set-point, `conditioning` (as in `singularity_threshold`), `target_finite` (bool; if not,
-        the hand is braked where it is), and what the control law itself reports.
+        the hand is braked where it is), and the telemetry of the control law.
 
         Raises:
             UnknownNameError: the robot has no such end effector.
-            ConfigError: the target is no `PoseTarget`, or has what the law cannot follow.
+            ConfigError: the target is no `PoseTarget`, or has fields that the law cannot follow.
             ArrayError: an array of the target, or a gain, has the wrong shape.
         """
         hands = self.hands
@@ -121,10 +121,10 @@ class PoseController(ABC):
         return tau, ramp, telemetry | {"target_finite": finite}
 
     def checked_target(self, target: PoseTarget, dtype: jnp.dtype) -> PoseTarget:
-        """The target, checked, with a leading axis for the hands, however many there are.
+        """The target, checked, with an axis of hands.
 
         Raises:
-            ConfigError: the target is no `PoseTarget`, or has what the law cannot follow.
+            ConfigError: the target is no `PoseTarget`, or has fields that the law cannot follow.
             ArrayError: an array of the target has the wrong shape.
         """
         return checked_target(self, self.hands, target, dtype)
@@ -135,4 +135,4 @@ class PoseController(ABC):
 
     @abstractmethod
     def _law(self, robot: Robot, terms: Terms, goal: PoseTarget) -> tuple[Array, Telemetry]:
-        """The control law: torques (nv,) for a set-point with an axis for the hands."""
+        """The control law: torques (nv,) for a set-point with an axis of hands; and telemetry."""

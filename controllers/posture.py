@@ -1,4 +1,4 @@
-"""Where the joints should be as far as the hands leave them free."""
+"""Postures: configurations that the joints are pulled to in the nullspace of the hands' tasks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Posture = Literal["default", "center", "zero", "none"]
 
 POSTURES: tuple[Posture, ...] = ("default", "center", "zero", "none")
 
-FARTHEST = np.pi
-"""Way to the posture, rad or m, beyond which it pulls no harder.
+LARGEST_ERROR = np.pi
+"""Bound, rad or m, of a joint's distance from the posture.
 
-The pull is no potential's, as it goes with the inertia: without a bound, joints that have turned
-far beyond their limits may gain speed from it for ever.
+The pull is multiplied by the inertia, so it is not a potential's: without a bound, joints that have
+turned far beyond their limits may gain speed from it for ever.
 """
 
 
 def posture_error(posture: Posture, robot: Robot, q: Array) -> Array:
-    """The way (nv,) from `q` to a posture, rad and m, at most `FARTHEST` each; zero for "none".
+    """Displacements (nv,) from `q` to a posture, rad and m, at most `LARGEST_ERROR` each.
 
     "default" is the robot's default configuration, "center" the centre of its position limits (the
-    default where there is none), "zero" that of zero displacements.
+    default of joints without limits), "zero" the neutral configuration; "none" has no error.
     """
     if posture == "none":
         return jnp.zeros(robot.nv, q.dtype)
@@ -39,4 +39,4 @@ def posture_error(posture: Posture, robot: Robot, q: Array) -> Array:
         middle = jnp.mean(jnp.where(limited[:, None], limits, 0.0), axis=1)
         there = goal[coordinate[scalar]]
         goal = goal.at[coordinate[scalar]].set(jnp.where(limited, middle, there))
-    return jnp.clip(difference(robot, q, goal), -FARTHEST, FARTHEST)
+    return jnp.clip(difference(robot, q, goal), -LARGEST_ERROR, LARGEST_ERROR)

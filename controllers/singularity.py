@@ -1,4 +1,4 @@
-"""Damping where the end effectors cannot move in every direction, and priorities among them.
+"""Damping near singularities, and priorities among several end effectors.
 
 Away from singularities the damping vanishes. It also vanishes with the error, so that a target
 near a singularity is reached exactly. Nearness to the singularity is measured as in Nakamura and
@@ -23,14 +23,14 @@ Priority = Literal["equal", "ordered"]
 
 PRIORITIES: tuple[Priority, ...] = ("equal", "ordered")
 
-FAR_POSITION = 0.05
-"""Error, m, at which the damping near a singularity is half of its greatest."""
+HALF_POSITION_ERROR = 0.05
+"""Position error, m, at which the damping near a singularity is half of its greatest."""
 
-FAR_ORIENTATION = 0.25
-"""Likewise, rad."""
+HALF_ORIENTATION_ERROR = 0.25
+"""Orientation error, rad, likewise."""
 
 FLOOR = 1e-5
-"""Keeps the factorisation defined at the singularity itself; far below any useful threshold."""
+"""Diagonal that keeps the factorisation defined at a singularity; far below any threshold."""
 
 
 def damp(
@@ -42,25 +42,27 @@ def damp(
 ) -> tuple[Array, Array]:
     """Add damping to `J M^-1 J^T`, or to `J J^T`, near singularities and far from the targets.
 
-    With several end effectors the matrix may also become singular because what they ask for does
-    not go together. `priority` says who gives way. "equal": all are damped, as the worst
-    conditioned of them. "ordered": each is damped by how much freedom those before it leave it.
-    As `A x = a` has the rows of an undamped end effector exact, whatever the others' damping, it
-    gets what it asks for, and those after it move in its nullspace: the prioritised tasks of
+    With several end effectors the matrix may also become singular because their targets conflict.
+    `priority` says which of them give way. "equal": all are damped, as the worst conditioned one.
+    "ordered": each is damped by how much freedom the ones before it leave it. As `A x = a` has the
+    rows of an undamped end effector exact, whatever the others' damping, it moves as commanded, and
+    the ones after it move in its nullspace: the prioritised tasks of
     Sentis and Khatib, "Synthesis of whole-body behaviors through hierarchical control of
     behavioral primitives", Int. J. Humanoid Robotics 2(4), 2005.
 
     Args:
-        matrix: (k n, k n), of k end effectors of n rows each, 3 linear and perhaps 3 angular ones.
+        matrix: (k n, k n), of k end effectors of n rows each: 3 linear, or 3 linear and 3 angular.
         error: (k, n), m and rad.
-        priority: see above.
-        damping: at a singularity and far from the target, relative to the mean diagonal.
-        threshold: conditioning below which it sets in.
+        priority: "equal" or "ordered".
+        damping: the greatest one, at a singularity and far from the target, relative to the mean
+            diagonal.
+        threshold: conditioning below which the damping sets in.
 
     Returns:
         The damped matrix, and the conditioning (k,): the determinant of an end effector's block,
         scaled to a unit diagonal on average: 1 where all directions are equally easy, 0 at a
-        singularity. Of several, it is that of what those before it leave.
+        singularity. With several end effectors, the block is the Schur complement: the part that
+        the ones before it leave.
     """
     dtype, eps = matrix.dtype, float(np.finfo(matrix.dtype).eps)
     k, n = error.shape
@@ -77,7 +79,7 @@ def damp(
 
     worst = conditioning if priority == "ordered" else jnp.min(conditioning)
     closeness = jnp.maximum(1.0 - worst / jnp.asarray(threshold, dtype), 0.0)
-    far = jnp.asarray([FAR_POSITION] * 3 + [FAR_ORIENTATION] * 3, dtype)[:n]
+    far = jnp.asarray([HALF_POSITION_ERROR] * 3 + [HALF_ORIENTATION_ERROR] * 3, dtype)[:n]
     distance = jnp.sum((error / far) ** 2, axis=-1)
     # Where the error has taken the damping away, what is left keeps rounding errors from growing.
     amount = jnp.asarray(damping, dtype) * distance / (1 + distance) + 100 * eps

@@ -14,12 +14,12 @@ from .impedance import compensation
 from .joint_velocity import joint_velocity_torque
 
 BRAKING_GAIN = 20.0
-"""Rate, 1/s, at which the joints are slowed down while the target is not finite."""
+"""Decay rate, 1/s, of the joints' velocities while the target is not finite."""
 
 
 @pytree_dataclass
 class Torque:
-    """Applies the target, joint torques (nv,) in N m and N, as it is.
+    """Pass-through of the target, joint torques (nv,), N m and N.
 
     Attributes:
         gravity_compensation: add gravity's torques.
@@ -33,7 +33,7 @@ class Torque:
     coriolis_compensation: bool = static(default=False)
 
     def init(self, robot: Robot, terms: Terms) -> None:
-        """Nothing is remembered."""
+        """No state."""
 
     def __call__(
         self, robot: Robot, terms: Terms, target: Array, state: None, dt: ArrayLike

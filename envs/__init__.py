@@ -9,11 +9,11 @@ from .actions.joint import JointDelta, JointPosition, JointRate, JointTorque
 from .actions.names import ACTION_SPACES, action_names, make_action
 from .environment import Environment
 from .goal_environment import GoalEnvironment
-from .randomisation import Episode, Randomisation
+from .randomisation import Randomisation, RandomisedEpisode
 from .state import EnvParams, EnvState
 from .tasks.base import GoalTask, Motion, Task
-from .tasks.hand_task import POSE_WEIGHTS, POSITION_WEIGHTS, HandTask, joint_terms
 from .tasks.measures import Measure
+from .tasks.pose_goals import POSE_WEIGHTS, POSITION_WEIGHTS, PoseGoals, joint_terms
 from .tasks.reach import Reach, ReachState
 from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles
 from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled
@@ -32,11 +32,9 @@ __all__ = [
     "EnvParams",
     "EnvState",
     "Environment",
-    "Episode",
     "FigureEight",
     "GoalEnvironment",
     "GoalTask",
-    "HandTask",
     "JointDelta",
     "JointPosition",
     "JointRate",
@@ -44,7 +42,9 @@ __all__ = [
     "Measure",
     "MinimumJerk",
     "Motion",
+    "PoseGoals",
     "Randomisation",
+    "RandomisedEpisode",
     "Reach",
     "ReachObstacles",
     "ReachState",

@@ -1,9 +1,9 @@
-"""The control loop: what happens between two actions of a policy, at the controller's rate.
+"""The control loop: from a controller's target to motion, between two actions of a policy.
 
-    controller        (terms, target) -> the torque that it asks for
+    controller        (terms, target) -> nominal torque
     safety filter     the nearest torque within the actuators' range that keeps every barrier
-    actuators         limits, gain and delay -> the torque that is applied
-    physics           one or more steps in time; the world moves along
+    actuators         limits, gain, delay -> applied torque
+    physics           one or more integration steps; the world moves along
 
 All of it is one pure function of small arrays; data flow one way.
 """
@@ -40,7 +40,7 @@ from .world import World, move_world
 
 @dataclass(frozen=True)
 class Rates:
-    """How often what happens, Hz: each a multiple of the one before.
+    """Rates, Hz, each a multiple of the one before.
 
     Attributes:
         policy: actions.
@@ -48,7 +48,7 @@ class Rates:
         physics: integration steps.
 
     Raises:
-        ConfigError: one is no whole number, or no multiple.
+        ConfigError: a rate is no whole number, or no multiple.
     """
 
     policy: int
@@ -68,14 +68,14 @@ class Rates:
 
 
 class LoopState(NamedTuple):
-    """What the control loop changes.
+    """The part of an environment's state that the control loop changes.
 
     Attributes:
         q: (nq,), rad and m.
         v: (nv,), rad/s and m/s.
-        world: what is around the robot.
-        controller: the controller's own.
-        actuators: the motors'.
+        world: the robot's surroundings.
+        controller: state of the controller.
+        actuators: state of the motors.
     """
 
     q: Array
@@ -85,16 +85,16 @@ class LoopState(NamedTuple):
     actuators: ActuatorState
 
 
-class Machine(NamedTuple):
-    """What the control loop is made of.
+class LoopParts(NamedTuple):
+    """The parts of the control loop.
 
     Attributes:
-        robot: what controller, filter and motors take the robot for.
-        true_robot: what the physics moves, where that is another; None where it is not.
+        robot: the model that controller, filter and motors have.
+        true_robot: the model that the physics has, if another; None for the same one.
         controller: the control law.
         safety: the filter of its torques; None for none.
         actuators: the motors.
-        physics: what moves the robot.
+        physics: the integrator of the robot's motion.
     """
 
     robot: Robot
@@ -106,14 +106,14 @@ class Machine(NamedTuple):
 
 
 def control_loop(
-    machine: Machine, state: LoopState, target: Any, rates: Rates
+    parts: LoopParts, state: LoopState, target: Any, rates: Rates
 ) -> tuple[LoopState, dict[str, Array], SafetyReport]:
     """The control steps of one policy step.
 
     Args:
-        machine: robot, controller, filter, motors, physics.
-        state: when the policy step begins.
-        target: the controller's, for the whole policy step.
+        parts: robot, controller, filter, motors, physics.
+        state: at the beginning of the policy step.
+        target: of the controller, for the whole policy step.
         rates: of policy, controller and physics.
 
     Returns:
@@ -121,34 +121,38 @@ def control_loop(
         N, commanded, and `saturation`, the fraction of the joints of which the controller asked for
         more than the motors' range; the worst of the filter's reports.
     """
-    robot, true_robot, controller, safety, actuators, physics = machine
+    robot, true_robot, controller, safety, actuators, physics = parts
     dtype = state.q.dtype
     dt = jnp.asarray(1.0 / rates.physics, dtype)
     control_dt = jnp.asarray(1.0 / rates.control, dtype)
-    world = state.world
+    policy_dt = jnp.asarray(1.0 / rates.policy, dtype)
     if safety is not None:
-        around = safety.look_around(robot, state.q, world.obstacles)
+        nearby = safety.look_around(robot, state.q, state.world.obstacles)
 
     def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], dict[str, Array]]:
-        q, v, memory, motors, worst = carry
+        q, v, controller_state, actuator_state, worst = carry
         terms = compute_terms(robot, q, v)
-        tau, memory, telemetry = controller(robot, terms, target, memory, control_dt)
-        lower, upper = actuators.range(robot, v, motors, control_dt)
+        tau, controller_state, telemetry = controller(
+            robot, terms, target, controller_state, control_dt
+        )
+        lower, upper = actuators.range(robot, v, actuator_state, control_dt)
         saturated = (tau < lower) | (tau > upper)
         if safety is not None:
-            here = move_obstacles(around, control_dt * k.astype(dtype))
-            tau, report = safety(robot, terms, tau, dt, here, (lower, upper))
+            obstacles = move_obstacles(nearby, control_dt * k.astype(dtype))
+            tau, report = safety(robot, terms, tau, dt, obstacles, (lower, upper))
             worst = worse_report(worst, report)
-        applied, command, motors = actuators(robot, tau, v, motors, control_dt)
+        applied, commanded, actuator_state = actuators(robot, tau, v, actuator_state, control_dt)
         for substep in range(rates.physics // rates.control):
             known = terms if substep == 0 and true_robot is None else None
             q, v = physics.step(true_robot or robot, q, v, applied, dt, known)
-        telemetry |= {"saturation": jnp.mean(saturated.astype(dtype)), "torque": command}
-        return (q, v, memory, motors, worst), telemetry
+        telemetry |= {"saturation": jnp.mean(saturated.astype(dtype)), "torque": commanded}
+        return (q, v, controller_state, actuator_state, worst), telemetry
 
     start = (state.q, state.v, state.controller, state.actuators, no_safety_report(dtype))
     steps = jnp.arange(rates.control // rates.policy, dtype=jnp.int32)
-    (q, v, memory, motors, worst), telemetry = jax.lax.scan(control_step, start, steps)
-    world = move_world(world, jnp.asarray(1.0 / rates.policy, dtype))
+    (q, v, controller_state, actuator_state, worst), telemetry = jax.lax.scan(
+        control_step, start, steps
+    )
+    world = move_world(state.world, policy_dt)
     last = jax.tree.map(lambda x: x[-1], telemetry)
-    return LoopState(q, v, world, memory, motors), last, worst
+    return LoopState(q, v, world, controller_state, actuator_state), last, worst

@@ -1,7 +1,8 @@
 """The environment core: robot x task x action space x controller, as one pure function.
 
 It follows the gymnax 1.0.1 protocol. Structure is in the object; every number is in `EnvParams`,
-and everything that changes is in `EnvState`, so that both can be batched.
+and everything that changes is in `EnvState`, so that both can be batched. A policy step is
+`_step_one`: action space, control loop, task.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import numpy as np
 from gymnax.environments import environment as gymnax_environment
 from gymnax.environments import spaces
 from jax import Array
-from jax.typing import ArrayLike
 
 from fraxenv.controllers.safety.filter import no_safety_report
 from fraxenv.dynamics import (
@@ -27,25 +27,25 @@ from fraxenv.dynamics import (
     Shape,
     compute_terms,
     forward_kinematics,
-    obstacle_count,
 )
 from fraxenv.dynamics.delay import pushed
 from fraxenv.dynamics.model.fingerprint import fingerprint
-from fraxenv.errors import ActionError, EnvStateError, is_concrete
+from fraxenv.errors import is_concrete
 from fraxenv.kernels import check_backend, fusible
 
 from .actions.base import check_axes
-from .control_loop import LoopState, Machine, Rates, control_loop
+from .checks import check_state, check_world, checked_action
+from .control_loop import LoopParts, LoopState, Rates, control_loop
 from .physics import Physics, RigidBodyPhysics
-from .randomisation import Episode, draw_episode, draw_velocity, with_noise
+from .randomisation import RandomisedEpisode, draw_episode, draw_velocity, with_noise
 from .reset_pool import draw_from_pool, draw_pool
-from .state import EnvParams, EnvState
+from .state import EnvParams, EnvState, default_dtype, strongly_typed
 from .tasks.base import Motion
 from .tasks.measures import Measure, reported_measures
-from .world import World, world_shapes
+from .world import world_shapes
 
 OBSERVATION_BOUND = 10.0
-"""Observations are clipped to plus and minus this; terms are scaled to be about one."""
+"""Observations are clipped to plus and minus this; their terms are about one in magnitude."""
 
 DIVERGED_SPEED = 1e3
 """Joint speed, rad/s or m/s, beyond which an environment counts as diverged."""
@@ -58,16 +58,16 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     program. Use `fraxenv.make` to build one of the registered ones.
 
     Args:
-        name: what `env.name` returns.
+        name: the id.
         robot: the model.
         params: the default parameters, with the task, action space and controller.
         policy_hz: actions per second.
         control_hz: controller updates per second, a multiple of `policy_hz`.
         physics_hz: integration steps per second, a multiple of `control_hz`.
-        backend: how batches are computed; see `fraxenv.fuse`.
-        reset_pool: how many initial states to work out once, here, for resets to draw from; zero
-            to work out a new one at every reset.
-        physics: what moves the robot; ours if None.
+        backend: of the kernels; see `fraxenv.fuse`.
+        reset_pool: size of a pool of initial states for resets to draw from, computed here; zero to
+            compute a new one at every reset.
+        physics: the integrator of the robot's motion; `RigidBodyPhysics` if None.
 
     Raises:
         ConfigError: the rates are not multiples of each other, or a parameter is not possible.
@@ -95,7 +95,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         params = params.replace(actuators=self._sized_actuators(params))
         self._name = name
         self.robot = robot
-        self._params = _strongly_typed(params)
+        self._params = strongly_typed(params)
         self.backend = backend
         self.physics = RigidBodyPhysics() if physics is None else physics
         self._supports_transition_gradients = self.physics.differentiable
@@ -111,7 +111,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         return fingerprint(self._identity())
 
     def _identity(self) -> tuple[Any, ...]:
-        """All that makes two environments the same."""
+        """The values that equal environments share."""
         kind = (type(self).__qualname__, self._name, self.backend)
         return kind, self.robot, self._params, self.rates, self.physics
 
@@ -167,9 +167,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         return spaces.Box(-OBSERVATION_BOUND, OBSERVATION_BOUND, (size,), default_dtype())
 
     def check_params(self, params: EnvParams) -> None:
-        """Check those of the parameters that are numbers; those that are being traced cannot be.
-
-        `reset` does so as well.
+        """Check the parameters, except traced ones; `reset` does so as well.
 
         Raises:
             ConfigError: one is not possible, such as a goal out of reach.
@@ -189,17 +187,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     @cached_property
     def observation_layout(self) -> dict[str, int]:
         """Name and size of each observation term, in the order of the observation."""
-        names: list[str] = []
-
-        def sizes(key: Array) -> list[Array]:
-            params = self._params.without_pool
-            _, state = self._begin(key, params)
-            terms = self._observation_terms(state, params)
-            names.extend(terms)  # here, because a dict comes out of a transformation sorted
-            return list(terms.values())
-
-        shapes = jax.eval_shape(sizes, jax.random.key(0))
-        return {name: s.shape[0] for name, s in zip(names, shapes, strict=True)}
+        return {name: x.shape[0] for name, x in self._shapes(self._observation_terms).items()}
 
     @cached_property
     def reported(self) -> tuple[Measure, ...]:
@@ -209,21 +197,25 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             ConfigError: the task measures no success, or describes what is not a number.
             UnknownNameError: the task describes what it does not measure, or has no such tolerance.
         """
+        return reported_measures(self._params.task, self._shapes(self._measures))
+
+    def _shapes(
+        self, arrays: Callable[[EnvState, EnvParams], dict[str, Array]]
+    ) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shapes of named arrays, functions of a state and parameters, in their order."""
         names: list[str] = []
 
-        def measured(key: Array) -> list[Array]:
+        def listed(key: Array) -> list[Array]:
             params = self._params.without_pool
-            state = self._begin(key, params)[1]
-            motion = self._motion(state, state.action, params)
-            found = params.task.measures(self._robot(params), motion, state.task_state)
+            found = arrays(self._reset_one(key, params)[1], params)
             names.extend(found)  # here, because a dict comes out of a transformation sorted
             return [jnp.asarray(x) for x in found.values()]
 
-        shapes = jax.eval_shape(measured, jax.random.key(0))
-        return reported_measures(self._params.task, dict(zip(names, shapes, strict=True)))
+        shapes = jax.eval_shape(listed, jax.random.key(0))
+        return dict(zip(names, shapes, strict=True))
 
     # --- the protocol ---
-    # Each is one kernel over the batch when it is called under `jax.vmap`.
+    # `reset` and `step` are compiled, and one kernel over the batch under `jax.vmap`.
 
     def reset(self, key: Array, params: EnvParams | None = None) -> tuple[Array, EnvState]:
         """A new episode: observation and state.
@@ -235,11 +227,18 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             params = self.default_params
         elif params is not self.default_params:
             self.check_params(params)
-        return self._reset(key, params)  # type: ignore[no-any-return]
+        return self._compiled_reset(key, params)  # type: ignore[no-any-return]
 
     @partial(jax.jit, static_argnames=("self",))
-    def _reset(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
+    def _compiled_reset(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
         return self.reset_env(key, params)
+
+    def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
+        """A new episode: observation and state; parameters are not checked."""
+        if params.reset_pool is not None:
+            drawn: tuple[Array, EnvState] = draw_from_pool(key, params.reset_pool)
+            return drawn
+        return fusible(self._reset_one, self.backend)(key, params)
 
     @partial(jax.jit, static_argnames=("self",))
     def step(
@@ -253,20 +252,29 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
         Raises:
             ActionError: the action has the wrong shape or dtype.
+            EnvStateError: the state is another environment's.
         """
         params = self.default_params if params is None else params
-        self._check_state(state, params)
-        if params.reset_pool is None:
-            whole = partial(self._step_or_begin, self._transition, self._begin)
-            return fusible(whole, self.backend)(key, state, action, params)
-        return self._step_or_begin(self.step_env, self.reset_env, key, state, action, params)
-
-    def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
-        """A new episode: observation and state."""
+        check_state(self.name, state, params, self._robot(params), self.num_actions)
         if params.reset_pool is not None:
-            drawn: tuple[Array, EnvState] = draw_from_pool(key, params.reset_pool)
-            return drawn
-        return fusible(self._begin, self.backend)(key, params)
+            return self._autoreset(self.step_env, self.reset_env, key, state, action, params)
+        whole = partial(self._autoreset, self._step_one, self._reset_one)
+        return fusible(whole, self.backend)(key, state, action, params)
+
+    def step_env(
+        self, key: Array, state: EnvState, action: Array, params: EnvParams
+    ) -> tuple[Array, EnvState, Array, Array, dict[str, Any]]:
+        """One policy step without autoreset: observation, state, reward, terminated, info.
+
+        Actions are clipped to [-1, 1]. A state or an action that is not finite ends the episode:
+        `info["diverged"]` is True, the reward zero, and the returned state the last finite one.
+
+        Raises:
+            ActionError: the action has the wrong shape or dtype.
+            EnvStateError: the state is another environment's.
+        """
+        check_state(self.name, state, params, self._robot(params), self.num_actions)
+        return fusible(self._step_one, self.backend)(key, state, action, params.without_pool)
 
     def draw_pool(self, key: Array, params: EnvParams, size: int) -> tuple[Array, EnvState]:
         """Initial observations and states (size, ...) for `params.reset_pool`.
@@ -278,50 +286,58 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         """
         return draw_pool(partial(self.reset_env, params=params.without_pool), key, size)
 
-    def step_env(
-        self, key: Array, state: EnvState, action: Array, params: EnvParams
-    ) -> tuple[Array, EnvState, Array, Array, dict[str, Any]]:
-        """One policy step without autoreset: observation, state, reward, terminated, info.
+    def observe(
+        self, key: Array, state: EnvState, action: Array | None, params: EnvParams
+    ) -> Array:
+        """The observation (k,) of a state: its terms, concatenated and clipped.
 
-        Actions are clipped to [-1, 1]. A state or an action that is not finite ends the episode:
-        `info["diverged"]` is True, the reward zero, and the state that is returned the last finite
-        one.
-
-        Raises:
-            ActionError: the action has the wrong shape or dtype.
+        Randomisation adds noise, which `key` decides, and delay.
         """
-        self._check_state(state, params)
-        return fusible(self._transition, self.backend)(key, state, action, params.without_pool)
+        episode = state.episode
+        if episode is not None and episode.observations is not None:
+            return episode.observations.due
+        return self._observation(key, state, params)
 
-    def _step_or_begin(
+    def is_terminated(self, state: EnvState, params: EnvParams) -> Array:
+        """Whether the task ends the episode here; a diverged environment ends in `step_env`."""
+        motion = self._motion(state, state.action, params)
+        return params.task.terminated(self._robot(params), motion, state.task_state)
+
+    def markers(self, state: EnvState, params: EnvParams) -> list[Shape]:
+        """Shapes of the task and of the world, to be drawn; the state's arrays are on the host."""
+        return [*params.task.markers(state.task_state), *world_shapes(state.world).values()]
+
+    # --- reset and step of one environment ---
+
+    def _autoreset(
         self,
         step: Callable[..., Any],
-        begin: Callable[..., Any],
+        reset: Callable[..., Any],
         key: Array,
         state: EnvState,
         action: Array,
         params: EnvParams,
     ) -> tuple[Array, EnvState, Array, Array, Array, dict[str, Any]]:
-        """A step by one of the functions, and where it ends an episode a reset by the other."""
+        """A step, and where it ends the episode a reset."""
         key_step, key_reset = jax.random.split(key)
         obs, new, reward, terminated, info = step(key_step, state, action, params)
         truncated = self.is_truncated(new, params)
         # A kernel computes the reset only where some environment of a vector of them is done.
         next_obs, next_state = jax.lax.cond(
             terminated | truncated,
-            lambda: begin(key_reset, params),
+            lambda: reset(key_reset, params),
             lambda: (obs, new),
         )
         ends = {"terminated": terminated, "truncated": truncated, "final_observation": obs}
         return next_obs, next_state, reward, terminated, truncated, {**info, **ends}
 
-    def _begin(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
-        """A new episode, worked out."""
+    def _reset_one(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
+        """A new episode: task, world, randomisation, motors."""
         robot, random = self._robot(params), params.randomisation
         keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
         q, task_state = params.task.reset(keys[0], robot)
         world = params.task.world(keys[0], robot, q, task_state)
-        self._check_world(world, params)
+        check_world(self.name, world, params.task)
         v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
         terms = compute_terms(robot, q, v)
         state = EnvState(
@@ -353,19 +369,19 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         state = state.replace(actuator_state=motors)
         return self.observe(key, state, None, params), state
 
-    def _transition(
+    def _step_one(
         self, key: Array, state: EnvState, action: Array, params: EnvParams
     ) -> tuple[Array, EnvState, Array, Array, dict[str, Any]]:
         """One policy step: command, control loop, task."""
         robot = self._robot(params)
         dtype = state.q.dtype
-        action = self._check_action(action)
+        action = checked_action(self.name, action, self._params.action.axes(self.robot))
         finite_action = jnp.all(jnp.isfinite(action))
         action = jnp.clip(jnp.where(jnp.isfinite(action), action, 0.0), -1.0, 1.0).astype(dtype)
 
         target, action_state, episode = self._command(robot, state, action, params)
         moved, control, safety = control_loop(
-            self._machine(robot, episode, params),
+            self._loop_parts(robot, episode, params),
             LoopState(state.q, state.v, state.world, state.controller_state, state.actuator_state),
             target,
             self.rates,
@@ -386,12 +402,9 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             task_state=task_state,
             episode=episode,
         )
-        new = jax.tree.map(lambda a, b: jnp.where(diverged, a, b), state, new)
-        new = new.replace(time=state.time + 1)
-        control = jax.tree.map(lambda x: jnp.where(diverged, jnp.zeros_like(x), x), control)
-        safety = jax.tree.map(
-            lambda a, b: jnp.where(diverged, a, b), no_safety_report(dtype), safety
-        )
+        new = _select(diverged, state, new).replace(time=state.time + 1)
+        control = _select(diverged, jax.tree.map(jnp.zeros_like, control), control)
+        safety = _select(diverged, no_safety_report(dtype), safety)
 
         motion = self._motion(new, state.action, params)
         terms = params.task.reward_terms(robot, motion, new.task_state)
@@ -405,57 +418,60 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             "controller": control,
         }
         if new.episode is not None and new.episode.observations is not None:
-            seen = pushed(new.episode.observations, self._observation(key, new, params))
-            new = new.replace(episode=dataclasses.replace(new.episode, observations=seen))
+            delayed = pushed(new.episode.observations, self._observation(key, new, params))
+            new = new.replace(episode=dataclasses.replace(new.episode, observations=delayed))
         obs = self.observe(key, new, action, params)
         obs, new = self._apply_transition_gradient_policy(obs, new)
         reward = jnp.where(diverged, self._reward_of_divergence(reward), reward)
         return obs, new, reward, terminated, info
 
-    def observe(
-        self, key: Array, state: EnvState, action: Array | None, params: EnvParams
-    ) -> Array:
-        """The observation (k,) of a state: its terms, concatenated and clipped.
-
-        With randomisation on, it has noise, which `key` decides, and is as old as was drawn.
-        """
-        episode = state.episode
-        if episode is not None and episode.observations is not None:
-            return episode.observations.due
-        return self._observation(key, state, params)
-
-    def is_terminated(self, state: EnvState, params: EnvParams) -> Array:
-        """Whether the task ends the episode here; a diverged environment ends in `step_env`."""
-        motion = self._motion(state, state.action, params)
-        return params.task.terminated(self._robot(params), motion, state.task_state)
-
-    def markers(self, state: EnvState, params: EnvParams) -> list[Shape]:
-        """What to draw of the task and of the world; the state's arrays are on the host."""
-        return [*params.task.markers(state.task_state), *world_shapes(state.world).values()]
-
-    # --- parts ---
+    # --- parts of reset and step ---
 
     def _robot(self, params: EnvParams) -> Robot:
+        """The model that these parameters have."""
         self.physics.check(self.name, params)
         return self.robot if params.robot is None else params.robot
 
-    def _machine(self, robot: Robot, episode: Episode | None, params: EnvParams) -> Machine:
-        """What the control loop is made of in an episode."""
+    def _sized_actuators(self, params: EnvParams) -> Actuators:
+        """The motors, with room for the longest delay of randomised ones."""
+        random = params.randomisation
+        room = 0 if random is None or random.steps is None else random.steps[0]
+        return params.actuators.sized(self.control_hz, room)
+
+    def _command(
+        self, robot: Robot, state: EnvState, action: Array, params: EnvParams
+    ) -> tuple[Any, Any, RandomisedEpisode | None]:
+        """The controller's target, and the next states of the action space and the episode."""
+        episode, before = state.episode, state.action_state
+        if episode is None or episode.actions is None:
+            return (*params.action.command(robot, state.q, action, before), episode)
+        actions = pushed(episode.actions, action)
+        command = params.action.command(robot, state.q, actions.due, before)
+        hold = params.action.hold(robot, state.q, before), before
+        # Before the first action arrives the robot stays where it is.
+        command = _select(state.time >= actions.steps, command, hold)
+        return (*command, dataclasses.replace(episode, actions=actions))
+
+    def _loop_parts(
+        self, robot: Robot, episode: RandomisedEpisode | None, params: EnvParams
+    ) -> LoopParts:
+        """The parts of the control loop in an episode."""
         controller, actuators, true_robot = params.controller, params.actuators, None
         if episode is not None:
             controller = episode.own_controller(controller)
             actuators = episode.own_actuators(actuators)
             true_robot = episode.true_robot(robot)
-        return Machine(robot, true_robot, controller, params.safety, actuators, self.physics)
-
-    def _sized_actuators(self, params: EnvParams) -> Actuators:
-        random = params.randomisation
-        room = 0 if random is None or random.steps is None else random.steps[0]
-        return params.actuators.sized(self.control_hz, room)
+        return LoopParts(robot, true_robot, controller, params.safety, actuators, self.physics)
 
     def _motion(self, state: EnvState, previous_action: Array, params: EnvParams) -> Motion:
+        """The argument of the task's functions."""
         poses = forward_kinematics(self._robot(params), state.q)
         return Motion(state.q, state.v, poses, state.world, state.action, previous_action)
+
+    def _measures(self, state: EnvState, params: EnvParams) -> dict[str, Array]:
+        """The task's measures of a state."""
+        motion = self._motion(state, state.action, params)
+        return params.task.measures(self._robot(params), motion, state.task_state)
 
     def _reward(
         self,
@@ -471,120 +487,27 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         return sum(weighted, jnp.zeros((), dtype))
 
     def _reward_of_divergence(self, reward: Array) -> Array:
-        """What a diverged step gets, whose last finite state would have got `reward`."""
+        """The reward of a diverged step; `reward` is that of its last finite state."""
         return jnp.zeros_like(reward)
 
-    def _observation(self, key: Array, state: EnvState, params: EnvParams) -> Array:
-        """What is measured in a state (k,), noise included."""
-        obs = jnp.concatenate(list(self._seen_terms(state, params).values()))
-        obs = with_noise(key, params.randomisation, obs)
-        obs = jnp.where(jnp.isnan(obs), 0.0, obs)  # of a state that was given: it has diverged
-        return jnp.clip(obs, -OBSERVATION_BOUND, OBSERVATION_BOUND)
-
     def _observation_terms(self, state: EnvState, params: EnvParams) -> dict[str, Array]:
+        """All observation terms of the task."""
         motion = self._motion(state, state.action, params)
         return params.task.observation_terms(self._robot(params), motion, state.task_state)
 
-    def _seen_terms(self, state: EnvState, params: EnvParams) -> dict[str, Array]:
-        """Those that the policy sees."""
-        return self._observation_terms(state, params)
+    def _hidden_terms(self, params: EnvParams) -> tuple[str, ...]:
+        """Names of the observation terms that are no part of the observation."""
+        return ()
 
-    def _check_action(self, action: ArrayLike) -> Array:
-        action = jnp.asarray(action)
-        if action.shape != (self.num_actions,):
-            names = ", ".join(axis.name for axis in self._params.action.axes(self.robot))
-            raise ActionError(
-                f"{self.name}: the action has shape {action.shape}, expected "
-                f"({self.num_actions},): {names}. Batch environments with jax.vmap."
-            )
-        if not jnp.issubdtype(action.dtype, jnp.floating):
-            raise ActionError(
-                f"{self.name}: the action has dtype {action.dtype}, expected a floating-point one "
-                "with values in [-1, 1]. Convert it, e.g. action.astype(jnp.float32)."
-            )
-        return action
-
-    def _check_state(self, state: EnvState, params: EnvParams) -> None:
-        """Refuse the state of another environment.
-
-        Raises:
-            EnvStateError: it is one.
-        """
-        remedy = f"Use a state that {self.name}'s own reset or step returned."
-        if not isinstance(state, EnvState):
-            raise EnvStateError(
-                f"{self.name}: the state is a {type(state).__name__}, expected an EnvState. "
-                f"{remedy}"
-            )
-        robot = self._robot(params)
-        expected = {"q": (robot.nq,), "v": (robot.nv,), "action": (self.num_actions,)}
-        for name, shape in expected.items():
-            have = jnp.shape(getattr(state, name))
-            if have != shape:
-                raise EnvStateError(
-                    f"{self.name}: state.{name} has shape {have}, expected {shape}: the state is "
-                    f"another environment's, or a batch without jax.vmap. {remedy}"
-                )
-        kind = params.task.state_type
-        if kind is not None and not isinstance(state.task_state, kind):
-            raise EnvStateError(
-                f"{self.name}: state.task_state is a {type(state.task_state).__name__}, expected a "
-                f"{kind.__name__}: the state is another environment's. {remedy}"
-            )
-        self._check_world(state.world, params, f" {remedy}")
-        if (state.episode is None) != (params.randomisation is None):
-            given, wanted = ("without", "with") if state.episode is None else ("with", "without")
-            raise EnvStateError(
-                f"{self.name}: the state is of an environment {given} randomisation, and "
-                f"params.randomisation asks for one {wanted}. Reset with these parameters first."
-            )
-
-    def _check_world(self, world: World, params: EnvParams, remedy: str = "") -> None:
-        count, expected = obstacle_count(world.obstacles), params.task.obstacle_count
-        if count != expected:
-            raise EnvStateError(
-                f"{self.name}: the world has {count} obstacles, expected {expected}, as "
-                f"obstacle_count of {type(params.task).__name__} says.{remedy}"
-            )
-
-    def _command(
-        self, robot: Robot, state: EnvState, action: Array, params: EnvParams
-    ) -> tuple[Any, Any, Episode | None]:
-        """The controller's target, and the next states of the action space and the episode."""
-        episode, before = state.episode, state.action_state
-        if episode is None or episode.actions is None:
-            return (*params.action.command(robot, state.q, action, before), episode)
-        actions = pushed(episode.actions, action)
-        command = params.action.command(robot, state.q, actions.due, before)
-        hold = params.action.hold(robot, state.q, before), before
-        # Before the first action arrives the robot stays where it is.
-        arrived = state.time >= actions.steps
-        command = jax.tree.map(lambda a, b: jnp.where(arrived, a, b), command, hold)
-        return (*command, dataclasses.replace(episode, actions=actions))
+    def _observation(self, key: Array, state: EnvState, params: EnvParams) -> Array:
+        """The observation (k,) of a state without delay: its terms, with noise, clipped."""
+        terms, hidden = self._observation_terms(state, params), self._hidden_terms(params)
+        obs = jnp.concatenate([x for name, x in terms.items() if name not in hidden])
+        obs = with_noise(key, params.randomisation, obs)
+        obs = jnp.where(jnp.isnan(obs), 0.0, obs)  # of a caller's state that is not finite
+        return jnp.clip(obs, -OBSERVATION_BOUND, OBSERVATION_BOUND)
 
 
-def default_dtype() -> np.dtype[Any]:
-    """That of floats, as JAX is configured now."""
-    return np.dtype(jnp.result_type(float))
-
-
-def _strongly_typed(params: EnvParams) -> EnvParams:
-    """Numbers as arrays of their default dtype, so that nothing is compiled twice.
-
-    Tuples of numbers become one array each, as users will replace them with.
-    """
-    dtype = default_dtype()
-
-    def convert(x: Any) -> np.ndarray:
-        array = np.asarray(x)
-        floating = np.issubdtype(array.dtype, np.floating)
-        return array.astype(dtype if floating else np.dtype(np.int32))
-
-    return jax.tree.map(convert, params, is_leaf=_is_row)  # type: ignore[no-any-return]
-
-
-def _is_row(x: Any) -> bool:
-    """A tuple or list of numbers, or of such."""
-    if not (isinstance(x, tuple | list) and x):
-        return False
-    return all(isinstance(y, int | float | np.number) or _is_row(y) for y in x)
+def _select(condition: Array, a: Any, b: Any) -> Any:
+    """The pytree `a` where the condition holds, else `b`."""
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)

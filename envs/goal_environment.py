@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 from gymnax.environments import spaces
 from jax import Array
@@ -18,8 +17,8 @@ from jax.typing import ArrayLike
 from fraxenv.dynamics import Robot
 from fraxenv.errors import ArrayError, ConfigError, check_choice
 
-from .environment import OBSERVATION_BOUND, Environment, default_dtype
-from .state import EnvParams, EnvState
+from .environment import OBSERVATION_BOUND, Environment
+from .state import EnvParams, EnvState, default_dtype
 from .tasks.base import GoalTask, Motion
 
 
@@ -28,7 +27,7 @@ class GoalEnvironment(Environment):
 
     The observation has `observation`, which does not show the goal, `achieved_goal` and
     `desired_goal`. The reward is that of `compute_reward`; the task's reward terms are reported and
-    count for nothing. Noise and delay are those of `observation` alone.
+    count for nothing. Noise and delay apply to `observation` alone.
 
     Args:
         goal_reward: "sparse": 0 where the goal is reached and -1 elsewhere; "dense": minus the
@@ -73,12 +72,11 @@ class GoalEnvironment(Environment):
 
     @cached_property
     def _goal_size(self) -> int:
-        def goal(key: Array) -> Array:
-            state = self._begin(key, self._params.without_pool)[1]
-            return jnp.asarray(task.desired_goal(state.task_state))
+        def goal(state: EnvState, params: EnvParams) -> dict[str, Array]:
+            task: Any = params.task
+            return {"goal": task.desired_goal(state.task_state)}
 
-        task: Any = self._params.task
-        return int(jax.eval_shape(goal, jax.random.key(0)).shape[0])
+        return int(self._shapes(goal)["goal"].shape[0])
 
     def observe(self, key: Array, state: EnvState, action: Any, params: EnvParams) -> Any:
         """The observation and the goals, a dict."""
@@ -97,11 +95,11 @@ class GoalEnvironment(Environment):
         info: Any = None,
         params: EnvParams | None = None,
     ) -> Array:
-        """Rewards (...,) for goals (..., g); `step` returns that of its own.
+        """Rewards (...,) for goals (..., g), computed as `step` does.
 
         Args:
             achieved_goal: (..., g), as in observations.
-            desired_goal: (..., g), likewise.
+            desired_goal: (..., g), as in observations.
             info: not used.
             params: with the task's tolerances; the default ones if omitted.
 
@@ -138,10 +136,9 @@ class GoalEnvironment(Environment):
         return self._goal_reward(achieved, task.desired_goal(state.task_state), params)
 
     def _reward_of_divergence(self, reward: Array) -> Array:
-        # Not zero, which is for goals that are reached.
+        # Zero is the reward of goals that are reached.
         return jnp.where(jnp.isnan(reward), -1.0, reward)
 
-    def _seen_terms(self, state: EnvState, params: EnvParams) -> dict[str, Array]:
+    def _hidden_terms(self, params: EnvParams) -> tuple[str, ...]:
         task: Any = params.task
-        terms = super()._seen_terms(state, params)
-        return {name: x for name, x in terms.items() if name not in task.goal_terms}
+        return tuple(task.goal_terms)

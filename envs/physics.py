@@ -1,4 +1,4 @@
-"""What moves the robot: ours, or somebody else's in its place."""
+"""Physics: the integrators of the robot's motion."""
 
 from __future__ import annotations
 
@@ -20,13 +20,17 @@ class Physics(Protocol):
     """
 
     differentiable: ClassVar[bool]
-    """Whether derivatives pass through a step."""
+    """Whether a step has derivatives."""
 
     def check(self, where: str, params: EnvParams) -> None:
-        """Check that an environment, `where`, may have these parameters with this physics.
+        """Check that this physics has what an environment's parameters need.
+
+        Args:
+            where: name of the environment.
+            params: its parameters.
 
         Raises:
-            ConfigError: it may not.
+            ConfigError: it has not.
         """
 
     def step(
@@ -34,7 +38,7 @@ class Physics(Protocol):
     ) -> tuple[Array, Array]:
         """Configuration (nq,) and velocity (nv,) after `dt`, s, under the torques `tau` (nv,).
 
-        `terms` are those of the robot at `q` and `v`, if they have been computed already.
+        `terms` are the robot's at `q` and `v`, or None for the physics to compute them.
         """
 
 

@@ -1,4 +1,4 @@
-"""Domain randomisation, noise and delay: what differs from episode to episode.
+"""Domain randomisation, noise and delay.
 
 Peng et al., "Sim-to-real transfer of robotic control with dynamics randomization", ICRA 2018.
 """
@@ -42,7 +42,7 @@ _SIZES = ("link_com", "payload_offset", "gravity", "start_velocity", "observatio
 
 @pytree_dataclass
 class Randomisation:
-    """What is drawn anew for every episode, each uniformly; what is None is left as it is.
+    """Ranges of uniform distributions, drawn from anew for every episode; None for no change.
 
     The physics has the drawn robot, and the controller and the safety filter have the nominal one,
     as on a real machine. Ranges are `(smallest, largest)`, and may be batched like all parameters:
@@ -52,21 +52,21 @@ class Randomisation:
         link_mass: range of factors of every link's mass, and of its inertia with it.
         link_com: m, largest shift of every link's centre of mass along each axis.
         link_inertia: range of factors of every link's inertia, besides.
-        payload: kg, range of a point mass in each hand, which the controller does not know of.
-        payload_offset: m, largest distance of it from the hand's origin along each axis.
-        damping: N m s/rad or N s/m, range of every joint's viscous damping, besides the robot's.
-        friction: N m or N, range of its Coulomb friction, likewise.
-        armature: kg m^2 or kg, range of its rotor inertia, likewise.
+        payload: kg, range of a point mass in each hand, unknown to the controller.
+        payload_offset: m, largest distance of the payload from the hand's origin along each axis.
+        damping: N m s/rad or N s/m, range of viscous damping, added to that of every joint.
+        friction: N m or N, range of Coulomb friction, added to that of every joint.
+        armature: kg m^2 or kg, range of rotor inertia, added to that of every joint.
         motor_gain: range of factors between the torques commanded and applied, of each joint.
         motor_delay: s, range of the time from a torque command to the torque, in whole steps of the
             controller.
         gravity: m/s^2, largest change of gravity along each axis.
         kp: range of factors of the controller's stiffness.
-        damping_ratio: range of factors of its damping ratio.
+        damping_ratio: range of factors of the controller's damping ratio.
         start_velocity: rad/s or m/s, largest initial velocity of each joint.
         observation_noise: standard deviation of Gaussian noise on every number of the observation,
             scalar or one for each; drawn at every step.
-        observation_delay: s, range of the age of what the policy sees, in whole policy steps.
+        observation_delay: s, range of the age of observations, in whole policy steps.
         action_delay: s, range of the time from an action to its effect, in whole policy steps.
         end_effectors: the hands that carry payloads.
         steps: lengths of the longest delays of motors, observations and actions, in steps; None to
@@ -100,10 +100,10 @@ class Randomisation:
         self.check()
 
     def check(self) -> None:
-        """Check all numbers; those that are being traced cannot be.
+        """Check all numbers, except traced ones.
 
         Raises:
-            ConfigError: one is not possible; says which, and what is.
+            ConfigError: a range or a size is not possible.
         """
         room = self.steps
         three = isinstance(room, tuple) and len(room) == 3
@@ -139,7 +139,11 @@ class Randomisation:
                 )
 
     def sized(self, control_hz: int, policy_hz: int) -> Randomisation:
-        """With `steps` for the longest delays that the ranges have now."""
+        """A copy with `steps` for the longest delays of the ranges.
+
+        Raises:
+            ConfigError: `steps` is set, and too short.
+        """
         rates = (control_hz, policy_hz, policy_hz)
         ranges = (self.motor_delay, self.observation_delay, self.action_delay)
         motor, observation, action = (
@@ -160,14 +164,14 @@ class Randomisation:
 
 
 @pytree_dataclass
-class Episode:
-    """What was drawn for an episode, and what is under way; None where nothing is.
+class RandomisedEpisode:
+    """An episode's draws from a `Randomisation`, and its delayed signals; None without a delay.
 
     Attributes:
-        robot: the fields of the robot that differ.
-        controller: the fields of the controller that differ.
-        actuators: the fields of the actuators that differ.
-        observations: (m,), measured, on their way to the policy.
+        robot: the robot's fields with other values than the nominal ones.
+        controller: the controller's, likewise.
+        actuators: the actuators', likewise.
+        observations: (m,), on their way to the policy.
         actions: (k,), on their way to the controller.
     """
 
@@ -178,7 +182,7 @@ class Episode:
     actions: Delay | None = None
 
     def true_robot(self, nominal: Robot) -> Robot | None:
-        """The robot that the physics has; None for the nominal one."""
+        """The robot of the physics; None for the nominal one."""
         return _with_fields(nominal, self.robot) if self.robot else None
 
     def own_controller(self, nominal: Controller[Any]) -> Controller[Any]:
@@ -206,54 +210,54 @@ def draw_episode(
     policy_hz: int,
     action: Array,
     observation: Array,
-) -> Episode:
+) -> RandomisedEpisode:
     """Draw an episode.
 
     Args:
-        key: decides all that is drawn.
+        key: decides all draws.
         randomisation: the ranges.
-        robot: the nominal one.
-        controller: the nominal one.
-        actuators: the nominal ones.
+        robot: the nominal robot.
+        controller: the nominal controller.
+        actuators: the nominal actuators.
         policy_hz: actions per second.
-        action: (k,), taken before the episode.
-        observation: (m,), at its beginning, and before.
+        action: (k,), in effect until the first one arrives.
+        observation: (m,), seen until the first one arrives.
 
     Raises:
         ConfigError: there is a delay, and `randomisation.steps` is None.
     """
-    own, dtype = randomisation, observation.dtype
+    ranges, dtype = randomisation, observation.dtype
     names = (*_RANGES, *_SIZES)
     keys = dict(zip(names, jax.random.split(key, len(names)), strict=True))
     gains = {
-        name: _between(keys[name], getattr(own, name), (), dtype)
+        name: _between(keys[name], getattr(ranges, name), (), dtype)
         * jnp.asarray(getattr(controller, name), dtype)
         for name in ("kp", "damping_ratio")
-        if getattr(own, name) is not None and hasattr(controller, name)
+        if getattr(ranges, name) is not None and hasattr(controller, name)
     }
     motors: dict[str, Array] = {}
-    if own.motor_gain is not None:
+    if ranges.motor_gain is not None:
         nominal = 1.0 if actuators.gain is None else actuators.gain
-        factor = _between(keys["motor_gain"], own.motor_gain, (robot.nv,), dtype)
+        factor = _between(keys["motor_gain"], ranges.motor_gain, (robot.nv,), dtype)
         motors["gain"] = factor * jnp.asarray(nominal, dtype)
-    if own.motor_delay is not None:
-        motors["delay"] = _between(keys["motor_delay"], own.motor_delay, (), dtype)
+    if ranges.motor_delay is not None:
+        motors["delay"] = _between(keys["motor_delay"], ranges.motor_delay, (), dtype)
 
     def delayed(what: str, value: Array, longest: int) -> Delay | None:
-        bounds = getattr(own, what)
+        bounds = getattr(ranges, what)
         if bounds is None:
             return None
         return delay_of(value, _between(keys[what], bounds, (), dtype) * policy_hz, longest)
 
-    delays = (own.motor_delay, own.observation_delay, own.action_delay)
-    if own.steps is None and any(x is not None for x in delays):
+    delays = (ranges.motor_delay, ranges.observation_delay, ranges.action_delay)
+    if ranges.steps is None and any(x is not None for x in delays):
         raise ConfigError(
             "Randomisation: a delay is set, and steps is None, expected how many steps there is "
             "room for. Make the environment with these ranges, or give them steps=..."
         )
-    _, longest_observation, longest_action = own.steps or (0, 0, 0)
-    return Episode(
-        _drawn_robot(keys, own, robot, dtype),
+    _, longest_observation, longest_action = ranges.steps or (0, 0, 0)
+    return RandomisedEpisode(
+        _drawn_robot(keys, ranges, robot, dtype),
         gains,
         motors,
         delayed("observation_delay", observation, longest_observation),
@@ -262,7 +266,7 @@ def draw_episode(
 
 
 def draw_velocity(key: Array, randomisation: Randomisation | None, v: Array) -> Array:
-    """Initial velocity (nv,), rad/s and m/s."""
+    """Initial velocity (nv,), rad/s and m/s; `v` without randomisation."""
     if randomisation is None or randomisation.start_velocity is None:
         return v
     size = jnp.asarray(randomisation.start_velocity, v.dtype)
@@ -270,7 +274,7 @@ def draw_velocity(key: Array, randomisation: Randomisation | None, v: Array) -> 
 
 
 def with_noise(key: Array, randomisation: Randomisation | None, obs: Array) -> Array:
-    """An observation (m,) with noise."""
+    """The observation (m,) with noise."""
     if randomisation is None or randomisation.observation_noise is None:
         return obs
     size = jnp.asarray(randomisation.observation_noise, obs.dtype)
@@ -284,49 +288,49 @@ def _between(key: Array, bounds: Any, shape: tuple[int, ...], dtype: Any) -> Arr
 
 
 def _drawn_robot(
-    keys: dict[str, Array], own: Randomisation, robot: Robot, dtype: Any
+    keys: dict[str, Array], ranges: Randomisation, robot: Robot, dtype: Any
 ) -> dict[str, Array]:
-    """The fields of the robot that differ from the nominal ones."""
+    """The robot's fields with other values than the nominal ones."""
     nb, nv = robot.nb, robot.nv
     drawn: dict[str, Array] = {}
     mass, com, inertia = (jnp.asarray(getattr(robot, n), dtype) for n in ("mass", "com", "inertia"))
-    if own.link_mass is not None:
-        factor = _between(keys["link_mass"], own.link_mass, (nb,), dtype)
+    if ranges.link_mass is not None:
+        factor = _between(keys["link_mass"], ranges.link_mass, (nb,), dtype)
         mass, inertia = factor * mass, factor[:, None, None] * inertia
         drawn |= {"mass": mass, "inertia": inertia}
-    if own.link_inertia is not None:
-        factor = _between(keys["link_inertia"], own.link_inertia, (nb,), dtype)
+    if ranges.link_inertia is not None:
+        factor = _between(keys["link_inertia"], ranges.link_inertia, (nb,), dtype)
         inertia = factor[:, None, None] * inertia
         drawn["inertia"] = inertia
-    if own.link_com is not None:
+    if ranges.link_com is not None:
         shift = jax.random.uniform(keys["link_com"], (nb, 3), dtype, -1.0, 1.0)
-        com = com + jnp.asarray(own.link_com, dtype) * shift
+        com = com + jnp.asarray(ranges.link_com, dtype) * shift
         drawn["com"] = com
-    if own.payload is not None:
-        hands = own.end_effectors
-        loads = _between(keys["payload"], own.payload, (len(hands),), dtype)
+    if ranges.payload is not None:
+        hands = ranges.end_effectors
+        loads = _between(keys["payload"], ranges.payload, (len(hands),), dtype)
         offsets = jnp.zeros((len(hands), 3), dtype)
-        if own.payload_offset is not None:
+        if ranges.payload_offset is not None:
             offsets = jax.random.uniform(keys["payload_offset"], (len(hands), 3), dtype, -1.0, 1.0)
-            offsets = jnp.asarray(own.payload_offset, dtype) * offsets
+            offsets = jnp.asarray(ranges.payload_offset, dtype) * offsets
         for hand, load, offset in zip(hands, loads, offsets, strict=True):
             mass, com, inertia = _loaded(robot, hand, load, offset, (mass, com, inertia))
         drawn |= {"mass": mass, "com": com, "inertia": inertia}
     for name in ("damping", "friction", "armature"):
-        bounds = getattr(own, name)
+        bounds = getattr(ranges, name)
         if bounds is not None:
             nominal = jnp.asarray(getattr(robot, name), dtype)
             more = _between(keys[name], bounds, (nv,), dtype)
             drawn[name] = nominal + jnp.where(_in_joints(robot), more, 0.0)
-    if own.gravity is not None:
+    if ranges.gravity is not None:
         change = jax.random.uniform(keys["gravity"], (3,), dtype, -1.0, 1.0)
-        change = jnp.asarray(own.gravity, dtype) * change
+        change = jnp.asarray(ranges.gravity, dtype) * change
         drawn["gravity"] = jnp.asarray(robot.gravity, dtype) + change
     return drawn
 
 
 def _in_joints(robot: Robot) -> np.ndarray:
-    """Which degrees of freedom (nv,) are a joint's: a floating base has nothing that rubs."""
+    """Mask (nv,) of the degrees of freedom of joints; a floating base has no friction."""
     joints = robot.topology.joints
     sizes = np.diff(robot.topology.v_index)
     return np.repeat([joint.kind != "floating" for joint in joints], sizes)
@@ -337,8 +341,8 @@ def _loaded(
 ) -> tuple[Array, Array, Array]:
     """Masses, centres of mass and inertias of all bodies with a point mass in a hand.
 
-    The inertia about the common centre of mass is that of a reduced mass at the distance of the
-    two: `m M / (m + M) (|d|^2 1 - d d^T)` more than the body's own.
+    The hand's body gains the inertia of the reduced mass at the distance `d` of the two centres,
+    `m M / (m + M) (|d|^2 1 - d d^T)`.
     """
     mass, com, inertia = body
     frame = robot.frame(hand)

@@ -1,4 +1,4 @@
-"""Initial states worked out once, for resets to draw from."""
+"""Pools of initial states, computed once, for resets to draw from."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fraxenv.errors import check_count
 PoolT = TypeVar("PoolT")
 
 
-def draw_pool(begin: Callable[[Array], PoolT], key: Array, size: int) -> PoolT:
-    """Observations and states (size, ...) at the beginnings of episodes, as `begin` draws them.
+def draw_pool(reset: Callable[[Array], PoolT], key: Array, size: int) -> PoolT:
+    """Initial observations and states (size, ...), as `reset` draws them.
 
     Raises:
         ConfigError: the size is not possible.
     """
     check_count("reset_pool", size)
-    pool: PoolT = jax.jit(jax.vmap(begin))(jax.random.split(key, size))
+    pool: PoolT = jax.jit(jax.vmap(reset))(jax.random.split(key, size))
     return pool
 
 

@@ -1,4 +1,4 @@
-"""What an environment is made of: its numbers, and what changes from step to step."""
+"""An environment's parameters, and its state."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import dataclasses
 from dataclasses import field
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -16,13 +19,13 @@ from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import unknown_name
 
 from .actions.base import ActionSpace
-from .randomisation import Episode, Randomisation
+from .randomisation import Randomisation, RandomisedEpisode
 from .tasks.base import Task
 from .world import World
 
 
 class _Replace:
-    """`replace` for frozen dataclasses, with an error that names the fields there are."""
+    """`replace` for frozen dataclasses, with an error that names the fields."""
 
     def replace(self, **changes: Any) -> Any:
         """A copy with some fields changed.
@@ -39,20 +42,21 @@ class _Replace:
 
 @pytree_dataclass
 class EnvParams(_Replace):
-    """Everything about an environment that is a number. All leaves may be batched.
+    """Parameters: every number of an environment. All leaves may be batched.
 
     Attributes:
         max_steps_in_episode: policy steps after which an episode is truncated.
         action: the action space; its scales are leaves.
         controller: the controller; its gains are leaves.
         task: the task; its goal distribution, tolerances and reward weights are leaves.
-        safety: the filter that the controller's torques go through; None for none.
-        actuators: the motors that apply them; their limits, gain and delay are leaves.
-        randomisation: what differs from episode to episode; None for nothing but the task.
-        reset_pool: observations and states (n, ...), as `Environment.draw_pool` makes them, of
-            which every reset takes one; None to work out a new one at every reset.
+        safety: the filter of the controller's torques; None for none.
+        actuators: the motors that apply the torques; their limits, gain and delay are leaves.
         robot: the robot if its parameters are to be batched or changed; None for the
             environment's own, whose parameters are then constants of the compiled program.
+        randomisation: ranges of what is drawn for every episode, besides the task's draws; None for
+            none.
+        reset_pool: observations and states (n, ...), as `Environment.draw_pool` makes them, of
+            which every reset takes one; None to compute a new one at every reset.
     """
 
     max_steps_in_episode: ArrayLike
@@ -67,25 +71,25 @@ class EnvParams(_Replace):
 
     @property
     def without_pool(self) -> EnvParams:
-        """The same, but every reset works out a new state."""
+        """The parameters with a new state computed at every reset."""
         return dataclasses.replace(self, reset_pool=None)
 
 
 @pytree_dataclass
 class EnvState(_Replace):
-    """Everything about an environment that changes.
+    """State: everything about an environment that changes.
 
     Attributes:
         time: (), int32, policy steps since the episode began.
         q: (nq,), rad and m.
         v: (nv,), rad/s and m/s.
         action: (k,), the last action, in [-1, 1].
-        action_state: what the action space remembers.
-        controller_state: what the controller remembers.
-        actuator_state: what the motors remember.
-        world: what is around the robot.
-        task_state: what the task remembers: its goal.
-        episode: what was drawn for the episode; None where nothing is randomised.
+        action_state: of the action space.
+        controller_state: of the controller.
+        actuator_state: of the motors.
+        world: the robot's surroundings.
+        task_state: of the task: its goal, for example.
+        episode: the draws of randomisation; None without it.
     """
 
     time: Array
@@ -97,4 +101,31 @@ class EnvState(_Replace):
     actuator_state: ActuatorState
     world: World
     task_state: Any
-    episode: Episode | None = None
+    episode: RandomisedEpisode | None = None
+
+
+def default_dtype() -> np.dtype[Any]:
+    """The dtype of floats, as JAX is configured now."""
+    return np.dtype(jnp.result_type(float))
+
+
+def strongly_typed(params: EnvParams) -> EnvParams:
+    """Parameters as arrays of their default dtype, so that nothing is compiled twice.
+
+    A tuple of numbers becomes one array, as users will replace it with.
+    """
+    dtype = default_dtype()
+
+    def convert(x: Any) -> np.ndarray:
+        array = np.asarray(x)
+        floating = np.issubdtype(array.dtype, np.floating)
+        return array.astype(dtype if floating else np.dtype(np.int32))
+
+    return jax.tree.map(convert, params, is_leaf=_is_nested_numbers)  # type: ignore[no-any-return]
+
+
+def _is_nested_numbers(x: Any) -> bool:
+    """Whether `x` is a tuple or list of numbers, at any depth."""
+    if not (isinstance(x, tuple | list) and x):
+        return False
+    return all(isinstance(y, int | float | np.number) or _is_nested_numbers(y) for y in x)

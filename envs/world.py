@@ -1,4 +1,4 @@
-"""What is around the robot, and changes: moved by the control loop, seen by everybody alike."""
+"""The world: the robot's surroundings, moved by the control loop."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ OBSTACLE_COLOR = (0.85, 0.3, 0.2, 0.9)
 
 @pytree_dataclass
 class World:
-    """What is around the robot.
+    """The robot's surroundings.
 
     Attributes:
-        obstacles: shapes in the robot's way, with their velocities.
-        low: (3,), m, corner of the box at whose walls the obstacles turn back; None for no walls.
+        obstacles: shapes that the robot should not touch, with their velocities.
+        low: (3,), m, corner of the box whose walls turn moving obstacles back; None for no walls.
         high: (3,), m, the other corner.
     """
 
@@ -49,5 +49,5 @@ def move_world(world: World, dt: Array) -> World:
 
 
 def world_shapes(world: World) -> dict[int, Shape]:
-    """The obstacles that are there, by their index, to be drawn; the arrays are on the host."""
+    """Shapes of the active obstacles by their index, to be drawn; the arrays are on the host."""
     return obstacle_shapes(world.obstacles, OBSTACLE_COLOR)

@@ -1,1 +1,1 @@
-"""Safety: barriers, their conditions on torques, and the filter that holds them."""
+"""Safety: barriers, their conditions on accelerations, and the filter that keeps them."""

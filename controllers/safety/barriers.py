@@ -1,26 +1,12 @@
 """Barriers: functions of the robot's motion that a safety filter keeps from becoming negative.
 
-A barrier of relative degree two is a function `h` of the configuration (and of obstacles that may
-move); the accelerations that keep it safe satisfy
-
-    d2h/dt2 + 2 rate dh/dt + rate^2 (h - margin) >= 0,
-
-so that `h` approaches its margin no faster than a critically damped system does. A barrier of
-relative degree one depends on the velocity, and its accelerations satisfy
-
-    dh/dt + rate (h - margin) >= 0.
-
-The derivatives are found by `jax.jvp` along the robot's motion: a barrier is one function, and
-needs none of its own.
-
-Sources: Ames, Xu, Grizzle and Tabuada, "Control barrier function based quadratic programs for
-safety critical systems", IEEE TAC 62(8), 2017; Xiao and Belta, "High-order control barrier
-functions", IEEE TAC 67(7), 2022.
+A barrier of relative degree two is a function `h` of the configuration, and of obstacles that may
+move; one of relative degree one depends on the velocity too. The module `conditions` beside this
+one says which accelerations keep a barrier, and takes the derivatives for it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -39,39 +25,34 @@ from fraxenv.dynamics import (
     RobotGeometry,
     Terms,
     compute_terms,
-    coordinate_rates,
     frame_pose,
     obstacle_distance_names,
     obstacle_distances,
-    obstacle_rates,
     robot_geometry,
-    robot_geometry_rate,
     self_distance_names,
     self_distances,
 )
 from fraxenv.dynamics import manipulability as manipulability_of
-from fraxenv.dynamics.body_motion import body_twists, kinematics_rate
 from fraxenv.dynamics.manifold import scalar_coordinates
-from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError
 
 NO_LIMIT = 1e3
-"""Value of a barrier where there is no limit."""
+"""Value of a barrier without a limit, such as that of a joint that turns for ever."""
 
 NO_OBSTACLES = Obstacles()
 """An empty world."""
 
 
 class Situation(NamedTuple):
-    """What a barrier may look at.
+    """A robot's state and surroundings, the argument of barriers.
 
     Attributes:
         q: (nq,), rad and m.
         v: (nv,), rad/s and m/s; only barriers of relative degree one may use it.
         kin: kinematics at `q`; pass it on as `kin=`.
         geometry: the robot's collision shapes at `q`; pass it on as `geometry=`.
-        obstacles: what is in the world.
+        obstacles: in the world.
     """
 
     q: Array
@@ -82,19 +63,19 @@ class Situation(NamedTuple):
 
 
 def situation(robot: Robot, terms: Terms, obstacles: Obstacles = NO_OBSTACLES) -> Situation:
-    """What barriers look at where the robot has these terms.
+    """The situation of a robot among obstacles.
 
     Args:
         robot: the model.
         terms: its terms at this state.
-        obstacles: what is in the world.
+        obstacles: in the world.
     """
     geometry = robot_geometry(robot, terms.q, kin=terms.kin)
     return Situation(terms.q, terms.v, terms.kin, geometry, obstacles)
 
 
 BarrierFunction = Callable[[Robot, Situation, "Barrier"], Array]
-"""`h(robot, situation, barrier)` -> (rows,), each safe where it is not negative."""
+"""`h(robot, situation, barrier)` -> values (rows,), each safe where it is not negative."""
 
 
 @pytree_dataclass
@@ -102,15 +83,16 @@ class Barrier:
     """A function that is to stay non-negative, and how fast it may approach zero.
 
     Attributes:
-        function: `h(robot, situation, barrier)`, (rows,), of `barrier.parameters`; a function of
-            a module, since the program that is compiled is looked up by it.
+        function: `h(robot, situation, barrier)` -> (rows,); reads its numbers from
+            `barrier.parameters`. Defined at the top level of a module, since compiled programs are
+            looked up by it.
         relative_degree: 2 for a function of the configuration, 1 for one of the velocity.
-        name: what its rows are called.
+        name: begins the names of its rows.
         row_names: `(robot, obstacles)` -> the names of its rows; numbered if None.
-        parameters: whatever `function` takes; its leaves may be batched and differentiated.
+        parameters: a pytree for `function`; its leaves may be batched and differentiated.
         rate: 1/s, of the approach.
-        margin: value of `h` at which the approach ends, in its unit: what the time between two
-            control steps can cost.
+        margin: value of `h` at which the approach ends, in its unit: as much as the time between
+            two control steps can cost.
     """
 
     function: BarrierFunction = static()
@@ -133,32 +115,14 @@ class Barrier:
             )
 
 
-class Conditions(NamedTuple):
-    """What barriers demand at one state.
-
-    Attributes:
-        values: (m,), of the barriers.
-        along: `along(da)` (m,), linear in a change of acceleration (nv,), which is safe if
-        lacking: (m,) is not greater: `along(da) >= lacking`.
-    """
-
-    values: Array
-    along: Callable[[Array], Array]
-    lacking: Array
-
-    def rows(self, nv: int) -> Array:
-        """`along` as a matrix (m, nv)."""
-        return jax.vmap(self.along)(jnp.eye(nv, dtype=self.lacking.dtype)).T
-
-
 def joint_position(rate: ArrayLike = 20.0, margin: ArrayLike = 0.0) -> Barrier:
     """Every joint within its position limits; rows in rad and m."""
-    return Barrier(_joint_position, 2, "joint position", _of_limits, (), rate, margin)
+    return Barrier(_joint_position, 2, "joint position", _limit_names, (), rate, margin)
 
 
 def joint_velocity(rate: ArrayLike = 50.0, margin: ArrayLike = 0.0) -> Barrier:
     """Every joint within its velocity limits; rows in rad/s and m/s."""
-    return Barrier(_joint_velocity, 1, "joint velocity", _of_limits, (), rate, margin)
+    return Barrier(_joint_velocity, 1, "joint velocity", _limit_names, (), rate, margin)
 
 
 def end_effector_box(
@@ -174,7 +138,7 @@ def end_effector_box(
         margin: m.
     """
     bounds = (lower, upper)
-    return Barrier(_InBox(frame), 2, f"{frame} box", _of_box, bounds, rate, margin)
+    return Barrier(_InBox(frame), 2, f"{frame} box", _box_names, bounds, rate, margin)
 
 
 def whole_body_box(
@@ -194,7 +158,7 @@ def whole_body_box(
 def half_space(
     normal: ArrayLike, offset: ArrayLike, rate: ArrayLike = 10.0, margin: ArrayLike = 0.0
 ) -> Barrier:
-    """All collision shapes that move where `normal . x >= offset`; a row each, m.
+    """All moving collision shapes where `normal . x >= offset`; a row for each shape, m.
 
     Args:
         normal: (3,), unit, into the permitted side.
@@ -211,7 +175,7 @@ def obstacles(
     """The robot's collision shapes off the obstacles of the situation; a row for each pair, m.
 
     Args:
-        shapes: names of the collision shapes. Default: all that some joint moves.
+        shapes: names of the collision shapes; None for all that some joint moves.
         rate: see `Barrier`.
         margin: m.
     """
@@ -221,7 +185,7 @@ def obstacles(
 
 def self_collision(rate: ArrayLike = 10.0, margin: ArrayLike = 0.0) -> Barrier:
     """The pairs of `robot.topology.self_collision_pairs` apart; a row each, m."""
-    return Barrier(_self_collision, 2, "self-collision", _of_pairs, (), rate, margin)
+    return Barrier(_self_collision, 2, "self-collision", _pair_names, (), rate, margin)
 
 
 def manipulability(
@@ -241,49 +205,21 @@ def manipulability(
     return Barrier(_Manipulability(frame, rows), 2, f"{frame} manipulability", None, minimum, rate)
 
 
-def barrier_conditions(
-    robot: Robot, barriers: Sequence[Barrier], situation: Situation, a: Array
-) -> Conditions:
-    """Values of barriers, and the changes of the acceleration `a` (nv,) that are safe.
-
-    With the motion `x(t)` of the situation, `h''` is linear in the acceleration: `h` is
-    differentiated twice along the motion, and once along a change of acceleration as if it were a
-    velocity.
-
-    Args:
-        robot: the model.
-        barriers: at least one.
-        situation: where the robot is, how it moves, and among what.
-        a: (nv,), rad/s^2 and m/s^2, to be changed.
-    """
-    return _joined([_acceleration_conditions(robot, b, situation, a) for b in barriers])
-
-
-def velocity_conditions(
-    robot: Robot, barriers: Sequence[Barrier], situation: Situation, v: Array
-) -> Conditions:
-    """Values of barriers of relative degree two, and the safe changes of the velocity `v` (nv,).
-
-    As if they were of degree one: `dh/dt + rate (h - margin) >= 0`.
-    """
-    return _joined([_velocity_conditions(robot, b, situation, v) for b in barriers])
-
-
 def barrier_names(
     robot: Robot, barriers: Sequence[Barrier], obstacles: Obstacles = NO_OBSTACLES
 ) -> tuple[str, ...]:
-    """Names of all rows of barriers, in order: "self-collision: hand_1 - link0_1"."""
+    """Names of all barriers' rows, in order, such as "self-collision: hand_1 - link0_1"."""
     names: list[str] = []
     for barrier in barriers:
         if barrier.row_names is not None:
             rows = barrier.row_names(robot, obstacles)
         else:
-            rows = [str(i) for i in range(_count(robot, barrier, obstacles))]
+            rows = [str(i) for i in range(_row_count(robot, barrier, obstacles))]
         names += [f"{barrier.name}: {row}" for row in rows]
     return tuple(names)
 
 
-def _count(robot: Robot, barrier: Barrier, obstacles: Obstacles) -> int:
+def _row_count(robot: Robot, barrier: Barrier, obstacles: Obstacles) -> int:
     def values(q: Array) -> Array:
         terms = compute_terms(robot, q, jnp.zeros(robot.nv))
         here = situation(robot, terms, obstacles)
@@ -292,144 +228,32 @@ def _count(robot: Robot, barrier: Barrier, obstacles: Obstacles) -> int:
     return int(jax.eval_shape(values, jnp.asarray(robot.q_default, float)).shape[0])
 
 
-def _joined(parts: Sequence[Conditions]) -> Conditions:
-    return Conditions(
-        jnp.concatenate([p.values for p in parts]),
-        _together([p.along for p in parts]),
-        jnp.concatenate([p.lacking for p in parts]),
-    )
-
-
-def _together(parts: Sequence[Callable[[Array], Array]]) -> Callable[[Array], Array]:
-    return lambda a: jnp.concatenate([along(a) for along in parts])
-
-
-def _acceleration_conditions(
-    robot: Robot, barrier: Barrier, situation: Situation, a: Array
-) -> Conditions:
-    v = situation.v
-    h, place, moving, rest = _along_motion(robot, barrier, situation)
-    rate, margin = jnp.asarray(barrier.rate, v.dtype), jnp.asarray(barrier.margin, v.dtype)
-    motion = _rate(robot, place, v, moving)
-    if barrier.relative_degree == 1:
-        (value, value_rate) = jax.jvp(h, (place, v), (motion, a))
-        lacking = -value_rate - rate * (value - margin)
-
-        def along(da: Array) -> Array:
-            change: Array = jax.jvp(lambda v: h(place, v), (v,), (da,))[1]
-            return change
-
-        return Conditions(value, along, lacking)
-
-    def h_and_rate(place: _Place, v: Array, moving: Obstacles) -> tuple[Array, Array]:
-        moved = _rate(robot, place, v, moving)
-        value, rate = jax.jvp(lambda place: h(place, situation.v), (place,), (moved,))
-        return value, rate
-
-    # If the motion itself grows at `2 rate`, the rate changes by h'' + 2 rate h'.
-    growing = a + 2 * rate * v, jax.tree.map(lambda x: 2 * rate * x, moving)
-    (value, _), (_, change) = jax.jvp(h_and_rate, (place, v, moving), (motion, *growing))
-    rates = _rates_along(robot, h, place, v, rest)
-    return Conditions(value, rates, -change - rate**2 * (value - margin))
-
-
-def _velocity_conditions(
-    robot: Robot, barrier: Barrier, situation: Situation, v: Array
-) -> Conditions:
-    h, place, moving, rest = _along_motion(robot, barrier, situation)
-    rate, margin = jnp.asarray(barrier.rate, v.dtype), jnp.asarray(barrier.margin, v.dtype)
-    motion = _rate(robot, place, v, moving)
-    value, value_rate = jax.jvp(lambda place: h(place, situation.v), (place,), (motion,))
-    along = _rates_along(robot, h, place, situation.v, rest)
-    return Conditions(value, along, -rate * (value - margin) - value_rate)
-
-
-def _rates_along(
-    robot: Robot,
-    h: Callable[[_Place, Array], Array],
-    place: _Place,
-    v: Array,
-    rest: Obstacles,
-) -> Callable[[Array], Array]:
-    """Rates of a barrier of the configuration along a motion of the robot, in a world at rest."""
-
-    def along(da: Array) -> Array:
-        motion = _rate(robot, place, da, rest)
-        change: Array = jax.jvp(lambda place: h(place, v), (place,), (motion,))[1]
-        return change
-
-    return along
-
-
-def _along_motion(
-    robot: Robot, barrier: Barrier, situation: Situation
-) -> tuple[Callable[[_Place, Array], Array], _Place, Obstacles, Obstacles]:
-    """The barrier as a function of place and velocity, the place, and the obstacles' motion.
-
-    A mask has no derivative, so that the obstacles' is not part of the place; nor are their
-    velocities, which are constant.
-    """
-    dtype = situation.v.dtype
-    world = situation.obstacles
-    still = dataclasses.replace(world, active=None, velocity=None)
-    parts = (situation.q, situation.kin, situation.geometry)
-    place = _Place(*parts, jax.tree.map(lambda x: jnp.asarray(x, dtype), still))
-    moving = obstacle_rates(world, dtype)
-
-    def h(place: _Place, v: Array) -> Array:
-        around = dataclasses.replace(place.obstacles, active=world.active, velocity=world.velocity)
-        seen = Situation(place.q, v, place.kin, place.geometry, around)
-        return barrier.function(robot, seen, barrier).astype(dtype)
-
-    return h, place, moving, jax.tree.map(jnp.zeros_like, moving)
-
-
-class _Place(NamedTuple):
-    """The part of a situation that moves."""
-
-    q: Array
-    kin: Kinematics
-    geometry: RobotGeometry
-    obstacles: Obstacles
-
-
-def _rate(robot: Robot, place: _Place, v: Array, world: Obstacles) -> _Place:
-    """Time derivative of a place when the robot moves with `v` and the world as it does."""
-    twists = body_twists(robot, place.kin, v)
-    return _Place(
-        matmul(coordinate_rates(robot, place.q), v),
-        kinematics_rate(robot, place.kin, twists),
-        robot_geometry_rate(robot, place.geometry, place.kin, twists),
-        world,
-    )
-
-
 def _joint_position(robot: Robot, x: Situation, _: Barrier) -> Array:
     lower, upper = jnp.asarray(robot.position_limits, x.q.dtype).T
-    place = scalar_coordinates(robot, x.q)
-    return jnp.concatenate([_within(place, lower), _within(-place, -upper)])
+    position = scalar_coordinates(robot, x.q)
+    return jnp.concatenate([_above(position, lower), _above(-position, -upper)])
 
 
 def _joint_velocity(robot: Robot, x: Situation, _: Barrier) -> Array:
     limit = jnp.asarray(robot.velocity_limits, x.v.dtype)
-    return jnp.concatenate([_within(x.v, -limit), _within(-x.v, -limit)])
+    return jnp.concatenate([_above(x.v, -limit), _above(-x.v, -limit)])
 
 
-def _within(x: Array, lower: Array) -> Array:
+def _above(x: Array, lower: Array) -> Array:
     """`x - lower`, and `NO_LIMIT` where there is none."""
     limited = jnp.isfinite(lower)
     return jnp.where(limited, x - jnp.where(limited, lower, 0), NO_LIMIT)
 
 
-def _of_limits(robot: Robot, _: Obstacles) -> list[str]:
+def _limit_names(robot: Robot, _: Obstacles) -> list[str]:
     return [f"{joint} {side}" for side in ("lower", "upper") for joint in robot.topology.dof_names]
 
 
-def _of_box(robot: Robot, _: Obstacles) -> list[str]:
+def _box_names(robot: Robot, _: Obstacles) -> list[str]:
     return [f"{axis} {side}" for side in ("lower", "upper") for axis in "xyz"]
 
 
-def _of_pairs(robot: Robot, _: Obstacles) -> tuple[str, ...]:
+def _pair_names(robot: Robot, _: Obstacles) -> tuple[str, ...]:
     return self_distance_names(robot)
 
 
@@ -440,13 +264,13 @@ class _InBox:
     def __call__(self, robot: Robot, x: Situation, barrier: Barrier) -> Array:
         position, _ = frame_pose(robot, x.q, self.frame, kin=x.kin)
         lower, upper = (jnp.asarray(b, position.dtype) for b in barrier.parameters)
-        return jnp.concatenate([_within(position, lower), _within(-position, -upper)])
+        return jnp.concatenate([_above(position, lower), _above(-position, -upper)])
 
 
 def _body_in_box(robot: Robot, x: Situation, barrier: Barrier) -> Array:
     lower, upper = (jnp.asarray(b, x.q.dtype) for b in barrier.parameters)
     sides = [
-        _distances_above(robot, x, sign * axis, sign * bound[i])
+        _plane_distances(robot, x, sign * axis, sign * bound[i])
         for sign, bound in ((1.0, lower), (-1.0, upper))
         for i, axis in enumerate(np.eye(3))
     ]
@@ -455,11 +279,11 @@ def _body_in_box(robot: Robot, x: Situation, barrier: Barrier) -> Array:
 
 def _above_plane(robot: Robot, x: Situation, barrier: Barrier) -> Array:
     normal, offset = (jnp.asarray(p, x.q.dtype) for p in barrier.parameters)
-    return _distances_above(robot, x, normal, offset)
+    return _plane_distances(robot, x, normal, offset)
 
 
-def _distances_above(robot: Robot, x: Situation, normal: ArrayLike, offset: Array) -> Array:
-    """Distances (r,) of the collision shapes that move from a plane; `NO_LIMIT` at infinity."""
+def _plane_distances(robot: Robot, x: Situation, normal: ArrayLike, offset: Array) -> Array:
+    """Distances (r,), m, of the moving collision shapes above a plane; `NO_LIMIT` at infinity."""
     there = jnp.isfinite(offset)
     normal = jnp.asarray(normal, x.q.dtype)[None]
     plane = HalfSpace(normal, jnp.where(there, offset, 0)[None])

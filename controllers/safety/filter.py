@@ -42,19 +42,17 @@ from fraxenv.errors import check_count
 from .barriers import (
     NO_OBSTACLES,
     Barrier,
-    Conditions,
-    barrier_conditions,
     barrier_names,
     joint_position,
     joint_velocity,
     obstacles,
     self_collision,
     situation,
-    velocity_conditions,
 )
+from .conditions import Conditions, barrier_conditions, velocity_conditions
 
 SafetyReport = dict[str, Array]
-"""What a filter reports; see `SafetyFilter`."""
+"""The report of a filter, scalars by name; see `SafetyFilter`."""
 
 INTERVENTION = 1e-5
 """Deviation from the nominal torque, relative to its size, that counts as an intervention."""
@@ -88,15 +86,15 @@ class SafetyFilter:
     """Changes a controller's torques (or velocities) as little as barriers demand.
 
     Attributes:
-        barriers: what is kept; any of `fraxenv.controllers.barriers`, or one's own.
+        barriers: to be kept; any of `fraxenv.controllers.barriers`, or one's own.
         end_effectors: names of the frames whose motion is the task; none for a filter in joint
             space.
         task_weight: weight of a change of the task's motion, against one for its nullspace.
-        enabled: whether anything is changed; if not, barriers are only reported.
+        enabled: whether torques are changed; if not, barriers are only reported.
         max_active: rows that may be active at a time; see `solve_qp`.
         max_iterations: see `solve_qp`.
-        nearest: how many obstacles of each kind every collision shape is kept off: those that were
-            nearest at the last `look_around`; None for all. Much faster where there are many.
+        nearest: obstacles of each kind that every collision shape is kept off, the nearest ones at
+            the last `look_around`; None for all. Much faster where there are many.
 
     The report of a filter is a dict of scalars: `min_barrier`, the smallest barrier value, in its
     unit, and `min_barrier_row`, its index in `barrier_names` (-1 for none); `slack`, by how much
@@ -124,14 +122,14 @@ class SafetyFilter:
         *,
         kin: Kinematics | Poses | None = None,
     ) -> Obstacles:
-        """Those of the obstacles to pass in the next steps, for as long as nothing moves far.
+        """The nearest obstacles, for the filter's next steps, until something has moved far.
 
         Environments look around once per policy step.
 
         Args:
             robot: the model.
             q: (nq,), rad and m.
-            obstacles: what is in the world.
+            obstacles: in the world.
             kin: kinematics at `q`, or the bodies' poses, if already computed.
         """
         if self.nearest is None:
@@ -155,7 +153,7 @@ class SafetyFilter:
             tau: (nv,), N m and N, of the controller. Where it is not finite the robot is held
                 against gravity.
             dt: s, the physics' time step, over which damping and friction are implicit.
-            obstacles: what is in the world.
+            obstacles: in the world.
             bounds: smallest and largest torque (nv,). Default: the effort limits.
         """
         nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
@@ -163,8 +161,8 @@ class SafetyFilter:
             return nominal, no_safety_report(nominal.dtype)
         M, safe, problem = self._torque_problem(robot, terms, nominal, dt, obstacles, lower, upper)
         if not self.enabled:
-            return nominal, _completed(_nothing(nominal.dtype), safe, nominal - nominal, nominal)
-        change, report = self._solve(robot.nv, safe.lacking, problem)
+            return nominal, _completed(_unchanged(nominal.dtype), safe, nominal - nominal, nominal)
+        change, report = self._solve(robot.nv, safe.b, problem)
         filtered = jnp.clip(nominal + matmul(M, change), lower, upper)
         return filtered, _completed(report, safe, filtered - nominal, nominal)
 
@@ -177,13 +175,13 @@ class SafetyFilter:
         obstacles: Obstacles = NO_OBSTACLES,
         bounds: tuple[Array, Array] | None = None,
     ) -> QP:
-        """What the filter solves for these arguments, in changes of acceleration (nv,).
+        """The quadratic program for these arguments, in changes of acceleration (nv,).
 
-        Its rows are a matrix here, to look at and for other solvers.
+        Its `A` is a matrix here, to look at and for other solvers.
         """
         nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
         _, safe, problem = self._torque_problem(robot, terms, nominal, dt, obstacles, lower, upper)
-        return problem()._replace(A=safe.rows(robot.nv))
+        return problem()._replace(A=safe.matrix(robot.nv))
 
     def filter_velocity(
         self, robot: Robot, terms: Terms, v: Array, obstacles: Obstacles = NO_OBSTACLES
@@ -198,7 +196,7 @@ class SafetyFilter:
             robot: the model.
             terms: its terms at this configuration.
             v: (nv,), commanded; zero where it is not finite.
-            obstacles: what is in the world.
+            obstacles: in the world.
         """
         dtype = terms.v.dtype
         limit = jnp.asarray(robot.velocity_limits, dtype)
@@ -210,20 +208,20 @@ class SafetyFilter:
         here = situation(robot, still, obstacles)
         safe = velocity_conditions(robot, barriers, here, nominal)
         if not self.enabled:
-            return nominal, _completed(_nothing(dtype), safe, jnp.zeros_like(nominal), nominal)
+            return nominal, _completed(_unchanged(dtype), safe, jnp.zeros_like(nominal), nominal)
 
         def problem() -> QP:
             eye = jnp.eye(robot.nv, dtype=dtype)
             metric = self._metric(robot, terms)
             limits = -limit - nominal, limit - nominal
-            return QP(metric, safe.along, safe.lacking, eye, *limits)
+            return QP(metric, safe.A, safe.b, eye, *limits)
 
-        change, report = self._solve(robot.nv, safe.lacking, problem)
+        change, report = self._solve(robot.nv, safe.b, problem)
         filtered = jnp.clip(nominal + change, -limit, limit)
         return filtered, _completed(report, safe, filtered - nominal, nominal)
 
     def row_names(self, robot: Robot, obstacles: Obstacles = NO_OBSTACLES) -> tuple[str, ...]:
-        """Names of the rows that `min_barrier_row` counts, in a world that was looked around in."""
+        """Names of the rows that `min_barrier_row` counts; of `nearest` obstacles, if it is set."""
         around = self.look_around(robot, robot.q_default, obstacles)
         return barrier_names(robot, self.barriers, around)
 
@@ -247,9 +245,9 @@ class SafetyFilter:
         lower: Array,
         upper: Array,
     ) -> tuple[Array, Conditions, Callable[[], QP]]:
-        """Inertia, the barriers' conditions, and the problem that mends what the torque lacks.
+        """Inertia (nv, nv), the barriers' conditions, and the quadratic program that meets them.
 
-        The problem is not computed here: most states do not need it.
+        The program is not computed here: most states do not need it.
         """
         dt = jnp.asarray(dt, nominal.dtype)
         force, slope = implicit_resistance(robot, terms.q, terms.v, dt)
@@ -260,26 +258,24 @@ class SafetyFilter:
 
         def problem() -> QP:
             metric = self._metric(robot, terms)
-            return QP(metric, safe.along, safe.lacking, M, lower - nominal, upper - nominal)
+            return QP(metric, safe.A, safe.b, M, lower - nominal, upper - nominal)
 
         return M, safe, problem
 
-    def _solve(
-        self, nv: int, lacking: Array, problem: Callable[[], QP]
-    ) -> tuple[Array, SafetyReport]:
-        """The smallest change that makes up for what is lacking; zero for most."""
+    def _solve(self, nv: int, b: Array, problem: Callable[[], QP]) -> tuple[Array, SafetyReport]:
+        """The smallest change `x` (nv,) with `A x >= b`, and its report; zero where `b <= 0`."""
 
         def solve() -> tuple[Array, SafetyReport]:
             solution = solve_qp(
                 problem(), max_active=self.max_active, max_iterations=self.max_iterations
             )
-            return solution.x, {k: getattr(solution, k) for k in _nothing(lacking.dtype)}
+            return solution.x, {k: getattr(solution, k) for k in _unchanged(b.dtype)}
 
         def keep() -> tuple[Array, SafetyReport]:
-            return jnp.zeros(nv, lacking.dtype), _nothing(lacking.dtype)
+            return jnp.zeros(nv, b.dtype), _unchanged(b.dtype)
 
         # The bounds hold without a change, so only barriers can ask for one.
-        change, report = jax.lax.cond(jnp.any(lacking > 0), solve, keep)
+        change, report = jax.lax.cond(jnp.any(b > 0), solve, keep)
         return change, report
 
     def _metric(self, robot: Robot, terms: Terms) -> Array:
@@ -302,7 +298,7 @@ class SafetyFilter:
 def no_safety_report(dtype: jnp.dtype) -> SafetyReport:
     """The report of a step without a filter: no barrier (it is infinite), and nothing changed."""
     return {
-        **_nothing(dtype),
+        **_unchanged(dtype),
         "min_barrier": jnp.full((), jnp.inf, dtype),
         "min_barrier_row": jnp.full((), -1, jnp.int32),
         "deviation": jnp.zeros((), dtype),
@@ -324,8 +320,8 @@ def worse_report(a: SafetyReport, b: SafetyReport) -> SafetyReport:
     }
 
 
-def _nothing(dtype: jnp.dtype) -> SafetyReport:
-    """What the quadratic program would report of a step in which nothing is lacking."""
+def _unchanged(dtype: jnp.dtype) -> SafetyReport:
+    """The quadratic program's part of the report of a step that is safe without a change."""
     zero = jnp.zeros((), dtype)
     return {"slack": zero, "residual": zero, "feasible": jnp.ones((), bool)}
 
@@ -333,6 +329,7 @@ def _nothing(dtype: jnp.dtype) -> SafetyReport:
 def _completed(
     report: SafetyReport, safe: Conditions, change: Array, nominal: Array
 ) -> SafetyReport:
+    """The report of a step, from the quadratic program's part of it."""
     deviation = norm(change)
     none = jnp.full((), jnp.inf, deviation.dtype), jnp.full((), -1, jnp.int32)
     value, row = smallest(safe.values) if len(safe.values) else none

@@ -1,7 +1,7 @@
-"""What an action space is: the map from numbers in [-1, 1] to a controller's targets.
+"""The interface of action spaces: maps from numbers in [-1, 1] to a controller's targets.
 
-An action space is an immutable pytree. It turns a normalised action into a controller's target,
-once per policy step, and may remember something in an explicit state.
+An action space is an immutable pytree. Once per policy step it turns a normalised action into a
+target; its memory is an explicit state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fraxenv.errors import ConfigError
 
 @dataclass(frozen=True)
 class ActionAxis:
-    """What one number of an action means: it is mapped linearly from [-1, 1] to [low, high]."""
+    """The meaning of one number of an action, mapped linearly from [-1, 1] to [low, high]."""
 
     name: str
     low: float
@@ -50,21 +50,21 @@ class ActionSpace(Protocol):
         """The controller's target for an action in [-1, 1], and the next state."""
 
     def hold(self, robot: Robot, q: Array, state: Any) -> Any:
-        """The target that keeps the robot where it was when an episode began."""
+        """The target that keeps the robot at the beginning of an episode."""
 
 
 Ways = Mapping[str, tuple[Array, Array]]
-"""End effector -> the way to where it should be (3,), m, and the turn (3,), rad, world axes."""
+"""End effector -> its displacement (3,), m, and turn (3,), rad, to a goal, world axes."""
 
 
 @runtime_checkable
 class Steerable(Protocol):
-    """An action space through which hands can be moved straight to where they should be."""
+    """An action space with an inverse: the action that moves the hands by given displacements."""
 
     def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
-        """The action (k,) that goes these ways at once, in the units of `axes`, not limited.
+        """The action (k,) that goes these ways in one step, in the units of `axes`, not limited.
 
-        It may be shorter than an action: numbers that it leaves out have nothing to do with ways.
+        It may lack the last numbers of an action, such as gains, which have no part in the motion.
         """
 
 
@@ -72,7 +72,7 @@ def check_axes(space: ActionSpace, robot: Robot) -> None:
     """Check that an action space fits a robot, and that its numbers make sense.
 
     Raises:
-        ConfigError: it does not fit, or an axis' range is not finite, or ends before it begins.
+        ConfigError: it does not fit, or the range of an axis is not finite, or inside out.
         UnknownNameError: the robot lacks an end effector.
     """
     for axis in space.axes(robot):
@@ -85,10 +85,10 @@ def check_axes(space: ActionSpace, robot: Robot) -> None:
 
 
 def decimals(name: str, scale: ArrayLike, *shape: int) -> list[Any]:
-    """Scales as people wrote them: 0.02 in float32 is 0.02, not 0.019999999552965164.
+    """Scales as nested lists of a shape, as printed: 0.02 for 0.02 in float32.
 
     Raises:
-        ConfigError: they are neither one number nor as many as there are.
+        ConfigError: the scales are neither one number nor of the shape.
     """
     try:
         array = np.broadcast_to(np.asarray(scale), shape)

@@ -1,4 +1,4 @@
-"""Action spaces that say where the hand goes: by how much, or to which pose."""
+"""Action spaces of the hand: changes of its pose, and poses."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ LINEAR, ANGULAR = ("x", "y", "z"), ("rx", "ry", "rz")
 AXES = LINEAR + ANGULAR
 
 DEGENERATE = 1e-3
-"""Length below which a column of a 6-D rotation has no direction."""
+"""Length below which a column of a rotation counts as zero."""
 
 
 @pytree_dataclass
 class HandAction(ABC):
-    """Actions that are turned into a pose for each hand; the pose is remembered.
+    """The base of action spaces whose target is a pose for each hand; their state is that target.
 
     Several hands have their actions one after the other.
 
@@ -55,7 +55,7 @@ class HandAction(ABC):
 
     @abstractmethod
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
-        """What every number of an action means."""
+        """The meaning of every number of an action, in order."""
 
     def controller(self) -> OSC:
         """Operational space control of the pose, with its defaults."""
@@ -81,19 +81,19 @@ class HandAction(ABC):
         return goal, goal
 
     def _poses(self, robot: Robot, q: Array) -> PoseTarget:
-        """Where the hands are, as a target with an axis for them."""
+        """The measured poses as a target with an axis of hands."""
         return PoseTarget(*measured_poses(robot, q, self.hands, forward_kinematics(robot, q)))
 
     @abstractmethod
     def _goal(self, i: int, action: Array, here: PoseTarget, before: PoseTarget) -> PoseTarget:
-        """Where hand `i` is to go, which is `here` and was to go where `before` says."""
+        """The target of hand `i`, from its measured pose `here` and its last target `before`."""
 
 
 @pytree_dataclass
 class EEDelta(HandAction):
     """Move the hand: the action is a change of its pose.
 
-    The action, `[x y z rx ry rz]` or those of them that `axes_used` names, is scaled to metres and
+    The action, `[x y z rx ry rz]` or the part of it that `axes_used` names, is scaled to metres and
     to a rotation vector in radians. With `target="measured"` the controller's new target is the
     measured pose, changed by it; with `target="desired"` it is the previous target, changed by it,
     but never further from the measured pose than one full action, so that it cannot run away from a
@@ -103,9 +103,9 @@ class EEDelta(HandAction):
 
     Attributes:
         end_effector: name of the frame to move, or several in a tuple.
-        axes_used: what an action holds, in the order above.
+        axes_used: names of an action's numbers, in the order above.
         frame: axes of the change: "base" (world axes) or "ee" (the hand's own).
-        target: what the change is added to, see above.
+        target: pose that the change is added to, "measured" or "desired".
         position_scale: m per unit of action, scalar or (3,).
         rotation_scale: rad per unit of action, scalar or (3,).
 
@@ -181,7 +181,7 @@ class EEDelta(HandAction):
         return jnp.stack(parts)
 
     def _six(self, used: Array) -> Array:
-        """All axes' parts of an action (6,), of those that are used."""
+        """The change along all axes (6,), zero along unused ones."""
         parts = dict(zip(self.axes_used, used, strict=True))
         return jnp.stack([parts.get(a, jnp.zeros((), used.dtype)) for a in AXES])
 
@@ -194,12 +194,12 @@ class EEDelta(HandAction):
 
 @pytree_dataclass
 class EEPose(HandAction):
-    """Say where the hand should be: the action is a pose in the world.
+    """Set the hand's pose: the action is a pose in the world.
 
     The action is `[x y z]`, mapped to the workspace box, and the first two columns of the hand's
     rotation matrix, which need not be orthogonal nor of unit length (Zhou et al., "On the
-    continuity of rotation representations in neural networks", CVPR 2019, section 4.2). Where they
-    have no direction, or the same one, the orientation stays what it was commanded before.
+    continuity of rotation representations in neural networks", CVPR 2019, section 4.2). Where a
+    column is zero, or both are parallel, the orientation of the last target stays.
 
     Several hands have their actions one after the other.
 
@@ -253,12 +253,12 @@ def _row(poses: PoseTarget, i: int) -> PoseTarget:
 
 
 def rotation_from_columns(x: Array, y: Array, instead: Array) -> Array:
-    """A rotation (3, 3) from its first two columns by Gram and Schmidt; `instead` if that fails."""
+    """The rotation (3, 3) of two columns (3,), by Gram-Schmidt; `instead` of degenerate ones."""
     safe_x = jnp.where(norm(x) > DEGENERATE, x, jnp.eye(3, dtype=x.dtype)[0])
     first = safe_x / norm(safe_x)
     rest = y - jnp.sum(first * y) * first
     defined = (norm(x) > DEGENERATE) & (norm(rest) > DEGENERATE)
-    # Any vector that is not parallel, where the given ones are.
+    # Of degenerate columns, any second one not parallel to the first, so that nothing is NaN.
     other = jnp.where(jnp.abs(first[0]) < 0.9, jnp.eye(3, dtype=x.dtype)[0], jnp.eye(3)[1])
     rest = jnp.where(defined, rest, cross(first, other.astype(x.dtype)))
     second = rest / norm(rest)

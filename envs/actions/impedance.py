@@ -1,4 +1,4 @@
-"""Gains as actions: an action space that also says how stiff the controller should be.
+"""Variable impedance: action spaces with the controller's gains among the actions.
 
 Martin-Martin et al., "Variable impedance control in end-effector space: an action space for
 reinforcement learning in contact-rich tasks", IROS 2019.
@@ -58,7 +58,7 @@ class VariableImpedance:
             )
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
-        """Those of the space in front, then stiffnesses, then damping ratios."""
+        """Axes of the space in front, then stiffnesses, then damping ratios."""
         names = self._gain_names(robot)
         out = [ActionAxis(f"kp_{n}", *_pair(self.kp_range), "1/s^2") for n in names]
         if self.gains == "stiffness_and_damping":
@@ -67,15 +67,15 @@ class VariableImpedance:
         return (*self.space.axes(robot), *out)
 
     def controller(self) -> Controller[Any]:
-        """That of the space in front."""
+        """The controller of the space in front."""
         return self.space.controller()
 
     def init(self, robot: Robot, q: Array) -> Any:
-        """That of the space in front."""
+        """The state of the space in front."""
         return self.space.init(robot, q)
 
     def hold(self, robot: Robot, q: Array, state: Any) -> Any:
-        """That of the space in front, with gains in the middle of their ranges."""
+        """The target of the space in front, with gains in the middle of their ranges."""
         n = self._gain_count(robot)
         return self._with_gains(robot, self.space.hold(robot, q, state), jnp.zeros(n, q.dtype))
 
@@ -86,7 +86,7 @@ class VariableImpedance:
         return self._with_gains(robot, target, action[-n:]), state
 
     def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
-        """That of the space in front, without the gains."""
+        """The action of the space in front, without gains."""
         return self.space.towards(robot, q, ways)
 
     def _gain_names(self, robot: Robot) -> list[str]:

@@ -19,10 +19,10 @@ from fraxenv.errors import ConfigError, check_choice
 from .base import ActionAxis, Ways, decimals, unit_of
 
 DAMPING = 0.05
-"""m or rad per unit of joint motion below which a direction counts as one the hands cannot move."""
+"""Damping of `joint_motion`: m or rad of hand motion per unit of joint motion."""
 
 RATE = 4.0
-"""1/s: joint velocities are to close this part of the way in a second."""
+"""1/s, of `JointRate.towards`: joint velocity per distance."""
 
 
 @pytree_dataclass
@@ -34,7 +34,7 @@ class JointDelta:
     measured configuration than one full action. Targets stay within the position limits.
 
     Attributes:
-        target: what the change is added to, see above.
+        target: configuration that the change is added to, "measured" or "desired".
         scale: rad or m per unit of action, scalar or (nv,).
 
     Raises:
@@ -81,7 +81,7 @@ class JointDelta:
 
 @pytree_dataclass
 class JointPosition:
-    """Say where the joints should be: the action is mapped to a range of their positions.
+    """Set the joints' positions: the action is mapped to a range of them.
 
     Attributes:
         low: (nv,), rad or m; the lower position limits if None, and -pi for joints that turn
@@ -152,8 +152,8 @@ class JointPosition:
 
 
 @pytree_dataclass
-class PartOfLimits(ABC):
-    """Actions that are parts of the joints' limits of some quantity. Nothing is remembered.
+class LimitFraction(ABC):
+    """The base of action spaces that are fractions of the joints' limits; they have no state.
 
     Attributes:
         scale: fraction of the limit per unit of action, scalar or (nv,).
@@ -163,11 +163,11 @@ class PartOfLimits(ABC):
 
     name: ClassVar[str]
     quantity: ClassVar[str]
-    """As in `<limit>` elements and in `robot.velocity_limits`."""
+    """Name of the limit: "velocity" for `robot.velocity_limits`."""
 
     symbol: ClassVar[str]
     units: ClassVar[tuple[str, str]]
-    """Of joints that turn, and of those that slide."""
+    """Units of revolute and of prismatic joints."""
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
         """One number per degree of freedom.
@@ -194,7 +194,7 @@ class PartOfLimits(ABC):
     def command(
         self, robot: Robot, q: Array, action: Array, state: tuple[()]
     ) -> tuple[Array, tuple[()]]:
-        """What the joints are to have (nv,), in the limits' units."""
+        """The joints' quantity (nv,), in the units of the limits."""
         limits = jnp.asarray(self._limits(robot), q.dtype)
         return jnp.asarray(self.scale, q.dtype) * limits * action, state
 
@@ -212,7 +212,7 @@ class PartOfLimits(ABC):
 
 
 @pytree_dataclass
-class JointRate(PartOfLimits):
+class JointRate(LimitFraction):
     """Joint velocities, rad/s and m/s, scaled by the velocity limits."""
 
     name, quantity, symbol, units = "joint_velocity", "velocity", "v", ("rad/s", "m/s")
@@ -231,7 +231,7 @@ class JointRate(PartOfLimits):
 
 
 @pytree_dataclass
-class JointTorque(PartOfLimits):
+class JointTorque(LimitFraction):
     """Joint torques, N m and N, scaled by the effort limits. Gravity is not compensated."""
 
     name, quantity, symbol, units = "torque", "effort", "tau", ("N m", "N")
@@ -246,7 +246,7 @@ class JointTorque(PartOfLimits):
 
 
 def joint_motion(robot: Robot, q: Array, ways: Ways) -> Array:
-    """The least motion (nv,), rad and m, that moves the hands; damped least squares."""
+    """The least joint motion (nv,), rad and m, that goes the ways; damped least squares."""
     J = jnp.concatenate([frame_jacobian(robot, q, name) for name in ways])
     target = jnp.concatenate([jnp.concatenate(way) for way in ways.values()])
     gram = matmul(J, J.T) + DAMPING**2 * jnp.eye(len(J), dtype=J.dtype)

@@ -36,7 +36,7 @@ ACTION_SPACES: dict[str, Callable[[EndEffectors, Box, Axes], ActionSpace]] = {
 
 
 def action_names() -> list[str]:
-    """All names that `make_action` knows, those with `+impedance` among them."""
+    """All names for `make_action`, including the ones with `+impedance`."""
     with_gains = ("ee_delta_pose", "ee_delta_position", "ee_pose", "joint_delta", "joint_position")
     return [*ACTION_SPACES, *(n + IMPEDANCE for n in with_gains)]
 
@@ -51,7 +51,7 @@ def make_action(
         end_effector: the frame to move, or several in a tuple.
         workspace: two corners (3,), m, of the box that absolute positions are mapped to; or one row
             for each end effector.
-        axes: those of `EEDelta`'s axes along which the hands can move.
+        axes: axes of `EEDelta` along which the hands can move.
 
     Raises:
         UnknownNameError: there is no such action space; names the closest ones.

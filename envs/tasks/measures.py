@@ -1,4 +1,4 @@
-"""Descriptions of what a task measures: names, units, and how people are shown the numbers."""
+"""Descriptions of a task's measures: names, units, and their form for people."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ CONVERSIONS: Mapping[tuple[str, str], float] = {
     ("s", "ms"): 1e3,
     ("1", "%"): 1e2,
 }
-"""(unit, unit that people are shown) -> factor."""
+"""(unit, shown unit) -> factor."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that a task measures in every step, and how people are shown it.
+    """A number that a task measures in every step, and its form for people.
 
     >>> Measure("position_error", "m", shown="mm", label="distance", below="position_tolerance")
 
     Attributes:
-        name: key of the number in what `Task.measures` returns, and in files.
-        unit: of the number; "" if there is none, or nobody knows.
-        shown: unit that people are shown; `unit` if omitted.
-        label: name that people are shown; `name` without underscores if omitted.
-        below: field of the task with the tolerance, in `unit`, below which the number has to be for
-            success; "" if there is none.
+        name: key of the number in the dict of `Task.measures`, and in files.
+        unit: of the number; "" if none or unknown.
+        shown: unit for people; `unit` if omitted.
+        label: name for people; `name` without underscores if omitted.
+        below: name of the task's field with the tolerance, in `unit`: success needs a number below
+            it; "" if none.
 
     Raises:
         ConfigError: `unit` cannot be converted to `shown`.
@@ -66,7 +66,7 @@ class Measure:
         return ", ".join(filter(None, (self.label, statistic, unit)))
 
     def text(self, value: Any) -> str:
-        """A number in `unit`, as people are shown it: "3.1 mm", "2.0°"."""
+        """A number in `unit` as text for people: "3.1 mm", "2.0°"."""
         x = self.factor * float(value)
         digits = f"{x:.1f}" if self.shown != self.unit else f"{x:.3g}"
         if self.shown in ("deg", "%"):
@@ -79,11 +79,11 @@ class Measure:
 
 
 def reported_measures(task: Any, measured: Mapping[str, Any]) -> tuple[Measure, ...]:
-    """The measures that a task describes; of one that describes none, all numbers, without units.
+    """The task's descriptions, checked; of a task without, all its numbers, without units.
 
     Args:
         task: the task.
-        measured: the shapes and dtypes of what its `measures` returns.
+        measured: shapes and dtypes of its `measures`.
 
     Raises:
         ConfigError: `success` is missing, or a description is of something that is not a number.
@@ -116,5 +116,5 @@ def reported_measures(task: Any, measured: Mapping[str, Any]) -> tuple[Measure, 
 
 
 def told(measures: Iterable[Measure], values: Mapping[str, Any]) -> list[str]:
-    """Those of the values, by name, that are there, as people are shown them: "distance 3.1 mm"."""
+    """Texts of the measures that `values` has: "distance 3.1 mm"."""
     return [f"{m.label} {m.text(values[m.name])}" for m in measures if m.name in values]

@@ -10,25 +10,24 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from fraxenv.controllers.hands import Hands
 from fraxenv.dynamics import Robot, frame_pose, rotation_exp
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 
-from .hand_task import HandTask
+from .pose_goals import PoseGoals
 from .reachability import check_within_reach
 
 
 @pytree_dataclass
 class ReachState:
-    """Goals of k hands: `position` (k, 3), m, and `rotation` (k, 3, 3), in the world."""
+    """Goals of k hands, world: `position` (k, 3), m, and `rotation` (k, 3, 3)."""
 
     position: Array
     rotation: Array
 
 
 @pytree_dataclass
-class Reach(HandTask):
+class Reach(PoseGoals):
     """Bring the hand to a goal that is drawn anew for every episode.
 
     The goal's position is uniform in a box; its orientation, if it counts, is the hand's at the
@@ -48,10 +47,10 @@ class Reach(HandTask):
     state_type: ClassVar[type | None] = ReachState
 
     def check(self, robot: Robot) -> None:
-        """Check that the box of goals is one, and within reach.
+        """Check that the box of goals is finite, not inside out, and within reach.
 
         Raises:
-            ConfigError: it is not; says which corner, and how far the robot reaches.
+            ConfigError: the box is not possible; names the corner, and how far the robot reaches.
         """
         check_within_reach(robot, self.end_effector, "goal", self.goal_low, self.goal_high)
 
@@ -59,7 +58,7 @@ class Reach(HandTask):
         """Initial configuration (nq,) near the default one, and a random goal."""
         key_start, key_position, key_rotation = jax.random.split(key, 3)
         q = self.start(key_start, robot)
-        dtype, names = q.dtype, Hands.of(self.end_effector).names
+        dtype, names = q.dtype, self.hands.names
         shape = (len(names), 3)
         low, high = jnp.asarray(self.goal_low, dtype), jnp.asarray(self.goal_high, dtype)
         position = low + (high - low) * jax.random.uniform(key_position, shape, dtype)
@@ -74,7 +73,7 @@ class Reach(HandTask):
         return q, ReachState(position, rotation)
 
     def goals(self, state: Any) -> list[tuple[Array, Array]]:
-        """Those of the hands."""
+        """The hands' goals."""
         return list(zip(state.position, state.rotation, strict=True))
 
     def with_goal(self, state: Any, i: int, position: ArrayLike, rotation: ArrayLike) -> Any:

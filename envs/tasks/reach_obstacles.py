@@ -33,14 +33,14 @@ from fraxenv.errors import ConfigError
 
 from ..world import World
 from .base import Motion
-from .hand_task import POSITION_WEIGHTS
 from .measures import Measure
+from .pose_goals import POSITION_WEIGHTS
 from .reach import Reach, ReachState
 
 OBSTACLE_WEIGHTS = POSITION_WEIGHTS | {"collision": -1.0}
 
 CANDIDATES = 4
-"""Places drawn for each obstacle, of which the first that is free is taken."""
+"""Places drawn for each obstacle; the first free one is taken."""
 
 
 @pytree_dataclass
@@ -56,7 +56,7 @@ class ReachObstacles(Reach):
         sphere_count: spheres.
         capsule_count: capsules, of random direction.
         box_count: boxes, of random orientation.
-        moving_count: how many of all move: the first ones.
+        moving_count: obstacles that move, the first ones of all.
         obstacle_low: (3,), m, corner of the box of their centres, world.
         obstacle_high: (3,), m, the other corner.
         obstacle_radius: (2,), m, smallest and largest, of spheres, of capsules, and of boxes' half
@@ -110,7 +110,7 @@ class ReachObstacles(Reach):
 
     @property
     def obstacle_count(self) -> int:
-        """How many obstacles there are."""
+        """The number of obstacles."""
         return self.sphere_count + self.capsule_count + self.box_count
 
     def reset(self, key: Array, robot: Robot) -> tuple[Array, ReachState]:
@@ -123,7 +123,7 @@ class ReachObstacles(Reach):
         n, dtype = self.obstacle_count, q.dtype
         low, high = jnp.asarray(self.obstacle_low, dtype), jnp.asarray(self.obstacle_high, dtype)
         places = low + (high - low) * jax.random.uniform(key_place, (CANDIDATES, n, 3), dtype)
-        drawn = self._drawn(key_size, dtype)
+        drawn = self._draw_obstacles(key_size, dtype)
         outer = jnp.concatenate([kind.bounding_radius for kind in bounded(drawn).values()])
 
         geometry = robot_geometry(robot, q)
@@ -154,12 +154,12 @@ class ReachObstacles(Reach):
         return World(obstacles, *(walls or ()))
 
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
-        """Those of `Reach`, and for each obstacle the way from the first hand (m) and its size.
+        """The terms of `Reach`; and each obstacle's way from the first hand, m, and its size, m.
 
-        Of a capsule also its half axis (3,), of a box its half axes (9,), m; and the velocities of
-        those that move, m/s. Of an obstacle that was left out, all are zero.
+        Capsules have a half axis (3,), m, and boxes half axes (9,), m; moving obstacles have a
+        velocity, m/s. All numbers of an obstacle that was left out are zero.
         """
-        hand = self.hands(robot, motion)[0][0]
+        hand = self.subjects(robot, motion)[0][0]
         around = motion.world.obstacles
         there = jnp.asarray(around.active)
         kinds = bounded(around).values()
@@ -185,34 +185,35 @@ class ReachObstacles(Reach):
         return terms
 
     def reward_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
-        """Those of `Reach`, and `collision`: 1 where the robot touches an obstacle or itself."""
+        """The terms of `Reach`, and `collision`: 1 where it touches an obstacle or itself."""
         terms = super().reward_terms(robot, motion, state)
         clearance = self._clearance(robot, motion)
         return terms | {"collision": (clearance < 0).astype(motion.q.dtype)}
 
     def measures(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
-        """Those of `Reach`, and `clearance`, m: the least distance to an obstacle or itself."""
+        """The measures of `Reach`, and `clearance`, m: negative at a collision."""
         measures = super().measures(robot, motion, state)
         return measures | {"clearance": self._clearance(robot, motion)}
 
     @property
     def reported(self) -> tuple[Measure, ...]:
-        """Those of `Reach`, and the clearance."""
+        """The measures of `Reach`, and the clearance."""
         return (*super().reported, Measure("clearance", "m", shown="mm"))
 
     def terminated(self, robot: Robot, motion: Motion, state: Any) -> Array:
-        """At a collision, if that ends the episode."""
+        """Whether the robot collides, if `collision_ends`."""
         if not self.collision_ends:
             return super().terminated(robot, motion, state)
         return self._clearance(robot, motion) < 0
 
     def _clearance(self, robot: Robot, motion: Motion) -> Array:
+        """The least distance (), m, of the robot from an obstacle, or between its own links."""
         geometry = robot_geometry(robot, motion.q, kin=motion.poses)
         around = obstacle_distances(robot, motion.q, motion.world.obstacles, geometry=geometry)
         between = self_distances(robot, motion.q, geometry=geometry)
         return jnp.minimum(jnp.min(around), jnp.min(between, initial=jnp.inf))
 
-    def _drawn(self, key: Array, dtype: Any) -> Obstacles:
+    def _draw_obstacles(self, key: Array, dtype: Any) -> Obstacles:
         """Obstacles of random size and direction, around the origin."""
         smallest, largest = jnp.asarray(self.obstacle_radius, dtype)
         n, (s, m, b) = self.obstacle_count, (self.sphere_count, self.capsule_count, self.box_count)

@@ -1,4 +1,4 @@
-"""How far a hand can reach, and whether what is asked of it is within that."""
+"""Reachability: bounds of a hand's reach, and checks of boxes of goals against them."""
 
 from __future__ import annotations
 
@@ -44,12 +44,17 @@ def reach(robot: Robot, frame: str) -> tuple[NDArray[np.floating[Any]], float]:
 def check_within_reach(
     robot: Robot, end_effector: EndEffectors, what: str, low: ArrayLike, high: ArrayLike
 ) -> None:
-    """Check a box of positions, one for all hands or one for each.
+    """Check a box of positions, one for all hands or one for each; traced numbers are not checked.
 
-    Numbers that are being traced are not checked.
+    Args:
+        robot: the model.
+        end_effector: the hands.
+        what: name of the box: of its corners' options without `_low` and `_high`.
+        low: (3,) or (k, 3), m, a corner, world.
+        high: the other corner, likewise.
 
     Raises:
-        ConfigError: the box is not finite, or inside out, or a corner is out of a hand's reach.
+        ConfigError: the box is not finite, or inside out, or a corner is out of reach.
         UnknownNameError: the robot lacks an end effector.
     """
     names = Hands.of(end_effector).names

@@ -1,4 +1,4 @@
-"""What a hand is to follow: positions and velocities over time."""
+"""References: paths in time for hands to follow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Reference(Protocol):
     """A family of paths in time, of which every episode draws one. An immutable pytree."""
 
     def sample(self, key: Array, home: Array) -> Any:
-        """What decides one path: a pytree of arrays. `home` (k, 3), m, is where the hands are."""
+        """The parameters of one path, a pytree of arrays. `home` (k, 3), m, is the hands' place."""
 
     def at(self, path: Any, time: Array) -> tuple[Array, Array]:
         """Positions (k, 3), m, and velocities (k, 3), m/s, in the world, at `time`, s."""
@@ -29,10 +29,10 @@ class FigureEight:
     """A figure eight (Gerono's lemniscate) in a plane, at a random place and phase.
 
     Attributes:
-        size: (2,), m, half of its width, along the first axis, and of its height.
+        size: (2,), m, half of the width, along the first axis, and half of the height.
         period: s, of the whole figure.
-        offset: m, largest distance of its centre from where the hand is, along each axis.
-        plane: the axes it lies in, "yz" for upright in front of the robot.
+        offset: m, largest distance of the centre from the hand's home, along each axis.
+        plane: two axes, "yz" for upright in front of the robot.
     """
 
     size: ArrayLike = (0.12, 0.06)
@@ -68,17 +68,17 @@ class FigureEight:
 
 @pytree_dataclass
 class MinimumJerk:
-    """Random way-points, from where the hand is, joined by motions of least jerk.
+    """Random way-points, from the hand's home on, joined by motions of least jerk.
 
     Each motion starts and ends at rest (Flash and Hogan, "The coordination of arm movements: an
     experimentally confirmed mathematical model", J. Neuroscience 5(7), 1985). After the last
     way-point the reference stays there.
 
     Attributes:
-        low: (3,), m, corner of the box of way-points, relative to where the hand is.
+        low: (3,), m, corner of the box of way-points, relative to the hand's home.
         high: (3,), m, the other corner.
-        duration: s, of the motion between two of them.
-        count: how many.
+        duration: s, of the motion between two way-points.
+        count: number of way-points after home.
     """
 
     low: ArrayLike = (-0.1, -0.2, -0.15)
@@ -90,7 +90,7 @@ class MinimumJerk:
         check_count("MinimumJerk: way-points, count", self.count)
 
     def sample(self, key: Array, home: Array) -> Array:
-        """Way-points (count + 1, k, 3), m, the first where the hands are."""
+        """Way-points (count + 1, k, 3), m; the first is `home`."""
         low, high = jnp.asarray(self.low, home.dtype), jnp.asarray(self.high, home.dtype)
         shape = (self.count, *home.shape)
         points = home + low + (high - low) * jax.random.uniform(key, shape, home.dtype)
@@ -109,12 +109,12 @@ class MinimumJerk:
 
 @pytree_dataclass
 class Sampled:
-    """Given positions, joined by straight lines: a recorded or a computed path.
+    """A recorded or computed path: positions, joined by straight lines.
 
     Attributes:
         positions: (n, 3), m, world; or (n, k, 3) for k hands.
-        dt: s, between them.
-        loop: whether the first follows the last; if not, the reference stays at the last.
+        dt: s, between two positions.
+        loop: whether the first position follows the last; if not, the reference stays at the last.
     """
 
     positions: ArrayLike
@@ -130,7 +130,7 @@ class Sampled:
             )
 
     def sample(self, key: Array, home: Array) -> tuple[()]:
-        """The path is given."""
+        """No parameters: there is one path."""
         return ()
 
     def at(self, path: tuple[()], time: Array) -> tuple[Array, Array]:

@@ -12,28 +12,27 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.controllers.hands import Hands
 from fraxenv.dynamics import Robot, Shape, frame_pose
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 
 from .base import Motion
-from .hand_task import GOAL_COLOR, HandTask
+from .pose_goals import GOAL_COLOR, PoseGoals
 from .references import FigureEight, Reference
 
-_SHOWN = 0.1 * np.arange(1, 41)  # s ahead, where beads mark the path
-_BEAD = 0.006  # m
+_BEAD_TIMES = 0.1 * np.arange(1, 41)  # s ahead
+_BEAD_RADIUS = 0.006  # m
 
 
 @pytree_dataclass
 class TrackState:
-    """Where the reference is.
+    """The reference at one time, and the path that it is on.
 
     Attributes:
         position: (k, 3), m, of the reference, world.
-        rotation: (k, 3, 3), that the hands should keep.
+        rotation: (k, 3, 3), to world, that the hands should keep.
         velocity: (k, 3), m/s.
         time: (), s, since the episode began.
-        path: what decides the reference in this episode.
+        path: of this episode, as `Reference.sample` draws it.
     """
 
     position: Array
@@ -44,7 +43,7 @@ class TrackState:
 
 
 @pytree_dataclass
-class Track(HandTask):
+class Track(PoseGoals):
     """Keep the hand on a reference: a figure eight, minimum-jerk way-points, or one's own.
 
     The policy sees where the reference is, how fast it moves, and where it will be. Success is to
@@ -68,7 +67,7 @@ class Track(HandTask):
     )
 
     observation_units: ClassVar[Mapping[str, str]] = {
-        **HandTask.observation_units,
+        **PoseGoals.observation_units,
         "to_goal_ahead": "dm, to where the goal will be",
         "goal_velocity": "m/s",
     }
@@ -80,7 +79,7 @@ class Track(HandTask):
         key_start, key_path = jax.random.split(key)
         q = self.start(key_start, robot)
         default = jnp.asarray(robot.q_default, q.dtype)
-        poses = [frame_pose(robot, default, n) for n in Hands.of(self.end_effector).names]
+        poses = [frame_pose(robot, default, n) for n in self.hands.names]
         path = self.reference.sample(key_path, jnp.stack([p for p, _ in poses]))
         time = jnp.zeros((), q.dtype)
         position, velocity = self.reference.at(path, time)
@@ -93,28 +92,30 @@ class Track(HandTask):
         return replace(state, position=position, velocity=velocity, time=time)
 
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
-        """Those of every hand task, the way to where the reference will be (dm) and its velocity.
+        """The terms of `PoseGoals`, and the reference's lookahead and velocity.
 
-        The velocity is in m/s.
+        `to_goal_ahead` (dm) is the way to where the reference will be, `goal_velocity` is in m/s.
         """
         terms = super().observation_terms(robot, motion, state)
         ahead = state.time + jnp.asarray(self.lookahead, motion.q.dtype)
         position, _ = self.reference.at(state.path, ahead)
-        terms["to_goal_ahead"] = (10.0 * (position - self.hands(robot, motion)[0])).ravel()
+        terms["to_goal_ahead"] = (10.0 * (position - self.subjects(robot, motion)[0])).ravel()
         terms["goal_velocity"] = state.velocity.ravel()
         return terms
 
     def markers(self, state: TrackState) -> list[Shape]:
         """The reference, as large as the tolerance, and beads where it will be in the next 4 s."""
-        step = _SHOWN[0]
-        times = step * np.floor(state.time / step) + _SHOWN  # so that beads stay where they are
+        step = _BEAD_TIMES[0]
+        times = (
+            step * np.floor(state.time / step) + _BEAD_TIMES
+        )  # so that beads stay where they are
         times = times.astype(state.time.dtype)
         ahead: Any = np.asarray(_positions(self.reference, state.path, times), float).reshape(-1, 3)
-        beads = [Shape("sphere", (_BEAD,), p, rgba=GOAL_COLOR) for p in ahead]
+        beads = [Shape("sphere", (_BEAD_RADIUS,), p, rgba=GOAL_COLOR) for p in ahead]
         return super().markers(state) + beads
 
 
 @jax.jit
 def _positions(reference: Reference, path: Any, times: Array) -> Array:
-    """(n, k, 3), m, of the reference at times (n,)."""
+    """Positions (n, k, 3), m, of a path at times (n,), s."""
     return jax.vmap(lambda time: reference.at(path, time)[0])(times)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..controllers import OSC, Controller, SafetyFilter
+from ..controllers.hands import Hands
 from ..dynamics import Actuators, Robot
 from ..envs import ActionSpace, Randomisation, Task, VariableImpedance, make_action
 from ..errors import ConfigError, check_choice, unknown_name
@@ -43,14 +44,10 @@ def subject(
 
 
 def _robot(
-    spec: EnvSpec | None, name: str, given: object, hands: object
+    spec: EnvSpec | None, name: str, given: object, end_effector: Any
 ) -> tuple[RobotSetup, Robot]:
-    several = isinstance(hands, tuple) and hands and all(isinstance(n, str) for n in hands)
-    if not (hands is None or isinstance(hands, str) or several):
-        raise ConfigError(
-            f"end_effector={hands!r}, expected the name of a frame, or several in a tuple."
-        )
-    end_effector: Any = hands
+    if end_effector is not None:
+        Hands.of(end_effector)
     given = spec.robot if given is None and spec is not None else given
     if isinstance(given, Robot):
         return (SETUPS[spec.robot] if spec else setup_for(given, end_effector)), given
@@ -167,7 +164,7 @@ def build_safety(
         given = TASKS[task].safety if task else "none"
     if isinstance(given, str):
         check_choice(f"safety of {name}", given, ("cbf", "none"))
-        names = (hands,) if isinstance(hands, str) else tuple(hands)
+        names = Hands.of(hands).names
         given = SafetyFilter(end_effectors=names, nearest=NEAREST) if given == "cbf" else None
     elif not isinstance(given, SafetyFilter):
         raise ConfigError(f"safety={given!r} of {name}, expected 'cbf', 'none' or a SafetyFilter.")
@@ -189,7 +186,7 @@ def build_randomisation(hands: EndEffectors, given: object) -> Randomisation | N
             f"randomisation={given!r}, expected a Randomisation, or a dict of its fields."
         )
     if randomisation is not None and not randomisation.end_effectors:
-        names = (hands,) if isinstance(hands, str) else tuple(hands)
+        names = Hands.of(hands).names
         randomisation = dataclasses.replace(randomisation, end_effectors=names)
     return randomisation
 

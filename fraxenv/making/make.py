@@ -125,6 +125,7 @@ def make(
             raise ConfigError(f"{key}={values!r}, expected a dict of option -> value.")
 
     # Here, because Gymnax and JAX take seconds to load, and help and ids need neither.
+    from ..controllers.hands import Hands
     from ..envs import Environment, EnvParams, GoalEnvironment
     from . import composition as parts
 
@@ -132,8 +133,7 @@ def make(
         task = parts.own_task(task)
     name, setup, robot, task_name = parts.subject(spec, name, robot, task, end_effector)
     hands = end_effector or setup.end_effector
-    for frame in (hands,) if isinstance(hands, str) else hands:
-        robot.frame(frame)
+    Hands.of(hands).check(robot)
     built_task = parts.build_task(setup, hands, task_name, task, task_options)
     space = parts.build_action(setup, hands, action, action_options)
     law = parts.build_controller(setup, space, controller, controller_options)

@@ -11,7 +11,7 @@ from jax import Array
 
 from ..controllers.hands import Hands
 from ..dynamics import Robot
-from ..envs import Environment, EnvParams, GoalEnvironment, HandTask, Steerable
+from ..envs import Environment, EnvParams, GoalEnvironment, PoseGoals, Steerable
 from ..errors import ConfigError
 
 
@@ -29,8 +29,8 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
         ConfigError: the task is not one of hands, or the action space not `Steerable`.
     """
     task, robot, layout = params.task, env.robot, env.observation_layout
-    if not isinstance(task, HandTask) or isinstance(env, GoalEnvironment):
-        kind = f"a goal environment of {env.name}" if isinstance(task, HandTask) else env.name
+    if not isinstance(task, PoseGoals) or isinstance(env, GoalEnvironment):
+        kind = f"a goal environment of {env.name}" if isinstance(task, PoseGoals) else env.name
         raise ConfigError(
             f"{kind} has no scripted policy: it needs a task of hands, and its goals in a flat "
             "observation. Pass a policy of your own, or 'random'."

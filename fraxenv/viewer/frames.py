@@ -14,7 +14,7 @@ from fraxenv.controllers import SafetyFilter
 from fraxenv.controllers.hands import EndEffectors, Hands
 from fraxenv.controllers.safety.barriers import situation
 from fraxenv.dynamics import compute_terms
-from fraxenv.envs import Environment, EnvParams, EnvState, HandTask, World
+from fraxenv.envs import Environment, EnvParams, EnvState, PoseGoals, World
 
 Numbers = dict[str, float]
 """By name."""
@@ -67,7 +67,7 @@ def rewards(params: EnvParams, frame: Frame) -> Numbers:
 
 def hands_of(env: Environment, params: EnvParams) -> EndEffectors:
     """The frames that the task moves, or all of the robot's end effectors."""
-    if isinstance(params.task, HandTask):
+    if isinstance(params.task, PoseGoals):
         return params.task.end_effector
     names = env.robot.end_effectors
     return names[0] if len(names) == 1 else tuple(names)

@@ -19,10 +19,12 @@ from fraxenv.controllers import Barrier, Situation, barriers
 from fraxenv.controllers.safety.barriers import (
     NO_LIMIT,
     NO_OBSTACLES,
-    Conditions,
-    barrier_conditions,
     barrier_names,
     situation,
+)
+from fraxenv.controllers.safety.conditions import (
+    Conditions,
+    barrier_conditions,
     velocity_conditions,
 )
 from fraxenv.dynamics import Box, Capsule, HalfSpace, Obstacles, Robot, Sphere
@@ -150,8 +152,8 @@ def derivatives(
             found = {}
             for name, barrier in library(request.param).items():
                 conditions = given(robot, barrier, now)
-                rows, lacking = conditions.rows(robot.nv), conditions.lacking
-                demanded = conditions.along(0.5 * now.a) - conditions.lacking
+                rows, lacking = conditions.matrix(robot.nv), conditions.b
+                demanded = conditions.A(0.5 * now.a) - conditions.b
                 h = twice(lambda t, b=barrier: along_path(robot, b, now, t))
                 true = demand(barrier.relative_degree, *h)
                 found[name] = (
@@ -188,7 +190,7 @@ def test_conditions_on_a_floating_base(x64: None) -> None:
             before, h, after = jax.vmap(lambda t, b=barrier: along_path(robot, b, now, t))(times)
             rates = (after - before) / (2 * step), (after - 2 * h + before) / step**2
             true = demand(barrier.relative_degree, h, *rates)
-            found.append((conditions.along(0.5 * now.a) - conditions.lacking, true))
+            found.append((conditions.A(0.5 * now.a) - conditions.b, true))
         return found
 
     for demanded, true in jax.jit(compare, compiler_options=QUICK)(now):
@@ -207,7 +209,7 @@ def test_velocity_conditions_are_rates(x64: None) -> None:
         straight = now._replace(a=jnp.zeros_like(now.a))
         pairs = [twice(lambda t, b=b: along_path(robot, b, straight, t))[:2] for b in chosen]
         true = jnp.concatenate([rate + RATE * (h - MARGIN) for h, rate in pairs])
-        return conditions.along(0.5 * now.v) - conditions.lacking, true
+        return conditions.A(0.5 * now.v) - conditions.b, true
 
     assert_close(*jax.jit(compare, compiler_options=QUICK)(now), 1e-9)
 
@@ -255,7 +257,7 @@ def test_no_limit_is_no_barrier() -> None:
     def compute(q: Array) -> tuple[Array, Array, Array]:
         here = situation(robot, dynamics.compute_terms(robot, q, jnp.ones(robot.nv)))
         conditions = barrier_conditions(robot, chosen, here, jnp.zeros(robot.nv))
-        return conditions.values, conditions.rows(robot.nv), conditions.lacking
+        return conditions.values, conditions.matrix(robot.nv), conditions.b
 
     values, rows, lacking = jax.jit(compute)(jnp.asarray(robot.q_default, float))
     free = np.asarray(values) == NO_LIMIT
@@ -281,7 +283,7 @@ def test_no_limit_is_no_barrier() -> None:
 def conditions_of(robot: Robot, barrier: Barrier, now: Moment) -> tuple[Array, Array, Array]:
     def compute(now: Moment) -> tuple[Array, Array, Array]:
         conditions = given(robot, barrier, now)
-        rows, lacking = conditions.rows(robot.nv), conditions.lacking
+        rows, lacking = conditions.matrix(robot.nv), conditions.b
         return conditions.values, rows @ now.a, lacking
 
     return jax.jit(compute, compiler_options=QUICK)(now)
@@ -325,7 +327,7 @@ def test_parameters_are_data() -> None:
     def bound(low: Array, rate: Array) -> Array:
         barrier = Barrier(height, 2, parameters=low, rate=rate)
         here = situation(robot, dynamics.compute_terms(robot, q, jnp.zeros(7)))
-        return barrier_conditions(robot, (barrier,), here, jnp.zeros(7)).lacking[0]
+        return barrier_conditions(robot, (barrier,), here, jnp.zeros(7)).b[0]
 
     lows = jnp.array([0.1, 0.2])
     found = jax.jit(jax.vmap(bound, (0, None)))(lows, jnp.asarray(2.0))

@@ -1,4 +1,4 @@
-"""Limits of the velocities that controllers command."""
+"""Limits of commanded velocities, of hands and of joints."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def speed_scales(velocity: Array, limits: tuple[ArrayLike, ArrayLike]) -> Array:
     """Factors (k, n), at most 1, that bring velocities (k, n) of k hands within limits of speed.
 
     Args:
-        velocity: 3 linear and perhaps 3 angular numbers for each hand, m/s and rad/s.
-        limits: of the linear and of the angular speed; may be infinite.
+        velocity: (k, 3) linear, or (k, 6) linear and angular, m/s and rad/s.
+        limits: of the linear and of the angular speed, m/s and rad/s; may be infinite.
     """
     k, n = velocity.shape
     limit = jnp.stack([jnp.asarray(x, velocity.dtype) for x in limits])[: n // 3]
@@ -27,18 +27,18 @@ def speed_scales(velocity: Array, limits: tuple[ArrayLike, ArrayLike]) -> Array:
 
 
 def limit_velocity(robot: Robot, q: Array, v: Array, gain: ArrayLike) -> Array:
-    """Joint velocities (nv,) that respect the robot's velocity and position limits.
+    """Joint velocities (nv,) within the robot's velocity and position limits.
 
     All are scaled alike until the fastest is within its velocity limit, so that the hand keeps its
-    direction. Towards a position limit a joint is then held below `gain` times what is left of the
-    way, and it comes back from beyond the limit (the velocity damper of Faverjon and Tournassoud,
-    "A local based approach for path planning of manipulators with a high number of degrees of
-    freedom", ICRA 1987).
+    direction. Towards a position limit a joint is then held below `gain` times its distance from
+    the limit, and it comes back from beyond the limit (the velocity damper of Faverjon and
+    Tournassoud, "A local based approach for path planning of manipulators with a high number of
+    degrees of freedom", ICRA 1987).
 
     Args:
         robot: the model.
         q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
+        v: (nv,), rad/s and m/s, to be limited.
         gain: 1/s.
     """
     speed = jnp.asarray(robot.velocity_limits, v.dtype)

@@ -1,4 +1,4 @@
-"""What tasks that bring hands to goals have in common: observations, rewards, success."""
+"""Pose goals: the observations, rewards and success of tasks that bring something to a pose."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from fraxenv.controllers.hands import EndEffectors, Hands
-from fraxenv.dynamics import Robot, Shape, frame_pose, integrate, orientation_error
+from fraxenv.controllers.hands import EndEffectors, Hands, measured_poses
+from fraxenv.dynamics import Robot, Shape, integrate, orientation_error
 from fraxenv.dynamics.geometry.shapes import triad
 from fraxenv.dynamics.manifold import scalar_coordinates
 from fraxenv.dynamics.math.algebra import norm
@@ -35,14 +35,14 @@ JOINT_UNITS = {
     "joint_position": "1: -1 and 1 are the limits; half turns or m where there are none",
     "joint_velocity": "1: part of the limit; rad/s or m/s where there is none",
 }
-"""Of `joint_terms`."""
+"""Units of `joint_terms`."""
 
 GOAL_COLOR = (0.1, 0.75, 0.3, 0.6)
 _GOAL_AXES = 0.11  # m, least length of a goal's triad: longer than a hand's in pictures
 
 
 class Goals(Protocol):
-    """A state with the goals of k hands."""
+    """A task's state with the goals of k subjects."""
 
     @property
     def position(self) -> Array:
@@ -50,18 +50,18 @@ class Goals(Protocol):
 
     @property
     def rotation(self) -> Array:
-        """(k, 3, 3), hand to world."""
+        """(k, 3, 3), subject to world."""
 
 
 @pytree_dataclass
-class HandTask(GoalTask):
-    """Bring one hand, or several, to goals.
+class PoseGoals(GoalTask):
+    """Bring k subjects to goal poses; the subjects are the hands, unless `subjects` is overridden.
 
-    Episodes start near the default configuration, and end by time only. Of several hands the errors
-    that are reported are the largest, and success is that of all.
+    Episodes start near the default configuration, and end by time only. The reported errors are the
+    largest of all subjects; success needs every subject at its goal.
 
     Attributes:
-        end_effector: name of the frame that should reach, or several in a tuple.
+        end_effector: name of the frame that should reach its goal, or several in a tuple.
         orientation: whether the goal's orientation counts.
         start_noise: rad or m, largest deviation of each joint from the default configuration.
         position_tolerance: m, distance below which the goal counts as reached.
@@ -91,6 +91,11 @@ class HandTask(GoalTask):
     def __post_init__(self) -> None:
         Hands.of(self.end_effector)
 
+    @property
+    def hands(self) -> Hands:
+        """The end effectors."""
+        return Hands.of(self.end_effector)
+
     def start(self, key: Array, robot: Robot) -> Array:
         """Initial configuration (nq,) near the default one, within the position limits."""
         default = jnp.asarray(robot.q_default, float)
@@ -102,13 +107,13 @@ class HandTask(GoalTask):
         return integrate(robot, default, jnp.clip(noise, lower - x, upper - x), 1.0)
 
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
-        """Joints, hands, goals and the way to them, and the last action.
+        """Joints, subjects, goals, the way to the goals, and the last action.
 
         Joint positions are scaled to [-1, 1] within their limits where there are any, joint
         velocities to their limits; lengths are in metres, the way to the goal is in decimetres, and
         rotations are rotation vectors in radians.
         """
-        position, rotation = self.hands(robot, motion)
+        position, rotation = self.subjects(robot, motion)
         terms = joint_terms(robot, motion)
         terms |= {
             "hand_position": position.ravel(),
@@ -126,7 +131,7 @@ class HandTask(GoalTask):
         `position_error` (m), `position_near = 1 - tanh(error / 0.1 m)`, `position_fine` (same, with
         0.02 m), `action_rate` (squared change of the action), `joint_velocity` (squared,
         rad^2/s^2); with orientation `orientation_error` (rad) and
-        `orientation_fine = 1 - tanh(error / 0.2 rad)`. Of several hands, the mean.
+        `orientation_fine = 1 - tanh(error / 0.2 rad)`. Errors are means over the subjects.
         """
         position_error, rotation_error = self.errors(robot, motion, state)
         change = motion.action - motion.previous_action
@@ -143,7 +148,7 @@ class HandTask(GoalTask):
         return terms
 
     def measures(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
-        """`position_error` (m), `orientation_error` (rad), of the worst hand; `success` (bool)."""
+        """`position_error` (m), `orientation_error` (rad), both the largest; `success` (bool)."""
         position_error, rotation_error = self.errors(robot, motion, state)
         success = position_error < jnp.asarray(self.position_tolerance)
         if self.orientation:
@@ -156,7 +161,7 @@ class HandTask(GoalTask):
 
     @property
     def reported(self) -> tuple[Measure, ...]:
-        """The position error, and where orientations count the orientation error."""
+        """The position error, and the orientation error where the orientation counts."""
         position = Measure(
             "position_error", "m", shown="mm", label="distance", below="position_tolerance"
         )
@@ -168,17 +173,17 @@ class HandTask(GoalTask):
         return position, orientation
 
     def achieved_goal(self, robot: Robot, motion: Motion, state: Any) -> Array:
-        """Positions, m, and where they count the first two columns of the rotations."""
-        return self._goal(*self.hands(robot, motion))
+        """The subjects' poses (k 3,) or (k 9,): position, m, and two columns of a rotation."""
+        return self._goal(*self.subjects(robot, motion))
 
     def desired_goal(self, state: Any) -> Array:
-        """Likewise, of the goals."""
+        """The goals' poses, in the form of `achieved_goal`."""
         return self._goal(state.position, state.rotation)
 
     def goal_distance(self, achieved: Array, desired: Array) -> Array:
-        """Errors (...,) as parts of their tolerances, the largest of all hands."""
-        k = Hands.of(self.end_effector).count
-        a, b = (x.reshape(*x.shape[:-1], k, -1) for x in (achieved, desired))
+        """The largest error (...,) of all subjects, as a fraction of its tolerance."""
+        size = 9 if self.orientation else 3
+        a, b = (x.reshape(*x.shape[:-1], -1, size) for x in (achieved, desired))
         way = a[..., :3] - b[..., :3]
         distance = jnp.sqrt(jnp.sum(way * way, axis=-1)) / jnp.asarray(self.position_tolerance)
         if self.orientation:
@@ -187,7 +192,7 @@ class HandTask(GoalTask):
         return jnp.max(distance, axis=-1)
 
     def markers(self, state: Any) -> list[Shape]:
-        """The goals, as large as their tolerance; with axes where their orientation counts."""
+        """Goals as spheres of the tolerance's radius; with axes where the orientation counts."""
         radius = float(jnp.asarray(self.position_tolerance))
         shapes = []
         goals = (np.asarray(x, float) for x in (state.position, state.rotation))
@@ -197,15 +202,13 @@ class HandTask(GoalTask):
                 shapes += triad(position, rotation, max(_GOAL_AXES, 3.0 * radius))
         return shapes
 
-    def hands(self, robot: Robot, motion: Motion) -> tuple[Array, Array]:
-        """Positions (k, 3), m, and rotations (k, 3, 3) of the hands."""
-        names = Hands.of(self.end_effector).names
-        poses = [frame_pose(robot, motion.q, n, kin=motion.poses) for n in names]
-        return jnp.stack([p for p, _ in poses]), jnp.stack([r for _, r in poses])
+    def subjects(self, robot: Robot, motion: Motion) -> tuple[Array, Array]:
+        """Positions (k, 3), m, and rotations (k, 3, 3), to world, of what should reach its goal."""
+        return measured_poses(robot, motion.q, self.hands, motion.poses)
 
     def errors(self, robot: Robot, motion: Motion, state: Goals) -> tuple[Array, Array]:
-        """Distances (k,), m, and angles (k,), rad, of the hands from their goals."""
-        position, rotation = self.hands(robot, motion)
+        """Distances (k,), m, and angles (k,), rad, between subjects and goals."""
+        position, rotation = self.subjects(robot, motion)
         turn = orientation_errors(state.rotation, rotation)
         return _lengths(state.position - position), _lengths(turn)
 
@@ -217,10 +220,10 @@ class HandTask(GoalTask):
 
 
 def joint_terms(robot: Robot, motion: Motion) -> dict[str, Array]:
-    """`joint_position` and `joint_velocity`, scaled by the robot's limits, as policies see them.
+    """Observation terms `joint_position` and `joint_velocity`, scaled by the robot's limits.
 
     Positions within limits are in [-1, 1], others in half turns or metres; rotations in space are
-    quaternions. Velocities are parts of their limits, or rad/s and m/s where there are none.
+    quaternions. Velocities are fractions of their limits, or rad/s and m/s where there are none.
     """
     dtype = motion.q.dtype
     topology = robot.topology
@@ -251,7 +254,7 @@ def _lengths(rows: Array) -> Array:
 
 
 def _angle(a: Array, b: Array) -> Array:
-    """Angles (...,), rad, between rotations given by two columns (..., 6)."""
+    """Angles (...,), rad, between rotations, each given by its first two columns (..., 6)."""
     x, y = (jnp.sum(a[..., i : i + 3] * b[..., i : i + 3], axis=-1) for i in (0, 3))
     za, zb = (jnp.cross(c[..., :3], c[..., 3:]) for c in (a, b))
     trace = x + y + jnp.sum(za * zb, axis=-1)

@@ -1,4 +1,4 @@
-"""Targets that change now and then, as set-points that move all the time.
+"""Set-points: interpolation between a pose target and the next one.
 
 Linear in position, and along the geodesic in orientation (Shoemake, "Animating rotation with
 quaternion curves", SIGGRAPH 1985).
@@ -18,13 +18,13 @@ from fraxenv.dynamics.math.pytree import pytree_dataclass
 
 @pytree_dataclass
 class Ramp:
-    """Set-points of k end effectors on their way to their goals.
+    """Set-points of k hands on their way to goals; a controller's state.
 
     Attributes:
         position: (k, 3), m, of the set-points, world.
         rotation: (k, 3, 3), of the set-points, to world.
-        goal_position: (k, 3), m.
-        goal_rotation: (k, 3, 3).
+        goal_position: (k, 3), m, world.
+        goal_rotation: (k, 3, 3), to world.
         time_left: (), s, until the goals are reached.
     """
 
@@ -36,14 +36,14 @@ class Ramp:
 
 
 def ramp_at(position: Array, rotation: Array) -> Ramp:
-    """Set-points that have arrived at these poses, (k, 3) and (k, 3, 3)."""
+    """Set-points at rest at these poses, (k, 3) and (k, 3, 3)."""
     return Ramp(position, rotation, position, rotation, jnp.zeros((), position.dtype))
 
 
 def advance(ramp: Ramp, position: Array, rotation: Array, duration: ArrayLike, dt: Array) -> Ramp:
-    """Move the set-points on by `dt` towards the goals, poses (k, 3) and (k, 3, 3).
+    """Set-points `dt`, s, later, on their way to goals, (k, 3) and (k, 3, 3).
 
-    Goals that have changed are reached after `duration`, s, from where the set-points are.
+    New goals are reached `duration`, s, later, from where the set-points are.
     """
     changed = jnp.any(position != ramp.goal_position) | jnp.any(rotation != ramp.goal_rotation)
     time_left = jnp.where(changed, jnp.asarray(duration, dt.dtype), ramp.time_left)
