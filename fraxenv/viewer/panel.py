@@ -10,9 +10,9 @@ import numpy as np
 from fraxenv.envs import Environment, EnvParams
 from fraxenv.envs.tasks.measures import told
 
-from .frames import Frame, default_filter, rewards, torques
 from .plots import SECONDS, Plot
 from .simulation import Simulation
+from .snapshots import Frame, default_filter, rewards, torques
 
 if TYPE_CHECKING:
     from .viewer import Viewer

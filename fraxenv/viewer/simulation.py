@@ -23,7 +23,7 @@ from fraxenv.envs.world import world_shapes
 from fraxenv.errors import check_choice
 
 from ..recording import Policy
-from .frames import Frame, default_filter, hands_of
+from .snapshots import Frame, default_filter, hands_of
 
 TARGET, POLICY, RANDOM = "the target", "the policy", "random actions"
 """What can move the robot."""

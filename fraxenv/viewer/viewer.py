@@ -25,9 +25,9 @@ from fraxenv.envs import Environment, EnvParams, EnvState
 from ..errors import ConfigError, FraxenvError, import_extra
 from ..recording import Policy, Recording, replay
 from ..rendering import default_camera, env_scene, scene
-from .frames import Frame, barrier_meter
 from .panel import Panel
 from .simulation import Simulation, obstacles, with_obstacle
+from .snapshots import Frame, barrier_meter
 from .stage import Stage, quaternion, rotation_of
 
 _LOG: Final = logging.getLogger("fraxenv")
