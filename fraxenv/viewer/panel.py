@@ -12,7 +12,7 @@ from fraxenv.envs.tasks.measures import told
 
 from .plots import SECONDS, Plot
 from .simulation import Simulation
-from .snapshots import Frame, default_filter, rewards, torques
+from .snapshots import Snapshot, default_filter, rewards, torques
 
 if TYPE_CHECKING:
     from .viewer import Viewer
@@ -51,7 +51,7 @@ class Panel:
         turning = all(env.robot.topology.dof_rotates)
         self._torques = "Torques, N m" if turning else "Torques, N m, and forces, N"
         self._plots: dict[str, Plot] = {}
-        self._plotted: Frame | None = None
+        self._plotted: Snapshot | None = None
         self._rows: tuple[str, ...] | None = None
         self._obstacles: dict[int, str] = {}
         gui.configure_theme(show_logo=False, show_share_button=False)
@@ -120,48 +120,48 @@ class Panel:
     def _label(self, index: int | None) -> str:
         return _NO_OBSTACLE if index is None else f"{index} ({self._obstacles[index]})"
 
-    def show(self, past: list[Frame], last: Frame, rate: float) -> None:
-        """Show the frame that the past ends with, and plot the past.
+    def show(self, past: list[Snapshot], last: Snapshot, rate: float) -> None:
+        """Show the snapshot that the past ends with, and plot the past.
 
         Args:
-            past: frames up to the one that is shown.
-            last: the last frame that there is.
+            past: snapshots up to the one that is shown.
+            last: the last snapshot that there is.
             rate: times real time.
         """
-        frame, first = past[-1], past[0]
+        snapshot, first = past[-1], past[0]
         self._time.min, self._time.max = first.step * self._dt, max(last.step, 1) * self._dt
-        self._time.value = frame.step * self._dt
-        self.say(self._report(frame, rate))
-        if frame is not self._plotted:
+        self._time.value = snapshot.step * self._dt
+        self.say(self._report(snapshot, rate))
+        if snapshot is not self._plotted:
             self._plot(past[-round(SECONDS / self._dt) :])
-            self._plotted = frame
+            self._plotted = snapshot
 
-    def _report(self, frame: Frame, rate: float) -> str:
+    def _report(self, snapshot: Snapshot, rate: float) -> str:
         pace = f"{rate:.2f} x real time" if self._viewer.playing else "paused"
-        lines = [f"{frame.step * self._dt:.2f} s, {pace}"]
-        info = frame.info or {}
+        lines = [f"{snapshot.step * self._dt:.2f} s, {pace}"]
+        info = snapshot.info or {}
         reached = ["**reached**"] if info.get("success") else []
         if parts := told(self._reported, info) + reached:
             lines.append(", ".join(parts))
-        report = frame.safety
+        report = snapshot.safety
         if report is not None and np.isfinite(report["min_barrier"]):
             doing = "**intervenes**" if bool(report["intervened"]) else "leaves the torques alone"
             least = float(report["min_barrier"])
             filtered = self._simulation is None or self._simulation.filtered
             what = f"filter {doing}" if filtered else "filter off"
-            lines.append(f"{what}, smallest barrier {least:.3f} ({self._row(frame, report)})")
+            lines.append(f"{what}, smallest barrier {least:.3f} ({self._row(snapshot, report)})")
         return "  \n".join(lines)
 
-    def _row(self, frame: Frame, report: Mapping[str, Any]) -> str:
+    def _row(self, snapshot: Snapshot, report: Mapping[str, Any]) -> str:
         """What the smallest barrier is about."""
         if self._rows is None:
             safety = self._params.safety or default_filter(self._env)
-            around = frame.state.world.obstacles
+            around = snapshot.state.world.obstacles
             self._rows = safety.row_names(self._env.robot, around)
         row = int(report["min_barrier_row"])
         return self._rows[row] if 0 <= row < len(self._rows) else "none"
 
-    def _plot(self, past: list[Frame]) -> None:
+    def _plot(self, past: list[Snapshot]) -> None:
         shown = [f for f in past if f.info is not None]
         times = [f.step * self._dt for f in shown]
         for title, rows, limits in (

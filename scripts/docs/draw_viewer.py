@@ -83,14 +83,18 @@ def photograph(opened: Any, path: Path) -> None:
 
 def drag_behind_the_box(viewer: Viewer, env: Environment, params: EnvParams) -> None:
     """Move the target through the box and beyond, a little at a time, until the hand is held up."""
-    wait(lambda: viewer.frame is not None and viewer.frame.info is not None)
-    state = viewer.frame.state
+    wait(lambda: viewer.snapshot is not None and viewer.snapshot.info is not None)
+    state = viewer.snapshot.state
     hand = np.asarray(frame_pose(env.robot, state.q, "hand")[0])
     box = obstacles(params, state)[BOX].position
     for part in np.linspace(0.0, 1.25, 60):
         viewer.move_target(hand + part * (box - hand))
-        wait(lambda step=viewer.frame.step: viewer.frame.step > step)
-    wait(lambda: viewer.frame.barriers["obstacles"] < NEAR and np.ptp(viewer.frame.state.v) < STILL)
+        wait(lambda step=viewer.snapshot.step: viewer.snapshot.step > step)
+    wait(
+        lambda: (
+            viewer.snapshot.barriers["obstacles"] < NEAR and np.ptp(viewer.snapshot.state.v) < STILL
+        )
+    )
     viewer.choose_obstacle(BOX)
     viewer.pause()
 
