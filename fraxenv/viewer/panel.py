@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -14,21 +14,53 @@ from .plots import SECONDS, Plot
 from .simulation import Simulation
 from .snapshots import Snapshot, default_filter, rewards, torques
 
-if TYPE_CHECKING:
-    from .viewer import Viewer
-
 _NO_OBSTACLE: Final = "none"
 _BARRIER_LIMITS: Final = (-0.05, 0.35)  # beyond which nothing is near
 _PLOTS_WIDTH: Final = 400  # pixels
 _SLIDER_STEP: Final = 1e-3  # s
 
 
+class Commands(Protocol):
+    """The commands that the controls give, as a `Viewer` takes them."""
+
+    @property
+    def playing(self) -> bool:
+        """Whether time goes on."""
+
+    def play(self) -> None:
+        """Go on from the snapshot that is shown."""
+
+    def pause(self) -> None:
+        """Stay at the snapshot that is shown."""
+
+    def set_speed(self, speed: float) -> None:
+        """Times real time, positive."""
+
+    def seek(self, step: int) -> None:
+        """Pause at a policy step."""
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin the first episode of a seed."""
+
+    def drive(self, driver: str) -> None:
+        """Choose what moves the robot."""
+
+    def set_filter(self, on: bool) -> None:
+        """Switch the safety filter on or off."""
+
+    def choose_obstacle(self, index: int | None) -> None:
+        """Show the handle of one obstacle, or of none."""
+
+    def show_env(self, index: int) -> None:
+        """Show another environment of a recording."""
+
+
 class Panel:
     """The controls and plots beside the scene.
 
     Args:
-        viewer: what the controls act upon.
-        gui: of the viser server.
+        commands: what the controls act upon.
+        gui: the viser server's.
         env: the environment.
         params: its parameters.
         simulation: None where nothing is simulated, and nothing can be dragged.
@@ -37,14 +69,14 @@ class Panel:
 
     def __init__(
         self,
-        viewer: Viewer,
+        commands: Commands,
         gui: Any,
         env: Environment,
         params: EnvParams,
         simulation: Simulation | None,
         recorded_envs: int,
     ) -> None:
-        self._viewer, self._gui, self._simulation = viewer, gui, simulation
+        self._commands, self._gui, self._simulation = commands, gui, simulation
         self._env, self._params = env, params
         self._reported = env.reported
         self._dt = 1.0 / env.policy_hz
@@ -62,7 +94,7 @@ class Panel:
         plots.set_width(_PLOTS_WIDTH)
         self._status = gui.add_markdown("compiling ...")
         self._play = gui.add_button("Pause")
-        self._play.on_click(lambda _: viewer.pause() if viewer.playing else viewer.play())
+        self._play.on_click(lambda _: commands.pause() if commands.playing else commands.play())
         self._time = gui.add_slider(
             "Time, s",
             0.0,
@@ -71,32 +103,32 @@ class Panel:
             0.0,
             hint="drag to look back; Play goes on from there",
         )
-        _on_user(self._time, lambda value: viewer.seek(round(value / self._dt)))
+        _on_user(self._time, lambda value: commands.seek(round(value / self._dt)))
         speed = gui.add_slider("Speed", 0.1, 4.0, 0.1, 1.0, hint="times real time")
-        _on_user(speed, viewer.set_speed)
+        _on_user(speed, commands.set_speed)
         if simulation is not None:
             self._add_simulation(gui, simulation)
         if recorded_envs > 1:
             number = gui.add_slider("Environment", 0, recorded_envs - 1, 1, 0)
-            _on_user(number, viewer.show_env)
+            _on_user(number, commands.show_env)
 
     def _add_simulation(self, gui: Any, simulation: Simulation) -> None:
-        viewer = self._viewer
+        commands = self._commands
         seed = gui.add_number("Seed", simulation.seed, min=0, step=1)
-        gui.add_button("Reset").on_click(lambda _: viewer.reset(int(seed.value)))
+        gui.add_button("Reset").on_click(lambda _: commands.reset(int(seed.value)))
         driver = gui.add_dropdown(
             "Moved by",
             simulation.drivers,
             initial_value=simulation.driver,
             hint="what moves the robot",
         )
-        _on_user(driver, viewer.drive)
+        _on_user(driver, commands.drive)
         safety = gui.add_checkbox("Safety filter", simulation.filtered)
-        _on_user(safety, viewer.set_filter)
+        _on_user(safety, commands.set_filter)
         self._obstacle = gui.add_dropdown(
             "Obstacle", (_NO_OBSTACLE,), hint="to be dragged; or click on one", visible=False
         )
-        _on_user(self._obstacle, lambda value: viewer.choose_obstacle(_index(value)))
+        _on_user(self._obstacle, lambda value: commands.choose_obstacle(_index(value)))
 
     def say(self, text: str) -> None:
         """Write into the status."""
@@ -137,7 +169,7 @@ class Panel:
             self._plotted = snapshot
 
     def _report(self, snapshot: Snapshot, rate: float) -> str:
-        pace = f"{rate:.2f} x real time" if self._viewer.playing else "paused"
+        pace = f"{rate:.2f} x real time" if self._commands.playing else "paused"
         lines = [f"{snapshot.step * self._dt:.2f} s, {pace}"]
         info = snapshot.info or {}
         reached = ["**reached**"] if info.get("success") else []

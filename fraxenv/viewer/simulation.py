@@ -19,7 +19,6 @@ from fraxenv.dynamics.geometry.obstacles import replace_obstacle
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.envs import ActionAxis, Environment, EnvParams, EnvState
 from fraxenv.envs.actions.hand import HandAction
-from fraxenv.envs.world import world_shapes
 from fraxenv.errors import check_choice
 
 from ..recording import Policy
@@ -209,16 +208,8 @@ class Simulation:
         }
 
 
-# --- obstacles ---
-
-
-def obstacles(state: EnvState) -> dict[int, Shape]:
-    """The obstacles that are there and can be moved, by index."""
-    return world_shapes(state.world)
-
-
 def with_obstacle(state: EnvState, index: int, shape: Shape) -> EnvState:
-    """The state with one of the `obstacles` as this shape, of its kind, is."""
+    """The state with another shape for the obstacle of an index of `world_shapes`, of its kind."""
     moved = replace_obstacle(state.world.obstacles, index, shape)
     changed: EnvState = state.replace(world=dataclasses.replace(state.world, obstacles=moved))
     return changed

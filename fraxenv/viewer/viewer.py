@@ -21,12 +21,13 @@ from numpy.typing import ArrayLike
 
 from fraxenv.controllers.hands import Hands
 from fraxenv.envs import Environment, EnvParams, EnvState
+from fraxenv.envs.world import world_shapes
 
 from ..errors import ConfigError, FraxenvError, import_extra
 from ..recording import Policy, Recording, replay
 from ..rendering import default_camera, env_scene, scene
 from .panel import Panel
-from .simulation import Simulation, obstacles, with_obstacle
+from .simulation import Simulation, with_obstacle
 from .snapshots import Snapshot, barrier_meter
 from .stage import Stage, quaternion, rotation_of
 
@@ -262,7 +263,7 @@ class Viewer:
         self._own_simulation("move_obstacle")
 
         def move(snapshot: Snapshot) -> EnvState:
-            found = obstacles(snapshot.state)
+            found = world_shapes(snapshot.state.world)
             if index not in found:
                 return snapshot.state
             shape = dataclasses.replace(found[index], position=np.asarray(position))
@@ -436,7 +437,7 @@ class Viewer:
             return
         for i, pose in enumerate(self._simulation.targets(snapshot.state)):
             self._place(f"/target/{i}", pose, functools.partial(self.move_target, hand=i), True)
-        found = obstacles(snapshot.state)
+        found = world_shapes(snapshot.state.world)
         self._panel.offer_obstacles({i: shape.kind for i, shape in found.items()})
         chosen = self._obstacle if self._obstacle in found else None
         for i, shape in found.items():
@@ -480,7 +481,7 @@ class Viewer:
         def pick() -> None:
             if not self._timeline:
                 return
-            found = obstacles(self._timeline[self._at].state)
+            found = world_shapes(self._timeline[self._at].state.world)
             ways = {i: float(np.linalg.norm(s.position - position)) for i, s in found.items()}
             if ways and min(ways.values()) < 0.02:
                 nearest = min(ways, key=ways.__getitem__)

@@ -23,6 +23,7 @@ from fraxenv.controllers import SafetyFilter
 from fraxenv.controllers.safety.barriers import joint_velocity
 from fraxenv.dynamics import frame_pose, rotation_exp
 from fraxenv.envs import Environment, EnvParams, EnvState
+from fraxenv.envs.world import world_shapes
 from fraxenv.errors import ConfigError, MissingExtraError
 from fraxenv.rendering import Camera, default_camera, scene
 from fraxenv.rendering.raycast import render
@@ -30,7 +31,7 @@ from fraxenv.rendering.raycast import render
 viser = pytest.importorskip("viser")
 
 from fraxenv.viewer import Viewer, open_viewer, watch
-from fraxenv.viewer.simulation import RANDOM, Simulation, obstacles, with_obstacle
+from fraxenv.viewer.simulation import RANDOM, Simulation, with_obstacle
 from fraxenv.viewer.stage import quaternion, rotation_of
 
 FAST = {"control_hz": 250, "physics_hz": 250}
@@ -188,13 +189,13 @@ def test_the_filter_can_be_switched_on_and_off() -> None:
 
 def test_obstacles_of_all_kinds_can_be_moved(crowd: tuple[EnvParams, EnvState]) -> None:
     _, state = crowd
-    found = obstacles(state)
+    found = world_shapes(state.world)
     assert [shape.kind for shape in found.values()] == ["sphere", "capsule", "box"]
     place = np.array([0.7, 0.1, 0.5])
     turn = np.asarray(rotation_exp(np.array([0.3, -0.2, 0.5])))
     for i, shape in found.items():
         moved = with_obstacle(state, i, replace(shape, position=place, rotation=turn))
-        there = obstacles(moved)[i]
+        there = world_shapes(moved.world)[i]
         np.testing.assert_allclose(there.position, place, atol=1e-6)
         np.testing.assert_allclose(there.size, shape.size, rtol=1e-5)
         if shape.kind == "box":
@@ -205,19 +206,19 @@ def test_obstacles_of_all_kinds_can_be_moved(crowd: tuple[EnvParams, EnvState]) 
             np.dtype, jax.tree.map(lambda x: x.dtype, state)
         )
         for j in found.keys() - {i}:
-            np.testing.assert_array_equal(obstacles(moved)[j].position, found[j].position)
+            np.testing.assert_array_equal(world_shapes(moved.world)[j].position, found[j].position)
 
 
 def test_obstacles_that_were_left_out_are_not_offered(crowd: tuple[EnvParams, EnvState]) -> None:
     _, state = crowd
     left = replace(state.world.obstacles, active=np.array([True, False, True]))
     state = state.replace(world=replace(state.world, obstacles=left))
-    assert list(obstacles(state)) == [0, 2]
+    assert list(world_shapes(state.world)) == [0, 2]
 
 
 def test_without_obstacles_there_are_none(reach: Made) -> None:
     env, params = reach
-    assert obstacles(env.reset(jax.random.key(0), params)[1]) == {}
+    assert world_shapes(env.reset(jax.random.key(0), params)[1].world) == {}
 
 
 def test_quaternions_are_those_of_the_rotations() -> None:
@@ -465,7 +466,7 @@ def test_an_obstacle_is_clicked_and_dragged() -> None:
     try:
         viewer.pause()
         wait(lambda: viewer.snapshot is not None)
-        place = obstacles(shown(viewer).state)[0].position
+        place = world_shapes(shown(viewer).state.world)[0].position
         with browsed(viewer) as (page, box):
             camera = page_camera(env)
             middle, start, end = project(place + np.outer((0, 0.14, 0.24), (1, 0, 0)), camera, box)
@@ -474,9 +475,9 @@ def test_an_obstacle_is_clicked_and_dragged() -> None:
             wait(lambda: clicked(page, middle, viewer))
             settled(page, box, lambda seen: np.any(seen[arrow] != without[arrow]))
             drag(page, start, end)
-            wait(lambda: obstacles(shown(viewer).state)[0].position[0] > place[0] + 0.08)
+            wait(lambda: world_shapes(shown(viewer).state.world)[0].position[0] > place[0] + 0.08)
             wait(lambda: not viewer._held)
-            moved = obstacles(shown(viewer).state)[0].position - place
+            moved = world_shapes(shown(viewer).state.world)[0].position - place
             np.testing.assert_allclose(moved, [0.1, 0.0, 0.0], atol=0.02)
     finally:
         viewer.close()
