@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from ..errors import ConfigError
+from ..errors import ConfigError, check_count
 from ..interrupt import interruptible
 from ..progress import progress
 from .common import INTERRUPTED, console, new_folder, wrote
@@ -57,8 +57,8 @@ def run(options: Options) -> int:
 
     if not options.runs:
         raise ConfigError("no run, expected folders of training runs, such as runs/PandaReach-v0.")
-    if options.episodes is not None and options.episodes < 1:
-        raise ConfigError(f"--episodes {options.episodes}, expected a whole number >= 1.")
+    if options.episodes is not None:
+        check_count("--episodes", options.episodes)
     for folder in options.runs:
         check_run(folder)
     output = options.output or (

@@ -20,6 +20,7 @@ from ..errors import (
     FraxenvError,
     MissingExtraError,
     RobotLoadError,
+    check_count,
     import_extra,
     unknown_name,
 )
@@ -70,11 +71,9 @@ def cross_check(options: CommandLine) -> int:
         FraxenvError: there is nothing to compare, because of an option, the robot, or what is
             installed.
     """
-    if options.states < 1 or not options.seconds >= TIMESTEP:
-        raise ConfigError(
-            f"--states {options.states} --seconds {options.seconds}, expected at least one state "
-            f"and {TIMESTEP} s."
-        )
+    check_count("--states", options.states)
+    if not options.seconds >= TIMESTEP:
+        raise ConfigError(f"--seconds={options.seconds}, expected {TIMESTEP} s at least.")
     for module in ("mujoco", "rich", "matplotlib"):  # before anything takes time
         extra = "mujoco" if module == "mujoco" else "cross-check"
         import_extra(module, extra, "The cross-check")

@@ -23,7 +23,7 @@ from fraxenv.controllers.hands import Hands
 from fraxenv.envs import Environment, EnvParams, EnvState
 from fraxenv.envs.world import world_shapes
 
-from ..errors import ConfigError, FraxenvError, import_extra
+from ..errors import ConfigError, FraxenvError, check_choice, check_count, import_extra
 from ..recording import Policy, Recording, replay
 from ..rendering import default_camera, env_scene, scene
 from .panel import Panel
@@ -134,8 +134,7 @@ class Viewer:
         port: int = 8080,
     ) -> None:
         viser = import_extra("viser", "viewer", "The viewer")
-        if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
-            raise ConfigError(f"port={port!r}, expected a whole number from 1 to 65535.")
+        check_count("port", port, most=65535)
         self._env, self._params, self._simulation = env, params, simulation
         self._recorded = recorded
         self._timeline: list[Snapshot] = [] if recorded is None else recorded(0)
@@ -207,10 +206,7 @@ class Viewer:
             ConfigError: there is no such driver, or nothing that could be driven.
         """
         simulation = self._own_simulation("drive")
-        if driver not in simulation.drivers:
-            raise ConfigError(
-                f"drive: {driver!r}, expected one of {', '.join(map(repr, simulation.drivers))}."
-            )
+        check_choice("driver", driver, simulation.drivers)
         self._post(lambda: setattr(simulation, "driver", driver))
 
     def set_filter(self, on: bool) -> None:
@@ -236,9 +232,7 @@ class Viewer:
             ConfigError: there is no such hand, or nobody to follow the target.
         """
         simulation = self._own_simulation("move_target")
-        count = Hands.of(simulation.hands).count
-        if not 0 <= hand < count:
-            raise ConfigError(f"move_target: hand={hand!r}, expected from 0 to {count - 1}.")
+        check_count("hand", hand, least=0, most=Hands.of(simulation.hands).count - 1)
 
         def move(snapshot: Snapshot) -> EnvState:
             kept = simulation.targets(snapshot.state)[hand][1]

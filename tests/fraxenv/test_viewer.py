@@ -252,9 +252,9 @@ def test_targets_resets_and_time(opened: Viewer, reach: Made) -> None:
 
 
 def test_what_cannot_be_done_is_refused(opened: Viewer, reach: Made) -> None:
-    with pytest.raises(ConfigError, match="drive: 'the policy', expected one of 'the target'"):
+    with pytest.raises(ConfigError, match="driver='the policy', expected one of 'the target'"):
         opened.drive("the policy")
-    with pytest.raises(ConfigError, match="hand=1, expected from 0 to 0"):
+    with pytest.raises(ConfigError, match="hand=1, expected a whole number >= 0 and <= 0"):
         opened.move_target(np.zeros(3), hand=1)
     with pytest.raises(ConfigError, match=r"speed=-1\.0"):
         opened.set_speed(-1.0)
