@@ -16,8 +16,8 @@ from support import colours, packaged, with_slow
 from fraxenv import dynamics
 from fraxenv.cli import main
 from fraxenv.cli.common import FAILED
+from fraxenv.cli.cross_check import BEYOND, WITHIN
 from fraxenv.cross_check import comparison
-from fraxenv.cross_check.command import BEYOND, WITHIN
 from fraxenv.cross_check.pinocchio import PinocchioOracle
 from fraxenv.errors import ConfigError, RobotLoadError
 
