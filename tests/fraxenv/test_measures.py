@@ -29,12 +29,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "extend" / "task.md"
 SETTLE = '''
 """Come to rest: nothing to reach, and no tolerance."""
 
-from dataclasses import dataclass
-
-import jax
 import jax
 import jax.numpy as jnp
 
+from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.envs import Task
 
 
