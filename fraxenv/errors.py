@@ -93,22 +93,35 @@ def check_choice(what: str, value: object, choices: Iterable[str]) -> None:
         raise ConfigError(f"{what}={value!r}, expected one of {', '.join(map(repr, choices))}.")
 
 
-def check_count(what: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+def check_count(
+    what: str,
+    value: object,
+    *,
+    least: int = 1,
+    most: int | None = None,
+    error: type[FraxenvError] = ConfigError,
+) -> int:
     """Check an option that counts something; a bool is none.
 
     Args:
-        what: its name, perhaps with its unit: "control_hz".
+        what: its name, perhaps after whose it is: "control_hz", "PandaReach-v0: num_envs".
         value: what was given.
         least: the smallest that is allowed.
         most: the largest; None for any.
+        error: the exception to raise.
+
+    Returns:
+        The value as Python's int.
 
     Raises:
         ConfigError: it is no whole number, or not within these.
     """
-    whole = type(value) is int or (hasattr(value, "dtype") and value.dtype.kind in "iu")
+    whole = type(value) is int or (
+        hasattr(value, "dtype") and value.dtype.kind in "iu" and value.ndim == 0  # type: ignore[attr-defined]
+    )
     if not (whole and value >= least and (most is None or value <= most)):  # type: ignore[operator]
         upper = "" if most is None else f" and <= {most}"
-        raise ConfigError(f"{what}={value!r}, expected a whole number >= {least}{upper}.")
+        raise error(f"{what}={value!r}, expected a whole number >= {least}{upper}.")
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from ..errors import ConfigError
+from ..errors import ConfigError, check_count
 from ..interrupt import interruptible
 from ..making.make import make
 from ..progress import progress
@@ -69,11 +69,12 @@ def run(options: Options) -> int:
     from ..media.plots import plot_throughput
     from ..storage.provenance import provenance
 
-    for name in ("steps", "rounds"):
-        if getattr(options, name) < 1:
-            raise ConfigError(f"--{name} {getattr(options, name)}, expected a whole number >= 1.")
-    if not options.batches or min(options.batches) < 1:
-        raise ConfigError(f"--batches {options.batches}, expected whole numbers >= 1.")
+    for name, value in (("steps", options.steps), ("rounds", options.rounds)):
+        check_count(f"--{name}", value)
+    if not options.batches:
+        raise ConfigError("--batches names none, expected one at least, such as --batches 256.")
+    for batch in options.batches:
+        check_count("--batches", batch)
     made = recipe(options)
     results, whole = measure(made, options)
     if not results:

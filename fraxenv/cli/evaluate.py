@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from ..errors import ConfigError
-from ..interrupt import interruptible
-from ..progress import progress
+from ..errors import ConfigError, check_count
 from .common import INTERRUPTED, console, new_folder, wrote
 from .subject import EnvArguments, SettingArguments, check_run, recipe
 
 if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams, Measure
+    from ..envs import Measure
     from ..training import Evaluation, TrainConfig
 
 
@@ -52,13 +50,13 @@ def run(options: Options) -> int:
     from ..making.make import make
     from ..media.plots import plot_evaluation, plot_learning_curves
     from ..training import load_policy, read_metrics
-    from ..training.evaluation import FRESH_GOALS
+    from ..training.evaluation import FRESH_GOALS, evaluate_with_bar
     from ..training.report import save_summary
 
     if not options.runs:
         raise ConfigError("no run, expected folders of training runs, such as runs/PandaReach-v0.")
-    if options.episodes is not None and options.episodes < 1:
-        raise ConfigError(f"--episodes {options.episodes}, expected a whole number >= 1.")
+    if options.episodes is not None:
+        check_count("--episodes", options.episodes)
     for folder in options.runs:
         check_run(folder)
     output = options.output or (
@@ -77,7 +75,7 @@ def run(options: Options) -> int:
         env, params = make(**made)
         name = folder.resolve().name
         episodes = options.episodes or config.final_episodes
-        result, whole = evaluation(env, params, policy, episodes, seed, name)
+        result, whole = evaluate_with_bar(env, params, policy, episodes, seed, name)
         results[name] = result
         for measure in env.reported:
             reported[measure.name] = measure
@@ -101,32 +99,6 @@ def run(options: Options) -> int:
     console().print(_table(results, shown))
     wrote(output, *files, curve)
     return 0 if whole else INTERRUPTED
-
-
-def evaluation(
-    env: Environment,
-    params: EnvParams,
-    policy: Any,
-    episodes: int,
-    seed: int | None = None,
-    name: str = "",
-) -> tuple[Evaluation, bool]:
-    """Evaluate with a progress bar; what there is at Ctrl-C, and whether that is all."""
-    from ..training import evaluate_in_parts, joined
-    from ..training.evaluation import FRESH_GOALS
-
-    seed = FRESH_GOALS if seed is None else seed
-    parts = []
-    done = 0
-    title = f"evaluating {name}".strip() + f" on {episodes} fresh goals"
-    with interruptible("Stopping after this part") as stop, progress(title, episodes) as show:
-        for part in evaluate_in_parts(env, params, policy, episodes, seed):
-            parts.append(part)
-            done += len(part.success)
-            show(done)
-            if stop():
-                break
-    return joined(parts), done >= episodes
 
 
 def _group(config: TrainConfig) -> str:

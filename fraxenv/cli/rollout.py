@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 import tyro
 
-from ..errors import ConfigError
+from ..errors import check_count
 from ..interrupt import interruptible
 from ..progress import on_terminal, progress
 from ..storage.config import write_yaml
@@ -53,8 +53,7 @@ def run(options: Options) -> int:
     from ..media.rollouts import film, roll_out
     from ..media.video import check_video
 
-    if options.size < 16:
-        raise ConfigError(f"--size {options.size}, expected 16 pixels at least.")
+    check_count("--size", options.size, least=16)
     check_video(f"rollout.{options.format}")
     subject = open_subject(options, options.policy)
     env, params = subject.env, subject.params

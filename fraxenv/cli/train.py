@@ -192,13 +192,13 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
     from ..media.plots import plot_learning_curves, plot_rollout
     from ..media.rollouts import film, roll_out
     from ..training import load_policy, read_metrics
+    from ..training.evaluation import evaluate_with_bar
     from ..training.report import EVALUATION, save_summary, table
     from ..training.rounds import CHECKPOINT, CONFIG, METRICS, POLICY
-    from .evaluate import evaluation
 
     policy, env, params, _ = load_policy(run)
     metrics = read_metrics(run)
-    result, _ = evaluation(env, params, policy, config.final_episodes)
+    result, _ = evaluate_with_bar(env, params, policy, config.final_episodes)
     save_summary(run / EVALUATION, result, env=config.env, algorithm=config.algorithm)
     title = f"{config.env}, {config.algorithm.upper()}, seed {config.seed}"
     curves = {config.algorithm.upper(): [metrics]}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
-from ..errors import ConfigError, unknown_name
+from ..errors import ConfigError, check_count, unknown_name
 from ..storage.config import ENVIRONMENTS, read_yaml, with_tuples
 from .registry import MAX_STEPS, NAMESPACE, env_spec
 
@@ -141,14 +141,8 @@ def make(
     safety_filter = parts.build_safety(name, hands, task_name, safety, safety_options)
     drawn = parts.build_randomisation(hands, randomisation)
 
-    whole = isinstance(max_steps_in_episode, int) and not isinstance(max_steps_in_episode, bool)
-    if not whole or not 1 <= max_steps_in_episode < 2**31:
-        raise ConfigError(
-            f"max_steps_in_episode={max_steps_in_episode!r}, expected a whole number >= 1, below "
-            "2147483648."
-        )
     params = EnvParams(
-        max_steps_in_episode,
+        check_count("max_steps_in_episode", max_steps_in_episode, most=2**31 - 1),
         space,
         law,
         built_task,

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from ..envs import Environment, EnvParams, EnvState
-from ..errors import CheckpointError, ConfigError
+from ..errors import CheckpointError, ConfigError, check_count
 from ..making.make import make
 from ..making.registry import list_envs
 from ..progress import progress as progress_bar
@@ -332,9 +332,8 @@ def _check_key(key: Any) -> None:
 
 def _episodes_per_env(steps: Any, episodes: Any, num_envs: Any) -> int | None:
     for name, value in (("steps", steps), ("episodes", episodes), ("num_envs", num_envs)):
-        optional = value is None and name != "num_envs"
-        if not optional and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ConfigError(f"{name}={value!r}, expected a whole number >= 1.")
+        if value is not None or name == "num_envs":
+            check_count(name, value)
     if (steps is None) == (episodes is None):
         raise ConfigError(
             f"steps={steps} and episodes={episodes}, expected one of the two. Leave the other out."

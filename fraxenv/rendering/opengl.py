@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..dynamics import Shape
 from ..errors import RenderError, import_extra
-from .shapes import Camera, CameraKey, Stacked, camera_key, look, pixels, stacked
+from .shapes import Camera, CameraKey, Stacked, camera_key, look, picture_size, stacked
 
 _STACKS: Final = {"linux": ("egl", "osmesa"), "darwin": ("cgl",), "win32": ("glfw",)}
 _PROBE: Final = """
@@ -108,7 +108,7 @@ def render(
         MissingExtraError: MuJoCo is not installed.
     """
     scene, key = stacked(shapes), camera_key(camera)
-    size = pixels("width", width), pixels("height", height)
+    size = picture_size(width, height)
     if len(scene.kind) > _MOST_SHAPES:
         raise RenderError(
             f"render: {len(scene.kind)} shapes, expected at most {_MOST_SHAPES} for MuJoCo's "

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dynamics import Shape
-from ..errors import RenderError, check_choice
+from ..errors import RenderError, check_choice, check_count
 from . import opengl, raycast
 from .scene import default_camera, env_scene, safety_color
-from .shapes import Camera, is_int
+from .shapes import Camera
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams, EnvState
@@ -137,8 +137,7 @@ def render_envs(
         RenderError: the states are no batch, or cannot be drawn; see `render_env` and `tile`.
         ConfigError: there is no such renderer.
     """
-    if not is_int(count) or count < 1:
-        raise RenderError(f"render_envs: count is {count!r}, expected a positive int; pass e.g. 9.")
+    check_count("render_envs: count", count, error=RenderError)
     _index(states, 0)
     states, safety = _picked((states, safety), slice(count))
     pictures = [
@@ -182,12 +181,8 @@ def tile(
             )
     count = len(pictures)
     across = math.ceil(math.sqrt(count)) if columns is None else columns
-    if not is_int(across) or across < 1:
-        raise RenderError(
-            f"tile: columns is {columns!r}, expected a positive int, or None for a square grid."
-        )
-    if not is_int(border) or border < 0:
-        raise RenderError(f"tile: border is {border!r}, expected a number of pixels, an int >= 0.")
+    check_count("tile: columns", across, error=RenderError)
+    check_count("tile: border", border, least=0, error=RenderError)
     across = min(across, count)
     down = math.ceil(count / across)
     height, width = pictures[0].shape[:2]
@@ -206,12 +201,7 @@ def _index(states: EnvState, index: int) -> int:
             f"render: state.q has shape {shape}, expected (n, nq), of a batch of environments; "
             "leave `index` out for one, and take one of the axes first for more."
         )
-    if not is_int(index) or not 0 <= index < shape[0]:
-        raise RenderError(
-            f"render: index is {index!r}, expected an int from 0 to {shape[0] - 1}: there are "
-            f"{shape[0]} environments in the batch."
-        )
-    return index
+    return check_count("render: index", index, least=0, most=shape[0] - 1, error=RenderError)
 
 
 def _picked(tree: Any, index: int | slice) -> Any:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dynamics import Shape
-from .shapes import Camera, Point, Stacked, camera_key, look, pixels, stacked
+from .shapes import Camera, Point, Stacked, camera_key, look, picture_size, stacked
 
 _F32 = NDArray[np.float32]
 _F64 = NDArray[np.float64]
@@ -122,7 +122,7 @@ def render(
     # NaN marks rays that miss, and scenes out of all scale overflow: neither deserves a warning.
     with np.errstate(all="ignore"):
         scene = stacked(shapes)
-        view = _view(*camera_key(camera), pixels("width", width), pixels("height", height))
+        view = _view(*camera_key(camera), *picture_size(width, height))
         return _draw(scene, view)
 
 

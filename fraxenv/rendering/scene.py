@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..dynamics import Robot, Shape, forward_kinematics
+from ..dynamics import WORLD, Robot, Shape, forward_kinematics
 from ..dynamics.math.rotation import rotation_to
 from ..dynamics.model.robot import Frame, Topology
 from ..errors import RenderError
@@ -216,12 +216,17 @@ def _parts(topology: Topology) -> _Parts:
 
 
 def _skeleton(topology: Topology, position: _F64, rotation: _F64) -> list[Shape]:
-    """Balls at the joints, and cylinders from each to what it carries, from the bodies' poses."""
-    ends = [(position[parent], position[i]) for i, parent in enumerate(topology.parent)]
+    """Balls at the joints, and cylinders from each to what it carries, from the bodies' poses.
+
+    Nothing connects a body that floats with the world, or with what it floats from.
+    """
+    held = [i for i, joint in enumerate(topology.joints) if joint.kind != "floating"]
+    ends = [(position[topology.parent[i]], position[i]) for i in held]
     for frame in _hands(topology):
         origin = position[frame.body]
         ends.append((origin, origin + rotation[frame.body] @ frame.position))
-    shapes = [Shape("sphere", (2 * _BONE,), p, np.eye(3), _JOINT_COLOR) for p in position]
+    balls = position if any(topology.parent[i] == WORLD for i in held) else position[:WORLD]
+    shapes = [Shape("sphere", (2 * _BONE,), p, np.eye(3), _JOINT_COLOR) for p in balls]
     for start, end in ends:
         length = float(np.linalg.norm(end - start))
         if length > _BONE:

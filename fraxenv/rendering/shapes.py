@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dynamics.geometry.shapes import SIZES, Shape, rounded_box, triad
-from ..errors import RenderError
+from ..errors import RenderError, check_count
 
 Point = tuple[float, float, float]
 CameraKey = tuple[Point, Point, float]
@@ -81,11 +81,6 @@ def look(forward: _F64) -> _F64:
 # --- Validation -----------------------------------------------------------------------------------
 
 
-def is_int(value: object) -> bool:
-    """Whether it is a whole number, of Python or NumPy."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
 def _is_number(value: object) -> bool:
     return (
         isinstance(value, int | float | np.integer | np.floating)
@@ -123,13 +118,12 @@ def _rotation_array(what: str, value: object) -> _F64:
     return matrix
 
 
-def pixels(name: str, value: int) -> int:
-    """A width or height, validated."""
-    if not is_int(value) or value < 1:
-        raise RenderError(
-            f"render: {name} is {value!r}, expected a positive int of pixels; pass e.g. 480."
-        )
-    return int(value)
+def picture_size(width: int, height: int) -> tuple[int, int]:
+    """Width and height of a picture, pixels, validated."""
+    return (
+        check_count("render: width", width, error=RenderError),
+        check_count("render: height", height, error=RenderError),
+    )
 
 
 def camera_key(camera: Camera) -> CameraKey:

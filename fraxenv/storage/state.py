@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -198,7 +196,7 @@ def unpack_environment(
 
 def structure(tree: Any) -> str:
     """Digest of all of a pytree that is not in its leaves: types, names, static options."""
-    return fingerprint(_nodes(jax.tree.structure(tree))).hex()
+    return fingerprint(_nodes(jax.tree.structure(tree)), functions="name").hex()
 
 
 def _nodes(treedef: Any) -> Any:
@@ -206,26 +204,7 @@ def _nodes(treedef: Any) -> Any:
     if data is None:
         return "*"
     kind, static = data
-    return kind.__qualname__, _lasting(static), [_nodes(child) for child in treedef.children()]
-
-
-def _lasting(value: Any) -> Any:
-    """A value with functions by their names, which are the same in every process."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = ((f.name, _lasting(getattr(value, f.name))) for f in dataclasses.fields(value))
-        return type(value).__qualname__, *fields
-    if isinstance(value, Mapping):
-        return tuple((name, _lasting(part)) for name, part in value.items())
-    if isinstance(value, tuple | list):
-        return tuple(_lasting(part) for part in value)
-    if isinstance(value, functools.partial):
-        return "partial", _lasting((value.func, value.args, value.keywords))
-    if inspect.ismethod(value):
-        return value.__func__.__qualname__, _lasting(value.__self__)
-    if inspect.isroutine(value) or isinstance(value, type):
-        return f"{value.__module__}.{value.__qualname__}"
-    anonymous = repr(value) == object.__repr__(value)
-    return type(value).__qualname__ if anonymous else value
+    return kind.__qualname__, static, [_nodes(child) for child in treedef.children()]
 
 
 def is_key(leaf: Any) -> bool:
@@ -327,7 +306,7 @@ def identity(env: Environment) -> dict[str, Any]:
     return {
         "name": env.name,
         "kind": type(env).__qualname__,
-        "robot": fingerprint(_lasting(env.robot)).hex(),
+        "robot": fingerprint(env.robot, functions="name").hex(),
         "rates": [env.policy_hz, env.control_hz, env.physics_hz],
         "goal_reward": getattr(env, "goal_reward", None),
     }

@@ -6,7 +6,7 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .config import PPOConfig, SACConfig, TrainConfig, load_config, preset, save_config
-    from .evaluation import Evaluation, evaluate, evaluate_in_parts, joined
+    from .evaluation import Evaluation, evaluate, evaluate_in_parts, join_evaluations
     from .policy import Policy
     from .rounds import read_metrics, train
     from .runs import load_policy
@@ -19,7 +19,7 @@ __all__ = [
     "TrainConfig",
     "evaluate",
     "evaluate_in_parts",
-    "joined",
+    "join_evaluations",
     "load_config",
     "load_policy",
     "preset",
@@ -38,7 +38,7 @@ __getattr__, __dir__ = lazy_names(
         "TrainConfig": "config",
         "evaluate": "evaluation",
         "evaluate_in_parts": "evaluation",
-        "joined": "evaluation",
+        "join_evaluations": "evaluation",
         "load_config": "config",
         "load_policy": "runs",
         "preset": "config",

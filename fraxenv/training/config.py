@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import ConfigError, check_choice, unknown_name
+from ..errors import ConfigError, check_choice, check_count, unknown_name
 from ..making.make import env_config
 from ..storage.config import TRAINING, list_presets, read_yaml, write_yaml
 
@@ -63,7 +63,7 @@ class TrainConfig:
             if f.name == "algorithm":
                 check_choice("algorithm", value, (str(f.default),))
             elif f.type == "int" and f.name != "seed":
-                _check_count(f.name, value)
+                object.__setattr__(self, f.name, check_count(f.name, value))
             elif f.type == "float":
                 most = 1.0 if f.name in _PARTS else math.inf
                 if not 0.0 <= value <= most:
@@ -71,8 +71,8 @@ class TrainConfig:
         if "id" in self.overrides:
             raise ConfigError(f"overrides: id={self.overrides['id']!r}, expected it as env.")
         check_choice("activation", self.activation, ACTIVATIONS)
-        for size in self.hidden_layer_sizes:
-            _check_count("hidden_layer_sizes", size)
+        sizes = tuple(check_count("hidden_layer_sizes", n) for n in self.hidden_layer_sizes)
+        object.__setattr__(self, "hidden_layer_sizes", sizes)
 
     @property
     def update_timesteps(self) -> int:
@@ -210,11 +210,6 @@ def load_config(source: str | Path) -> TrainConfig:
 def save_config(path: str | Path, config: TrainConfig) -> None:
     """Write a configuration as YAML; atomic."""
     write_yaml(path, dataclasses.asdict(config))
-
-
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name}={value!r}, expected a whole number >= 1.")
 
 
 def _coerced(where: str, key: str, value: Any, default: Any) -> Any:

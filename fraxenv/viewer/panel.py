@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from fraxenv.envs import Environment, EnvParams
 from fraxenv.envs.tasks.measures import told
 
-from .frames import Frame, default_filter, rewards, torques
 from .plots import SECONDS, Plot
 from .simulation import Simulation
-
-if TYPE_CHECKING:
-    from .viewer import Viewer
+from .snapshots import Snapshot, default_filter, rewards, torques
 
 _NO_OBSTACLE: Final = "none"
 _BARRIER_LIMITS: Final = (-0.05, 0.35)  # beyond which nothing is near
@@ -23,12 +20,47 @@ _PLOTS_WIDTH: Final = 400  # pixels
 _SLIDER_STEP: Final = 1e-3  # s
 
 
+class Commands(Protocol):
+    """The commands that the controls give, as a `Viewer` takes them."""
+
+    @property
+    def playing(self) -> bool:
+        """Whether time goes on."""
+
+    def play(self) -> None:
+        """Go on from the snapshot that is shown."""
+
+    def pause(self) -> None:
+        """Stay at the snapshot that is shown."""
+
+    def set_speed(self, speed: float) -> None:
+        """Times real time, positive."""
+
+    def seek(self, step: int) -> None:
+        """Pause at a policy step."""
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin the first episode of a seed."""
+
+    def drive(self, driver: str) -> None:
+        """Choose what moves the robot."""
+
+    def set_filter(self, on: bool) -> None:
+        """Switch the safety filter on or off."""
+
+    def choose_obstacle(self, index: int | None) -> None:
+        """Show the handle of one obstacle, or of none."""
+
+    def show_env(self, index: int) -> None:
+        """Show another environment of a recording."""
+
+
 class Panel:
     """The controls and plots beside the scene.
 
     Args:
-        viewer: what the controls act upon.
-        gui: of the viser server.
+        commands: what the controls act upon.
+        gui: the viser server's.
         env: the environment.
         params: its parameters.
         simulation: None where nothing is simulated, and nothing can be dragged.
@@ -37,21 +69,21 @@ class Panel:
 
     def __init__(
         self,
-        viewer: Viewer,
+        commands: Commands,
         gui: Any,
         env: Environment,
         params: EnvParams,
         simulation: Simulation | None,
         recorded_envs: int,
     ) -> None:
-        self._viewer, self._gui, self._simulation = viewer, gui, simulation
+        self._commands, self._gui, self._simulation = commands, gui, simulation
         self._env, self._params = env, params
         self._reported = env.reported
         self._dt = 1.0 / env.policy_hz
         turning = all(env.robot.topology.dof_rotates)
         self._torques = "Torques, N m" if turning else "Torques, N m, and forces, N"
         self._plots: dict[str, Plot] = {}
-        self._plotted: Frame | None = None
+        self._plotted: Snapshot | None = None
         self._rows: tuple[str, ...] | None = None
         self._obstacles: dict[int, str] = {}
         gui.configure_theme(show_logo=False, show_share_button=False)
@@ -62,7 +94,7 @@ class Panel:
         plots.set_width(_PLOTS_WIDTH)
         self._status = gui.add_markdown("compiling ...")
         self._play = gui.add_button("Pause")
-        self._play.on_click(lambda _: viewer.pause() if viewer.playing else viewer.play())
+        self._play.on_click(lambda _: commands.pause() if commands.playing else commands.play())
         self._time = gui.add_slider(
             "Time, s",
             0.0,
@@ -71,32 +103,32 @@ class Panel:
             0.0,
             hint="drag to look back; Play goes on from there",
         )
-        _on_user(self._time, lambda value: viewer.seek(round(value / self._dt)))
+        _on_user(self._time, lambda value: commands.seek(round(value / self._dt)))
         speed = gui.add_slider("Speed", 0.1, 4.0, 0.1, 1.0, hint="times real time")
-        _on_user(speed, viewer.set_speed)
+        _on_user(speed, commands.set_speed)
         if simulation is not None:
             self._add_simulation(gui, simulation)
         if recorded_envs > 1:
             number = gui.add_slider("Environment", 0, recorded_envs - 1, 1, 0)
-            _on_user(number, viewer.show_env)
+            _on_user(number, commands.show_env)
 
     def _add_simulation(self, gui: Any, simulation: Simulation) -> None:
-        viewer = self._viewer
+        commands = self._commands
         seed = gui.add_number("Seed", simulation.seed, min=0, step=1)
-        gui.add_button("Reset").on_click(lambda _: viewer.reset(int(seed.value)))
+        gui.add_button("Reset").on_click(lambda _: commands.reset(int(seed.value)))
         driver = gui.add_dropdown(
             "Moved by",
             simulation.drivers,
             initial_value=simulation.driver,
             hint="what moves the robot",
         )
-        _on_user(driver, viewer.drive)
+        _on_user(driver, commands.drive)
         safety = gui.add_checkbox("Safety filter", simulation.filtered)
-        _on_user(safety, viewer.set_filter)
+        _on_user(safety, commands.set_filter)
         self._obstacle = gui.add_dropdown(
             "Obstacle", (_NO_OBSTACLE,), hint="to be dragged; or click on one", visible=False
         )
-        _on_user(self._obstacle, lambda value: viewer.choose_obstacle(_index(value)))
+        _on_user(self._obstacle, lambda value: commands.choose_obstacle(_index(value)))
 
     def say(self, text: str) -> None:
         """Write into the status."""
@@ -120,48 +152,48 @@ class Panel:
     def _label(self, index: int | None) -> str:
         return _NO_OBSTACLE if index is None else f"{index} ({self._obstacles[index]})"
 
-    def show(self, past: list[Frame], last: Frame, rate: float) -> None:
-        """Show the frame that the past ends with, and plot the past.
+    def show(self, past: list[Snapshot], last: Snapshot, rate: float) -> None:
+        """Show the snapshot that the past ends with, and plot the past.
 
         Args:
-            past: frames up to the one that is shown.
-            last: the last frame that there is.
+            past: snapshots up to the one that is shown.
+            last: the last snapshot that there is.
             rate: times real time.
         """
-        frame, first = past[-1], past[0]
+        snapshot, first = past[-1], past[0]
         self._time.min, self._time.max = first.step * self._dt, max(last.step, 1) * self._dt
-        self._time.value = frame.step * self._dt
-        self.say(self._report(frame, rate))
-        if frame is not self._plotted:
+        self._time.value = snapshot.step * self._dt
+        self.say(self._report(snapshot, rate))
+        if snapshot is not self._plotted:
             self._plot(past[-round(SECONDS / self._dt) :])
-            self._plotted = frame
+            self._plotted = snapshot
 
-    def _report(self, frame: Frame, rate: float) -> str:
-        pace = f"{rate:.2f} x real time" if self._viewer.playing else "paused"
-        lines = [f"{frame.step * self._dt:.2f} s, {pace}"]
-        info = frame.info or {}
+    def _report(self, snapshot: Snapshot, rate: float) -> str:
+        pace = f"{rate:.2f} x real time" if self._commands.playing else "paused"
+        lines = [f"{snapshot.step * self._dt:.2f} s, {pace}"]
+        info = snapshot.info or {}
         reached = ["**reached**"] if info.get("success") else []
         if parts := told(self._reported, info) + reached:
             lines.append(", ".join(parts))
-        report = frame.safety
+        report = snapshot.safety
         if report is not None and np.isfinite(report["min_barrier"]):
             doing = "**intervenes**" if bool(report["intervened"]) else "leaves the torques alone"
             least = float(report["min_barrier"])
             filtered = self._simulation is None or self._simulation.filtered
             what = f"filter {doing}" if filtered else "filter off"
-            lines.append(f"{what}, smallest barrier {least:.3f} ({self._row(frame, report)})")
+            lines.append(f"{what}, smallest barrier {least:.3f} ({self._row(snapshot, report)})")
         return "  \n".join(lines)
 
-    def _row(self, frame: Frame, report: Mapping[str, Any]) -> str:
+    def _row(self, snapshot: Snapshot, report: Mapping[str, Any]) -> str:
         """What the smallest barrier is about."""
         if self._rows is None:
             safety = self._params.safety or default_filter(self._env)
-            around = frame.state.world.obstacles
+            around = snapshot.state.world.obstacles
             self._rows = safety.row_names(self._env.robot, around)
         row = int(report["min_barrier_row"])
         return self._rows[row] if 0 <= row < len(self._rows) else "none"
 
-    def _plot(self, past: list[Frame]) -> None:
+    def _plot(self, past: list[Snapshot]) -> None:
         shown = [f for f in past if f.info is not None]
         times = [f.step * self._dt for f in shown]
         for title, rows, limits in (

@@ -19,11 +19,10 @@ from fraxenv.dynamics.geometry.obstacles import replace_obstacle
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.envs import ActionAxis, Environment, EnvParams, EnvState
 from fraxenv.envs.actions.hand import HandAction
-from fraxenv.envs.world import world_shapes
 from fraxenv.errors import check_choice
 
 from ..recording import Policy
-from .frames import Frame, default_filter, hands_of
+from .snapshots import Snapshot, default_filter, hands_of
 
 TARGET, POLICY, RANDOM = "the target", "the policy", "random actions"
 """What can move the robot."""
@@ -90,38 +89,38 @@ class Simulation:
         """Whether the next step needs no new program, which can take a minute to compile."""
         return ("step", self._driver == TARGET, self.filtered) in self._programs
 
-    def reset(self, step: int = 0) -> Frame:
-        """The first frame of a new episode, of a seed always the same ones."""
+    def reset(self, step: int = 0) -> Snapshot:
+        """The first snapshot of a new episode, of a seed always the same ones."""
         key = jax.random.fold_in(jax.random.key(self.seed), self._episode)
         self._episode += 1
         obs, state, hands = self._program("reset", self.params)(key)
         self._free = _rows(hands)
-        return Frame(step, state, obs=obs)
+        return Snapshot(step, state, obs=obs)
 
-    def restart(self, step: int = 0) -> Frame:
-        """The first frame of the seed's first episode."""
+    def restart(self, step: int = 0) -> Snapshot:
+        """The first snapshot of the seed's first episode."""
         self._episode = 0
         return self.reset(step)
 
-    def step(self, frame: Frame) -> Frame:
-        """The next frame; where the episode has ended, the first of the next one.
+    def step(self, snapshot: Snapshot) -> Snapshot:
+        """The next snapshot; where the episode has ended, the first of the next one.
 
         A time limit ends it only where a policy acts: who drags the target has all time.
         """
-        driver, state, env = self._driver, frame.state, self.env
-        key = jax.random.fold_in(jax.random.key(self.seed), 1_000_000 + frame.step)
+        driver, state, env = self._driver, snapshot.state, self.env
+        key = jax.random.fold_in(jax.random.key(self.seed), 1_000_000 + snapshot.step)
         action = np.zeros(env.num_actions, state.q.dtype)
         if driver == POLICY and self._act is not None:
-            action = np.asarray(self._act(frame.obs, key), state.q.dtype)
+            action = np.asarray(self._act(snapshot.obs, key), state.q.dtype)
         elif driver == RANDOM:
-            generator = np.random.default_rng([self.seed, frame.step])
+            generator = np.random.default_rng([self.seed, snapshot.step])
             action = generator.uniform(-1.0, 1.0, env.num_actions).astype(state.q.dtype)
         params = self._params()
         state = self._adapted(state, params)
         obs, new, reward, ended, truncated, info = self._program("step", params)(key, state, action)
         if ended or (truncated and driver != TARGET):
-            return self.reset(frame.step + 1)
-        return Frame(frame.step + 1, new, float(reward), info, obs)
+            return self.reset(snapshot.step + 1)
+        return Snapshot(snapshot.step + 1, new, float(reward), info, obs)
 
     # --- what can be moved ---
 
@@ -209,16 +208,8 @@ class Simulation:
         }
 
 
-# --- obstacles ---
-
-
-def obstacles(state: EnvState) -> dict[int, Shape]:
-    """The obstacles that are there and can be moved, by index."""
-    return world_shapes(state.world)
-
-
 def with_obstacle(state: EnvState, index: int, shape: Shape) -> EnvState:
-    """The state with one of the `obstacles` as this shape, of its kind, is."""
+    """The state with another shape for the obstacle of an index of `world_shapes`, of its kind."""
     moved = replace_obstacle(state.world.obstacles, index, shape)
     changed: EnvState = state.replace(world=dataclasses.replace(state.world, obstacles=moved))
     return changed

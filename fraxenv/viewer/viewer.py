@@ -1,4 +1,4 @@
-"""The viewer: a timeline of frames, who computes them, and the page that shows them."""
+"""The viewer: a timeline of snapshots, who computes them, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from numpy.typing import ArrayLike
 
 from fraxenv.controllers.hands import Hands
 from fraxenv.envs import Environment, EnvParams, EnvState
+from fraxenv.envs.world import world_shapes
 
-from ..errors import ConfigError, FraxenvError, import_extra
+from ..errors import ConfigError, FraxenvError, check_choice, check_count, import_extra
 from ..recording import Policy, Recording, replay
 from ..rendering import default_camera, env_scene, scene
-from .frames import Frame, barrier_meter
 from .panel import Panel
-from .simulation import Simulation, obstacles, with_obstacle
+from .simulation import Simulation, with_obstacle
+from .snapshots import Snapshot, barrier_meter
 from .stage import Stage, quaternion, rotation_of
 
 _LOG: Final = logging.getLogger("fraxenv")
@@ -112,7 +113,7 @@ class Viewer:
         env: the environment.
         params: its parameters.
         simulation: steps it; None if nobody here does.
-        recorded: frames of an environment of a recording, by its number; None without one.
+        recorded: snapshots of an environment of a recording, by its number; None without one.
         recorded_envs: how many environments there are.
         host: address to serve on.
         port: to serve on.
@@ -127,17 +128,16 @@ class Viewer:
         params: EnvParams,
         *,
         simulation: Simulation | None = None,
-        recorded: Callable[[int], list[Frame]] | None = None,
+        recorded: Callable[[int], list[Snapshot]] | None = None,
         recorded_envs: int = 1,
         host: str = "127.0.0.1",
         port: int = 8080,
     ) -> None:
         viser = import_extra("viser", "viewer", "The viewer")
-        if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
-            raise ConfigError(f"port={port!r}, expected a whole number from 1 to 65535.")
+        check_count("port", port, most=65535)
         self._env, self._params, self._simulation = env, params, simulation
         self._recorded = recorded
-        self._frames: list[Frame] = [] if recorded is None else recorded(0)
+        self._timeline: list[Snapshot] = [] if recorded is None else recorded(0)
         self._at = 0
         self._playing, self._speed = True, 1.0
         self._posts: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -163,11 +163,11 @@ class Viewer:
     # --- what the page can do ---
 
     def play(self) -> None:
-        """Go on from the frame that is shown; a simulation forgets what came after it."""
+        """Go on from the snapshot that is shown; a simulation forgets what came after it."""
         self._post(lambda: self._set_playing(True))
 
     def pause(self) -> None:
-        """Stay at the frame that is shown."""
+        """Stay at the snapshot that is shown."""
         self._post(lambda: self._set_playing(False))
 
     def set_speed(self, speed: float) -> None:
@@ -180,9 +180,9 @@ class Viewer:
         """Pause at a policy step, or at the nearest one that there is."""
 
         def seek() -> None:
-            if self._frames:
+            if self._timeline:
                 self._set_playing(False)
-                self._at = int(np.clip(step - self._frames[0].step, 0, len(self._frames) - 1))
+                self._at = int(np.clip(step - self._timeline[0].step, 0, len(self._timeline) - 1))
 
         self._post(seek)
 
@@ -206,10 +206,7 @@ class Viewer:
             ConfigError: there is no such driver, or nothing that could be driven.
         """
         simulation = self._own_simulation("drive")
-        if driver not in simulation.drivers:
-            raise ConfigError(
-                f"drive: {driver!r}, expected one of {', '.join(map(repr, simulation.drivers))}."
-            )
+        check_choice("driver", driver, simulation.drivers)
         self._post(lambda: setattr(simulation, "driver", driver))
 
     def set_filter(self, on: bool) -> None:
@@ -235,14 +232,12 @@ class Viewer:
             ConfigError: there is no such hand, or nobody to follow the target.
         """
         simulation = self._own_simulation("move_target")
-        count = Hands.of(simulation.hands).count
-        if not 0 <= hand < count:
-            raise ConfigError(f"move_target: hand={hand!r}, expected from 0 to {count - 1}.")
+        check_count("hand", hand, least=0, most=Hands.of(simulation.hands).count - 1)
 
-        def move(frame: Frame) -> EnvState:
-            kept = simulation.targets(frame.state)[hand][1]
+        def move(snapshot: Snapshot) -> EnvState:
+            kept = simulation.targets(snapshot.state)[hand][1]
             pose = np.asarray(position), kept if rotation is None else np.asarray(rotation)
-            return simulation.with_target(frame.state, hand, pose)
+            return simulation.with_target(snapshot.state, hand, pose)
 
         self._edit(move)
 
@@ -261,14 +256,14 @@ class Viewer:
         """
         self._own_simulation("move_obstacle")
 
-        def move(frame: Frame) -> EnvState:
-            found = obstacles(frame.state)
+        def move(snapshot: Snapshot) -> EnvState:
+            found = world_shapes(snapshot.state.world)
             if index not in found:
-                return frame.state
+                return snapshot.state
             shape = dataclasses.replace(found[index], position=np.asarray(position))
             if rotation is not None:
                 shape = dataclasses.replace(shape, rotation=np.asarray(rotation))
-            return with_obstacle(frame.state, index, shape)
+            return with_obstacle(snapshot.state, index, shape)
 
         self._edit(move)
 
@@ -281,7 +276,7 @@ class Viewer:
         if self._recorded is None:
             raise ConfigError("show_env: there is no recording, expected one. Pass recording=...")
         recorded = self._recorded
-        self._post(lambda: setattr(self, "_frames", recorded(index)))
+        self._post(lambda: setattr(self, "_timeline", recorded(index)))
 
     def show(
         self, state: EnvState, reward: float = 0.0, info: Mapping[str, Any] | None = None
@@ -294,7 +289,7 @@ class Viewer:
             info: of this step; None for a reset.
         """
         host = jax.device_get(state)
-        self._post(lambda: self._append(Frame(self._next_step(), host, reward, info)))
+        self._post(lambda: self._append(Snapshot(self._next_step(), host, reward, info)))
         now = time.perf_counter()
         self._due = max(self._due + 1.0 / (self._env.policy_hz * self._speed), now - _LATE)
         time.sleep(max(0.0, self._due - now))
@@ -305,9 +300,9 @@ class Viewer:
         return self._playing
 
     @property
-    def frame(self) -> Frame | None:
+    def snapshot(self) -> Snapshot | None:
         """What is shown; None before the first state has been computed."""
-        return self._frames[self._at] if self._frames else None
+        return self._timeline[self._at] if self._timeline else None
 
     def run(self) -> None:
         """Serve until Ctrl-C, or until `close` is called."""
@@ -353,59 +348,59 @@ class Viewer:
         while not self._posts.empty():
             self._posts.get()()
             self._dirty = True
-        if self._simulation is not None and not self._frames:
+        if self._simulation is not None and not self._timeline:
             self._append(self._simulation.reset())
-        elif self._playing and self._frames:
+        elif self._playing and self._timeline:
             self._advance()
         now = time.perf_counter()
-        if self._frames and self._dirty and now - self._pictured > 1.0 / _PICTURES_HZ:
+        if self._timeline and self._dirty and now - self._pictured > 1.0 / _PICTURES_HZ:
             self._pictured, self._dirty = now, False
             with self._server.atomic():
                 self._picture()
-        if self._frames and now - self._panelled > 1.0 / _PANEL_HZ:
+        if self._timeline and now - self._panelled > 1.0 / _PANEL_HZ:
             self._measure_rate(now)
             self._panelled = now
-            self._panel.show(self._frames[: self._at + 1], self._frames[-1], self._rate)
+            self._panel.show(self._timeline[: self._at + 1], self._timeline[-1], self._rate)
 
     def _advance(self) -> None:
         before, simulation = self._at, self._simulation
         if simulation is not None:
             if not simulation.compiled:
                 self._panel.say("compiling ...")
-            del self._frames[self._at + 1 :]
-            self._append(simulation.step(self._frames[self._at]))
+            del self._timeline[self._at + 1 :]
+            self._append(simulation.step(self._timeline[self._at]))
         elif self._recorded is None:
-            self._at = len(self._frames) - 1
-        elif self._at + 1 < len(self._frames):
+            self._at = len(self._timeline) - 1
+        elif self._at + 1 < len(self._timeline):
             self._at += 1
         else:
             self._set_playing(False)
         self._dirty |= self._at != before
         self._rate_steps += self._at != before
 
-    def _append(self, frame: Frame) -> None:
-        self._frames.append(measured(self._env, frame))
-        surplus = len(self._frames) - _KEPT_SECONDS * self._env.policy_hz
+    def _append(self, snapshot: Snapshot) -> None:
+        self._timeline.append(measured(self._env, snapshot))
+        surplus = len(self._timeline) - _KEPT_SECONDS * self._env.policy_hz
         if surplus > 0:
-            del self._frames[:surplus]
+            del self._timeline[:surplus]
             self._at = max(0, self._at - surplus)
         if self._playing or self._simulation is not None:
-            self._at = len(self._frames) - 1
+            self._at = len(self._timeline) - 1
 
     def _set_playing(self, playing: bool) -> None:
         self._playing = playing
-        if playing and self._recorded is not None and self._at + 1 >= len(self._frames):
+        if playing and self._recorded is not None and self._at + 1 >= len(self._timeline):
             self._at = 0
         self._panel.show_playing(playing)
 
     def _next_step(self) -> int:
-        return self._frames[-1].step + 1 if self._frames else 0
+        return self._timeline[-1].step + 1 if self._timeline else 0
 
-    def _edit(self, change: Callable[[Frame], EnvState]) -> None:
+    def _edit(self, change: Callable[[Snapshot], EnvState]) -> None:
         def edit() -> None:
-            if self._frames:
-                frame = self._frames[self._at]
-                self._frames[self._at] = dataclasses.replace(frame, state=change(frame))
+            if self._timeline:
+                snapshot = self._timeline[self._at]
+                self._timeline[self._at] = dataclasses.replace(snapshot, state=change(snapshot))
 
         self._post(edit)
 
@@ -427,16 +422,16 @@ class Viewer:
     # --- the scene ---
 
     def _picture(self) -> None:
-        """Bring the 3D scene to the frame that is shown."""
-        frame = self._frames[self._at]
-        shapes = env_scene(self._env, frame.state, self._params, frame.safety)
-        bare = len(scene(self._env.robot, frame.state.q))
+        """Bring the 3D scene to the snapshot that is shown."""
+        snapshot = self._timeline[self._at]
+        shapes = env_scene(self._env, snapshot.state, self._params, snapshot.safety)
+        bare = len(scene(self._env.robot, snapshot.state.q))
         self._stage.show(shapes, range(bare, len(shapes)))
         if self._simulation is None:
             return
-        for i, pose in enumerate(self._simulation.targets(frame.state)):
+        for i, pose in enumerate(self._simulation.targets(snapshot.state)):
             self._place(f"/target/{i}", pose, functools.partial(self.move_target, hand=i), True)
-        found = obstacles(frame.state)
+        found = world_shapes(snapshot.state.world)
         self._panel.offer_obstacles({i: shape.kind for i, shape in found.items()})
         chosen = self._obstacle if self._obstacle in found else None
         for i, shape in found.items():
@@ -478,9 +473,9 @@ class Viewer:
         """Choose the obstacle that was clicked, or none if it is the one that is chosen."""
 
         def pick() -> None:
-            if not self._frames:
+            if not self._timeline:
                 return
-            found = obstacles(self._frames[self._at].state)
+            found = world_shapes(self._timeline[self._at].state.world)
             ways = {i: float(np.linalg.norm(s.position - position)) for i, s in found.items()}
             if ways and min(ways.values()) < 0.02:
                 nearest = min(ways, key=ways.__getitem__)
@@ -499,8 +494,8 @@ class Viewer:
 
 def played(
     recording: Recording, env: Environment, params: EnvParams
-) -> Callable[[int], list[Frame]]:
-    """The frames of a recording, by the number of the environment: its actions are taken again.
+) -> Callable[[int], list[Snapshot]]:
+    """The snapshots of a recording, by the number of the environment: its actions are taken again.
 
     Raises:
         CheckpointError: the recording is not of this environment.
@@ -508,14 +503,14 @@ def played(
     states: list[EnvState] = []
     replay(recording, env, params, watch=lambda batch: states.append(jax.device_get(batch)))
 
-    def frame(t: int, n: int) -> Frame:
+    def snapshot(t: int, n: int) -> Snapshot:
         state = jax.tree.map(lambda x: x[n], states[t])
         info = jax.tree.map(lambda x: x[t, n], recording.infos)
-        return measured(env, Frame(t + 1, state, float(recording.rewards[t, n]), info))
+        return measured(env, Snapshot(t + 1, state, float(recording.rewards[t, n]), info))
 
-    return lambda n: [frame(t, n) for t in range(len(states))]
+    return lambda n: [snapshot(t, n) for t in range(len(states))]
 
 
-def measured(env: Environment, frame: Frame) -> Frame:
-    """The frame with its barrier values."""
-    return dataclasses.replace(frame, barriers=barrier_meter(env)(frame.state))
+def measured(env: Environment, snapshot: Snapshot) -> Snapshot:
+    """The snapshot with its barrier values."""
+    return dataclasses.replace(snapshot, barriers=barrier_meter(env)(snapshot.state))

@@ -21,10 +21,10 @@ import tyro
 
 import fraxenv
 from fraxenv.dynamics import frame_pose
-from fraxenv.envs import Environment, EnvParams
+from fraxenv.envs import Environment
+from fraxenv.envs.world import world_shapes
 from fraxenv.errors import ConfigError, import_extra
 from fraxenv.viewer import Viewer, open_viewer
-from fraxenv.viewer.simulation import obstacles
 
 ONE_OF_EACH = {"sphere_count": 1, "capsule_count": 1, "box_count": 1}
 BOX = 2  # its index among them
@@ -81,16 +81,20 @@ def photograph(opened: Any, path: Path) -> None:
         before, seen = seen, opened.screenshot(path=path)
 
 
-def drag_behind_the_box(viewer: Viewer, env: Environment, params: EnvParams) -> None:
+def drag_behind_the_box(viewer: Viewer, env: Environment) -> None:
     """Move the target through the box and beyond, a little at a time, until the hand is held up."""
-    wait(lambda: viewer.frame is not None and viewer.frame.info is not None)
-    state = viewer.frame.state
+    wait(lambda: viewer.snapshot is not None and viewer.snapshot.info is not None)
+    state = viewer.snapshot.state
     hand = np.asarray(frame_pose(env.robot, state.q, "hand")[0])
-    box = obstacles(params, state)[BOX].position
+    box = world_shapes(state.world)[BOX].position
     for part in np.linspace(0.0, 1.25, 60):
         viewer.move_target(hand + part * (box - hand))
-        wait(lambda step=viewer.frame.step: viewer.frame.step > step)
-    wait(lambda: viewer.frame.barriers["obstacles"] < NEAR and np.ptp(viewer.frame.state.v) < STILL)
+        wait(lambda step=viewer.snapshot.step: viewer.snapshot.step > step)
+    wait(
+        lambda: (
+            viewer.snapshot.barriers["obstacles"] < NEAR and np.ptp(viewer.snapshot.state.v) < STILL
+        )
+    )
     viewer.choose_obstacle(BOX)
     viewer.pause()
 
@@ -105,7 +109,7 @@ def main() -> None:
     viewer = open_viewer(env, params, port=port, seed=options.seed)
     try:
         with page(viewer, options.size) as opened:
-            drag_behind_the_box(viewer, env, params)
+            drag_behind_the_box(viewer, env)
             photograph(opened, options.output)
     finally:
         viewer.close()

@@ -110,12 +110,12 @@ def test_sac_improves() -> None:
 @pytest.mark.parametrize("algorithm", ["ppo", "sac"])
 def test_reaches_95_percent(algorithm: str, tmp_path: Path) -> None:
     """The main job as it ships: >= 95 % success and a median final distance <= 10 mm."""
-    from fraxenv.training import evaluate_in_parts, joined, load_policy, preset
+    from fraxenv.training import evaluate_in_parts, join_evaluations, load_policy, preset
 
     config = preset("PandaReach-v0", algorithm)
     train(config, tmp_path / "run")
     policy, env, params, _ = load_policy(tmp_path / "run")
-    result = joined(list(evaluate_in_parts(env, params, policy, config.final_episodes)))
+    result = join_evaluations(list(evaluate_in_parts(env, params, policy, config.final_episodes)))
     assert result.success.mean() >= 0.95
     assert np.median(result.measures["position_error"]) <= 0.010
     random_policy = jax.jit(

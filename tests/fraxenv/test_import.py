@@ -10,6 +10,7 @@ import pytest
 import fraxenv
 import fraxenv.training
 import fraxenv.wrappers
+from fraxenv.cli import COMMANDS
 
 OURS = ("making", "registry", "setups", "recording", "envs", "controllers", "wrappers", "storage")
 
@@ -47,6 +48,19 @@ def test_dynamics_loads_nothing_above_it(code: str) -> None:
 def test_ids_are_known_without_jax() -> None:
     modules = loaded("import fraxenv; assert fraxenv.list_envs()")
     assert not {"jax", "gymnasium", "gymnax"} & modules
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["--help"], *([c, "--help"] for c in COMMANDS)])
+def test_help_and_lists_load_no_jax(arguments: list[str]) -> None:
+    """The commands' help, and the names, come at once."""
+    code = f"""
+import contextlib, io
+from fraxenv.cli import main
+with contextlib.redirect_stdout(io.StringIO()) as said:
+    assert main({arguments!r}) == 0
+assert "Reach-v0" in said.getvalue() or "usage" in said.getvalue()
+"""
+    assert not {"jax", "gymnasium", "gymnax", "matplotlib"} & loaded(code)
 
 
 @pytest.mark.parametrize(

@@ -29,12 +29,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "extend" / "task.md"
 SETTLE = '''
 """Come to rest: nothing to reach, and no tolerance."""
 
-from dataclasses import dataclass
-
-import jax
 import jax
 import jax.numpy as jnp
 
+from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.envs import Task
 
 
@@ -134,11 +132,11 @@ def test_the_viewer_shows_it(trained: tuple[Path, str]) -> None:
     _, env, params, _ = load_policy(run)
     simulation = Simulation(env, params)
     simulation.driver = "random actions"
-    frame = simulation.step(simulation.reset())
-    assert simulation.targets(frame.state)  # nobody's goals, which can be dragged all the same
+    snapshot = simulation.step(simulation.reset())
+    assert simulation.targets(snapshot.state)  # nobody's goals, which can be dragged all the same
     page = MagicMock()
     panel = Panel(MagicMock(), page, env, params, simulation, 0)
-    panel.show([frame], frame, 1.0)
+    panel.show([snapshot], snapshot, 1.0)
     status = page.add_markdown().content
     assert re.search({"angle": r"angle \d+\.\d°", "fastest": r"fastest [\d.]+"}[measure], status)
 

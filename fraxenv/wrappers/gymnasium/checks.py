@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...envs import Environment
-from ...errors import ActionError, ConfigError, EnvStateError, check_choice, unknown_name
+from ...errors import (
+    ActionError,
+    ConfigError,
+    EnvStateError,
+    check_choice,
+    check_count,
+    unknown_name,
+)
 from ...rendering import RENDERERS, Renderer
 from .values import Numbers
 
@@ -66,24 +73,13 @@ def some(values: NDArray[Any]) -> str:
     return shown if len(values) <= 5 else f"{shown}, ... ({len(values)} in all)"
 
 
-def checked_count(name: str, argument: str, value: object) -> int:
-    """A whole number >= 1.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ConfigError(f"{name}: {argument}={value!r}, expected a whole number >= 1.")
-    return int(value)
-
-
 def checked_size(name: str, width: int, height: int) -> tuple[int, int]:
     """Width and height of a frame, pixels.
 
     Raises:
         ConfigError: one is no whole number >= 1.
     """
-    return checked_count(name, "width", width), checked_count(name, "height", height)
+    return check_count(f"{name}: width", width), check_count(f"{name}: height", height)
 
 
 def checked_render_mode(name: str, mode: str | None, known: tuple[str, ...]) -> str | None:
@@ -92,11 +88,8 @@ def checked_render_mode(name: str, mode: str | None, known: tuple[str, ...]) -> 
     Raises:
         ConfigError: it is unknown.
     """
-    if mode is not None and mode not in known:
-        raise ConfigError(
-            f"{name}: render_mode={mode!r}, expected None or one of "
-            f"{', '.join(map(repr, known))}. Make the environment with one of these."
-        )
+    if mode is not None:
+        check_choice(f"{name}: render_mode", mode, known)
     return mode
 
 
@@ -106,7 +99,7 @@ def checked_renderer(name: str, renderer: Renderer) -> Renderer:
     Raises:
         ConfigError: there is no such one.
     """
-    check_choice(f"renderer of {name}", renderer, RENDERERS)
+    check_choice(f"{name}: renderer", renderer, RENDERERS)
     return renderer
 
 
@@ -116,7 +109,7 @@ def check_not_longer(env_id: str, own: object, outer: int) -> None:
     Raises:
         ConfigError: it is.
     """
-    if isinstance(own, int) and own > outer:
+    if isinstance(own, int | np.integer) and own > outer:
         raise ConfigError(
             f"{env_id}: max_steps_in_episode={own!r}, but Gymnasium truncates episodes after "
             f"max_episode_steps={outer}. Pass max_episode_steps={own!r} to gymnasium.make or "

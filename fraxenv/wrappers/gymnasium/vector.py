@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from ...envs import EnvState
-from ...errors import ConfigError, EnvStateError
+from ...errors import ConfigError, EnvStateError, check_count
 from ...making.make import make
 from ...making.registry import CUSTOM, NAMESPACE
 from ...rendering import Renderer, render_envs
@@ -22,7 +22,6 @@ from .checks import (
     check_not_longer,
     check_options,
     checked_actions,
-    checked_count,
     checked_render_mode,
     checked_renderer,
     checked_size,
@@ -112,15 +111,15 @@ class GymnasiumVectorEnv(VectorEnv[Observation, Numbers, NDArray[Any]]):
     ) -> None:
         if max_episode_steps is not None:
             id = CUSTOM if env_id is None else env_id
-            max_episode_steps = checked_count(id, "max_episode_steps", max_episode_steps)
+            max_episode_steps = check_count(f"{id}: max_episode_steps", max_episode_steps)
             own = overrides.setdefault("max_steps_in_episode", max_episode_steps)
             check_not_longer(id, own, max_episode_steps)
         elif not time_limit:
             overrides.setdefault("max_steps_in_episode", NO_LIMIT)
         self.environment, params = make(env_id, **overrides)
         self._name = f"{NAMESPACE}/{self.environment.name}"
-        self.num_envs = checked_count(self._name, "num_envs", num_envs)
-        self._render_envs = checked_count(self._name, "render_envs", render_envs)
+        self.num_envs = check_count(f"{self._name}: num_envs", num_envs)
+        self._render_envs = check_count(f"{self._name}: render_envs", render_envs)
         self.render_mode = checked_render_mode(self._name, render_mode, _VECTOR_RENDER_MODES)
         self._size = checked_size(self._name, width, height)
         self._renderer = checked_renderer(self._name, renderer)

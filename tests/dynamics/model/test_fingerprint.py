@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -43,6 +44,39 @@ def test_what_differs(one: Any, other: Any) -> None:
 def test_functions_made_alike_are_alike() -> None:
     assert fingerprint(made(1.0)) == fingerprint(made(1.0))
     assert fingerprint({"f": scaled}) == fingerprint({"f": scaled})
+
+
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    value: Any
+
+    def method(self) -> None: ...
+
+
+def test_by_name_functions_are_what_they_are_called() -> None:
+    one, other = made(1.0), made(2.0)
+    assert fingerprint(one, functions="name") == fingerprint(other, functions="name")
+    assert fingerprint(one, functions="name") != fingerprint(scaled, functions="name")
+    assert fingerprint(Holder(1).method, functions="name") == fingerprint(
+        Holder(1).method, functions="name"
+    )
+    assert fingerprint(Holder(1).method, functions="name") != fingerprint(
+        Holder(2).method, functions="name"
+    )
+
+
+def test_those_in_files_stay_as_they_are() -> None:
+    value = {
+        "array": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "parts": [
+            functools.partial(max, 1, key=abs),
+            Holder((np.float64(0.1), None)),
+            frozenset("ab"),
+        ],
+        "nobody": [object(), int],
+    }
+    expected = "695646994bfbe8a01cbf945fb04d2b5ad3592cb94c16a20226d055dfedc047ce"
+    assert fingerprint(value, functions="name").hex() == expected
 
 
 def test_of_an_environment_with_functions_in_it_in_another_process() -> None:

@@ -16,8 +16,8 @@ from support import colours, packaged, with_slow
 from fraxenv import dynamics
 from fraxenv.cli import main
 from fraxenv.cli.common import FAILED
+from fraxenv.cli.cross_check import BEYOND, WITHIN
 from fraxenv.cross_check import comparison
-from fraxenv.cross_check.command import BEYOND, WITHIN
 from fraxenv.cross_check.pinocchio import PinocchioOracle
 from fraxenv.errors import ConfigError, RobotLoadError
 
@@ -389,8 +389,8 @@ def test_joints_that_pinocchio_does_not_know_are_an_error(write: Callable[[str],
         (["pandaa"], ["unknown robot or file 'pandaa'", "Did you mean 'panda'?"]),
         (["missing.urdf"], ["missing.urdf", "No such file"]),
         (["panda", "--floating-base"], ["--floating-base", "'panda'", "Leave it out"]),
-        (["panda", "--states", "0"], ["--states 0", "at least one state"]),
-        (["panda", "--seconds", "nan"], ["--seconds nan", "0.001 s"]),
+        (["panda", "--states", "0"], ["--states=0", "whole number >= 1"]),
+        (["panda", "--seconds", "nan"], ["--seconds=nan", "0.001 s"]),
     ],
 )
 def test_nothing_to_compare(

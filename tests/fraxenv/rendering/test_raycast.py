@@ -603,10 +603,10 @@ def test_tile_copies() -> None:
         (([flat(0).astype(float)],), r"frames\[0\].*float64.*expected.*uint8"),
         (([flat(0)[..., 0]],), r"frames\[0\] has shape \(3, 5\)"),
         (([np.zeros((3, 5, 4), np.uint8)],), r"frames\[0\] has shape \(3, 5, 4\)"),
-        (([flat(0)], 0), "columns is 0, expected a positive int"),
-        (([flat(0)], 1.5), "columns is 1.5"),
-        (([flat(0)], 1, -1), "border is -1"),
-        (([flat(0)], 1, 0.5), "border is 0.5"),
+        (([flat(0)], 0), "columns=0, expected a whole number >= 1"),
+        (([flat(0)], 1.5), r"columns=1\.5"),
+        (([flat(0)], 1, -1), "border=-1"),
+        (([flat(0)], 1, 0.5), r"border=0\.5"),
     ],
 )
 def test_tile_rejects(arguments: tuple[Any, ...], message: str) -> None:
@@ -679,7 +679,7 @@ def test_bad_camera(fields: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("value", [0, -4, 2.5, math.nan, "480", None, True])
 def test_bad_picture_size(value: Any) -> None:
-    with pytest.raises(RenderError, match=r"width is .*expected a positive int"):
+    with pytest.raises(RenderError, match=r"width=.*expected a whole number >= 1"):
         render([], ABOVE, value, 16)
-    with pytest.raises(RenderError, match=r"height is .*expected a positive int"):
+    with pytest.raises(RenderError, match=r"height=.*expected a whole number >= 1"):
         render([], ABOVE, 16, value)

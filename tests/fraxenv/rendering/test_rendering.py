@@ -179,7 +179,7 @@ def test_there_is_no_such_environment(
     batch: tuple[Environment, EnvState, EnvParams], index: Any
 ) -> None:
     env, states, params = batch
-    with pytest.raises(RenderError, match=r"index is .*expected an int from 0 to 4"):
+    with pytest.raises(RenderError, match=r"index=.*expected a whole number >= 0 and <= 4"):
         render_env(env, states, params, index=index)
 
 
@@ -194,7 +194,7 @@ def test_an_index_into_no_batch_is_refused(
     ):
         with pytest.raises(RenderError, match=r"shape \(7,\), expected \(n, nq\)"):
             call()
-    with pytest.raises(RenderError, match="count is 0"):
+    with pytest.raises(RenderError, match="count=0, expected"):
         render_envs(env, states, params, count=0)
 
 
@@ -278,7 +278,7 @@ def test_gymnasium_shows_the_filter_and_batches_show_their_environments() -> Non
     assert (frames[2] == 255).all()
     assert (envs.render_one(2) != 255).any()
     np.testing.assert_array_equal(envs.render_tiled(columns=1), tile(frames[:2], columns=1))
-    with pytest.raises(RenderError, match="from 0 to 2"):
+    with pytest.raises(RenderError, match=r"index=3, .*<= 2"):
         envs.render_one(3)
 
     env: Any = gym.make("fraxenv/PandaReach-v0", render_mode="rgb_array", **options)
@@ -286,5 +286,5 @@ def test_gymnasium_shows_the_filter_and_batches_show_their_environments() -> Non
     assert "green" not in [hue(p) for p in env.render()[-1]]
     env.step(np.zeros(6, np.float32))
     assert "green" in [hue(p) for p in env.render()[-1]]
-    with pytest.raises(ConfigError, match=r"renderer of .*'vulkan', expected one of 'auto'"):
+    with pytest.raises(ConfigError, match="-v0: renderer='vulkan', expected one of"):
         gym.make("fraxenv/PandaReach-v0", **{**options, "renderer": "vulkan"})

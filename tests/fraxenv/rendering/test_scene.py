@@ -28,7 +28,8 @@ SIZE = 96
 
 SLIDER = """
 <robot name="slider">
-  <link name="base"/>
+  <link name="base"><inertial><mass value="1"/>
+    <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
   <link name="cart"><inertial><mass value="1"/>
     <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
   <joint name="slide" type="prismatic"><parent link="base"/><child link="cart"/>
@@ -236,6 +237,23 @@ def test_robot_without_shapes_follows_sliding_joints(tmp_path: Path) -> None:
     (bone,) = (s for s in scene(robot, [1.2]) if s.kind == "cylinder")
     assert bone.size[1] == pytest.approx(math.hypot(0.5, 1.2), abs=1e-6)
     assert np.any(render_of(robot, np.array([0.5])) != render_of(robot, np.array([-0.5])))
+
+
+def test_no_bone_leads_to_a_robot_that_floats(tmp_path: Path) -> None:
+    path = tmp_path / "slider.urdf"
+    path.write_text(SLIDER)
+    slider, free = (dynamics.load_urdf(path, floating_base=floats) for floats in (False, True))
+    forest = dynamics.combine(slider, free, prefixes=("a_", "b_"))
+    q = np.array([1.2, 3.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.7])  # side by side, 3 m apart
+    in_forest, alone = scene(forest, q), scene(free, q[1:])
+    bones = [s for s in in_forest if s.kind == "cylinder"]
+    assert [b.size[1] for b in bones] == pytest.approx([math.hypot(0.5, 1.2), math.hypot(0.5, 0.7)])
+    np.testing.assert_allclose(bones[1].position, [3.35, 0.0, 1.25], atol=1e-6)
+    balls = [s.position for s in in_forest if s.kind == "sphere"]
+    np.testing.assert_allclose(
+        balls, [[1.2, 0, 0.5], [3, 0, 1], [3.7, 0, 1.5], [0, 0, 0]], atol=1e-6
+    )
+    assert sum(s.kind == "sphere" for s in alone) == 2  # none at the world's origin
 
 
 def test_kinematics_are_compiled_once(panda: Robot, compilations: Callable[[], list[str]]) -> None:

@@ -26,7 +26,7 @@ from fraxenv.training import (
     PPOConfig,
     SACConfig,
     evaluate_in_parts,
-    joined,
+    join_evaluations,
     load_config,
     load_policy,
     read_metrics,
@@ -114,7 +114,7 @@ def test_leaves_everything_in_the_folder(finished: Path) -> None:
 def test_the_policy_can_be_used(finished: Path) -> None:
     policy, env, params, config = load_policy(finished)
     parts = list(evaluate_in_parts(env, params, policy, config.final_episodes))
-    result = joined(parts)
+    result = join_evaluations(parts)
     assert result.success.shape == (8,)
     written = json.loads((finished / "evaluation.json").read_text())
     assert written["episodes"] == 8
@@ -127,11 +127,11 @@ def test_evaluation_in_parts_is_the_same_in_any_parts(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy, env, params, _ = load_policy(finished)
-    whole = joined(list(evaluate_in_parts(env, params, policy, 8)))
+    whole = join_evaluations(list(evaluate_in_parts(env, params, policy, 8)))
     monkeypatch.setattr("fraxenv.training.evaluation.SIDE_BY_SIDE", 3)
     parts = list(evaluate_in_parts(env, params, policy, 8))
     assert [len(p.success) for p in parts] == [3, 3, 2]
-    errors = [x.measures["position_error"] for x in (joined(parts), whole)]
+    errors = [x.measures["position_error"] for x in (join_evaluations(parts), whole)]
     np.testing.assert_allclose(*errors, rtol=1e-5)
 
 
@@ -165,7 +165,7 @@ def test_eval_keeps_what_there_is_at_ctrl_c(
                 signal.raise_signal(signal.SIGINT)
             yield part
 
-    monkeypatch.setattr("fraxenv.training.evaluate_in_parts", cut)
+    monkeypatch.setattr("fraxenv.training.evaluation.evaluate_in_parts", cut)
     monkeypatch.setattr("fraxenv.training.evaluation.SIDE_BY_SIDE", 2)
     assert main(["eval", str(finished), "--episodes", "6", "--output", str(tmp_path)]) == 130
     assert json.loads((tmp_path / "evaluation.json").read_text())["episodes"] == 4
@@ -211,7 +211,7 @@ def test_sac_trains_resumes_and_is_evaluated(finished_sac: Path, tmp_path: Path)
     policy, env, params, config = load_policy(whole)
     assert config == SMALL_SAC
     assert policy.squashed
-    result = joined(list(evaluate_in_parts(env, params, policy, 4)))
+    result = join_evaluations(list(evaluate_in_parts(env, params, policy, 4)))
     assert np.isfinite(result.measures["position_error"]).all()
 
 

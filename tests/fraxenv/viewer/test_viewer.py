@@ -23,6 +23,7 @@ from fraxenv.controllers import SafetyFilter
 from fraxenv.controllers.safety.barriers import joint_velocity
 from fraxenv.dynamics import frame_pose, rotation_exp
 from fraxenv.envs import Environment, EnvParams, EnvState
+from fraxenv.envs.world import world_shapes
 from fraxenv.errors import ConfigError, MissingExtraError
 from fraxenv.rendering import Camera, default_camera, scene
 from fraxenv.rendering.raycast import render
@@ -30,7 +31,7 @@ from fraxenv.rendering.raycast import render
 viser = pytest.importorskip("viser")
 
 from fraxenv.viewer import Viewer, open_viewer, watch
-from fraxenv.viewer.simulation import RANDOM, Simulation, obstacles, with_obstacle
+from fraxenv.viewer.simulation import RANDOM, Simulation, with_obstacle
 from fraxenv.viewer.stage import quaternion, rotation_of
 
 FAST = {"control_hz": 250, "physics_hz": 250}
@@ -58,7 +59,7 @@ def crowd() -> tuple[EnvParams, EnvState]:
 @pytest.fixture
 def opened(reach: Made) -> Iterator[Viewer]:
     viewer = open_viewer(*reach, port=free_port())
-    wait(lambda: viewer.frame is not None and viewer.frame.info is not None)
+    wait(lambda: viewer.snapshot is not None and viewer.snapshot.info is not None)
     yield viewer
     viewer.close()
 
@@ -82,8 +83,8 @@ def hand(env: Environment, state: EnvState) -> NDArray[np.float64]:
 
 
 def shown(viewer: Viewer) -> Any:
-    assert viewer.frame is not None
-    return viewer.frame
+    assert viewer.snapshot is not None
+    return viewer.snapshot
 
 
 # --- the simulation -------------------------------------------------------------------------------
@@ -95,37 +96,38 @@ def test_the_hand_follows_the_target(reach: Made, action: str) -> None:
         "PandaReach-v0", action=action, **FAST
     )  # fmt: skip
     simulation = Simulation(env, params)
-    frame = simulation.reset()
-    aim = hand(env, frame.state) + np.array([0.1, -0.15, 0.1])
+    snapshot = simulation.reset()
+    aim = hand(env, snapshot.state) + np.array([0.1, -0.15, 0.1])
     turn = (
-        np.asarray(rotation_exp(np.array([0.0, 0.4, 0.0]))) @ simulation.targets(frame.state)[0][1]
+        np.asarray(rotation_exp(np.array([0.0, 0.4, 0.0])))
+        @ simulation.targets(snapshot.state)[0][1]
     )
-    state = simulation.with_target(frame.state, 0, (aim, turn))
+    state = simulation.with_target(snapshot.state, 0, (aim, turn))
     np.testing.assert_allclose(state.task_state.position[0], aim, atol=1e-6)  # it is the goal
-    frame = replace(frame, state=state)
+    snapshot = replace(snapshot, state=state)
     for _ in range(200):  # longer than an episode: who drags has all time
-        frame = simulation.step(frame)
-    assert frame.step == 200
-    position, rotation = frame_pose(env.robot, frame.state.q, "hand")
+        snapshot = simulation.step(snapshot)
+    assert snapshot.step == 200
+    position, rotation = frame_pose(env.robot, snapshot.state.q, "hand")
     np.testing.assert_allclose(position, aim, atol=2e-3)
     np.testing.assert_allclose(rotation, turn, atol=2e-2)
-    assert frame.info is not None
-    assert frame.info["position_error"] < 2e-3
+    assert snapshot.info is not None
+    assert snapshot.info["position_error"] < 2e-3
 
 
 def test_a_target_that_is_nobodys_goal() -> None:
     env, params = fraxenv.make("PandaTrack-v0", **FAST)
     simulation = Simulation(env, params)
-    frame = simulation.reset()
+    snapshot = simulation.reset()
     np.testing.assert_allclose(
-        simulation.targets(frame.state)[0][0], hand(env, frame.state), atol=1e-6
+        simulation.targets(snapshot.state)[0][0], hand(env, snapshot.state), atol=1e-6
     )
-    aim = hand(env, frame.state) + np.array([0.05, 0.1, 0.0])
-    pose = aim, simulation.targets(frame.state)[0][1]
-    frame = replace(frame, state=simulation.with_target(frame.state, 0, pose))
+    aim = hand(env, snapshot.state) + np.array([0.05, 0.1, 0.0])
+    pose = aim, simulation.targets(snapshot.state)[0][1]
+    snapshot = replace(snapshot, state=simulation.with_target(snapshot.state, 0, pose))
     for _ in range(150):
-        frame = simulation.step(frame)
-    np.testing.assert_allclose(hand(env, frame.state), aim, atol=2e-3)
+        snapshot = simulation.step(snapshot)
+    np.testing.assert_allclose(hand(env, snapshot.state), aim, atol=2e-3)
 
 
 def test_episodes_repeat_and_go_on_where_they_were(reach: Made) -> None:
@@ -137,10 +139,10 @@ def test_episodes_repeat_and_go_on_where_they_were(reach: Made) -> None:
     simulation.driver = RANDOM
     steps = [simulation.step(first) for _ in range(2)]
     np.testing.assert_array_equal(steps[0].state.q, steps[1].state.q)
-    frame = steps[0]
+    snapshot = steps[0]
     for _ in range(150):
-        frame = simulation.step(frame)
-    assert frame.state.time < 150  # a new episode has begun
+        snapshot = simulation.step(snapshot)
+    assert snapshot.state.time < 150  # a new episode has begun
 
 
 def test_a_policy_drives(reach: Made) -> None:
@@ -150,11 +152,11 @@ def test_a_policy_drives(reach: Made) -> None:
         return jax.numpy.zeros(6).at[2].set(1.0)  # up
 
     simulation = Simulation(env, params, policy)
-    frame = simulation.reset()
-    before = hand(env, frame.state)
+    snapshot = simulation.reset()
+    before = hand(env, snapshot.state)
     for _ in range(20):
-        frame = simulation.step(frame)
-    assert hand(env, frame.state)[2] > before[2] + 0.03
+        snapshot = simulation.step(snapshot)
+    assert hand(env, snapshot.state)[2] > before[2] + 0.03
     with pytest.raises(ConfigError, match="driver='magic'"):
         simulation.driver = "magic"
 
@@ -169,14 +171,14 @@ def test_the_filter_can_be_switched_on_and_off() -> None:
         simulation = Simulation(env, params)
         assert simulation.filtered is False
         simulation.filtered = on
-        frame = simulation.reset()
-        kept = simulation.targets(frame.state)[0][1]
-        aim = hand(env, frame.state) + np.array([0.0, 0.3, 0.0])
-        frame = replace(frame, state=simulation.with_target(frame.state, 0, (aim, kept)))
+        snapshot = simulation.reset()
+        kept = simulation.targets(snapshot.state)[0][1]
+        aim = hand(env, snapshot.state) + np.array([0.0, 0.3, 0.0])
+        snapshot = replace(snapshot, state=simulation.with_target(snapshot.state, 0, (aim, kept)))
         speeds = []
         for _ in range(30):
-            frame = simulation.step(frame)
-            speeds.append(np.abs(frame.state.v).max())
+            snapshot = simulation.step(snapshot)
+            speeds.append(np.abs(snapshot.state.v).max())
         speed[on] = max(speeds)
     assert speed[False] > 0.5
     assert speed[True] < 0.31
@@ -187,13 +189,13 @@ def test_the_filter_can_be_switched_on_and_off() -> None:
 
 def test_obstacles_of_all_kinds_can_be_moved(crowd: tuple[EnvParams, EnvState]) -> None:
     _, state = crowd
-    found = obstacles(state)
+    found = world_shapes(state.world)
     assert [shape.kind for shape in found.values()] == ["sphere", "capsule", "box"]
     place = np.array([0.7, 0.1, 0.5])
     turn = np.asarray(rotation_exp(np.array([0.3, -0.2, 0.5])))
     for i, shape in found.items():
         moved = with_obstacle(state, i, replace(shape, position=place, rotation=turn))
-        there = obstacles(moved)[i]
+        there = world_shapes(moved.world)[i]
         np.testing.assert_allclose(there.position, place, atol=1e-6)
         np.testing.assert_allclose(there.size, shape.size, rtol=1e-5)
         if shape.kind == "box":
@@ -204,19 +206,19 @@ def test_obstacles_of_all_kinds_can_be_moved(crowd: tuple[EnvParams, EnvState]) 
             np.dtype, jax.tree.map(lambda x: x.dtype, state)
         )
         for j in found.keys() - {i}:
-            np.testing.assert_array_equal(obstacles(moved)[j].position, found[j].position)
+            np.testing.assert_array_equal(world_shapes(moved.world)[j].position, found[j].position)
 
 
 def test_obstacles_that_were_left_out_are_not_offered(crowd: tuple[EnvParams, EnvState]) -> None:
     _, state = crowd
     left = replace(state.world.obstacles, active=np.array([True, False, True]))
     state = state.replace(world=replace(state.world, obstacles=left))
-    assert list(obstacles(state)) == [0, 2]
+    assert list(world_shapes(state.world)) == [0, 2]
 
 
 def test_without_obstacles_there_are_none(reach: Made) -> None:
     env, params = reach
-    assert obstacles(env.reset(jax.random.key(0), params)[1]) == {}
+    assert world_shapes(env.reset(jax.random.key(0), params)[1].world) == {}
 
 
 def test_quaternions_are_those_of_the_rotations() -> None:
@@ -250,9 +252,9 @@ def test_targets_resets_and_time(opened: Viewer, reach: Made) -> None:
 
 
 def test_what_cannot_be_done_is_refused(opened: Viewer, reach: Made) -> None:
-    with pytest.raises(ConfigError, match="drive: 'the policy', expected one of 'the target'"):
+    with pytest.raises(ConfigError, match="driver='the policy', expected one of 'the target'"):
         opened.drive("the policy")
-    with pytest.raises(ConfigError, match="hand=1, expected from 0 to 0"):
+    with pytest.raises(ConfigError, match="hand=1, expected a whole number >= 0 and <= 0"):
         opened.move_target(np.zeros(3), hand=1)
     with pytest.raises(ConfigError, match=r"speed=-1\.0"):
         opened.set_speed(-1.0)
@@ -463,8 +465,8 @@ def test_an_obstacle_is_clicked_and_dragged() -> None:
     viewer = open_viewer(env, params, port=free_port())
     try:
         viewer.pause()
-        wait(lambda: viewer.frame is not None)
-        place = obstacles(shown(viewer).state)[0].position
+        wait(lambda: viewer.snapshot is not None)
+        place = world_shapes(shown(viewer).state.world)[0].position
         with browsed(viewer) as (page, box):
             camera = page_camera(env)
             middle, start, end = project(place + np.outer((0, 0.14, 0.24), (1, 0, 0)), camera, box)
@@ -473,9 +475,9 @@ def test_an_obstacle_is_clicked_and_dragged() -> None:
             wait(lambda: clicked(page, middle, viewer))
             settled(page, box, lambda seen: np.any(seen[arrow] != without[arrow]))
             drag(page, start, end)
-            wait(lambda: obstacles(shown(viewer).state)[0].position[0] > place[0] + 0.08)
+            wait(lambda: world_shapes(shown(viewer).state.world)[0].position[0] > place[0] + 0.08)
             wait(lambda: not viewer._held)
-            moved = obstacles(shown(viewer).state)[0].position - place
+            moved = world_shapes(shown(viewer).state.world)[0].position - place
             np.testing.assert_allclose(moved, [0.1, 0.0, 0.0], atol=0.02)
     finally:
         viewer.close()

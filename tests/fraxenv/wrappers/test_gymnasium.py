@@ -341,7 +341,7 @@ def test_diverged_environment_terminates(env: GymnasiumEnv) -> None:
 def test_bad_arguments_are_refused(env: GymnasiumEnv) -> None:
     with pytest.raises(ConfigError) as caught:
         single(render_mode="ansi")
-    assert_says(caught, NAME, "'ansi'", "expected None or one of 'rgb_array'", "Make the")
+    assert_says(caught, NAME, "'ansi'", "expected one of 'rgb_array'")
     for argument in ("width", "height"):
         for value in (0, -3, 1.5, True):
             with pytest.raises(ConfigError) as caught:
@@ -735,7 +735,7 @@ def test_bad_seed_changes_nothing(envs: GymnasiumVectorEnv) -> None:
         ("max_episode_steps", 0, ["max_episode_steps=0", ">= 1"]),
         ("max_episode_steps", "9", ["max_episode_steps='9'", ">= 1"]),
         ("autoreset_mode", "later", ["'later'", "AutoresetMode.NEXT_STEP ('NextStep')"]),
-        ("render_mode", "human", ["'human'", "expected None or one of 'rgb_array'"]),
+        ("render_mode", "human", ["'human'", "expected one of 'rgb_array'"]),
     ],
 )
 def test_bad_batch_arguments_are_refused(argument: str, value: Any, parts: Sequence[str]) -> None:

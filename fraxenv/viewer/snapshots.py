@@ -21,7 +21,7 @@ Numbers = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Frame:
+class Snapshot:
     """A moment of one environment.
 
     Attributes:
@@ -46,9 +46,9 @@ class Frame:
         return None if self.info is None else self.info.get("safety")
 
 
-def torques(env: Environment, frame: Frame) -> Numbers:
+def torques(env: Environment, snapshot: Snapshot) -> Numbers:
     """N m and N, by joint, without the robot's name before it; none at a reset."""
-    control = None if frame.info is None else frame.info.get("controller")
+    control = None if snapshot.info is None else snapshot.info.get("controller")
     if control is None:
         return {}
     names = env.robot.topology.dof_names
@@ -58,9 +58,9 @@ def torques(env: Environment, frame: Frame) -> Numbers:
     return dict(zip(names, map(float, control["torque"]), strict=True))
 
 
-def rewards(params: EnvParams, frame: Frame) -> Numbers:
+def rewards(params: EnvParams, snapshot: Snapshot) -> Numbers:
     """The reward terms times their weights; none at a reset."""
-    terms = None if frame.info is None else frame.info.get("reward_terms")
+    terms = None if snapshot.info is None else snapshot.info.get("reward_terms")
     weights = params.task.reward_weights
     return {name: float(weights.get(name, 1.0) * x) for name, x in (terms or {}).items()}
 
