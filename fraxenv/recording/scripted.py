@@ -9,8 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..controllers.hands import Hands
-from ..dynamics import Robot
 from ..envs import Environment, EnvParams, GoalEnvironment, PoseGoals, Steerable
 from ..errors import ConfigError
 
@@ -49,7 +47,7 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
         )
     axes = action.axes(robot)
     low, high = (jnp.asarray([getattr(axis, end) for axis in axes]) for end in ("low", "high"))
-    hands = Hands.of(task.end_effector).names
+    hands = task.hands.names
     starts = dict(zip(layout, np.cumsum([0, *layout.values()]).tolist(), strict=False))
 
     def policy(obs: Array, key: Array) -> Array:
@@ -59,7 +57,7 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
         # Where the goal moves, to where it will be when the hand arrives.
         way = 0.1 * term("to_goal_ahead" if "to_goal_ahead" in layout else "to_goal")
         turn = term("turn_to_goal") if "turn_to_goal" in layout else jnp.zeros_like(way)
-        q = _configuration(robot, term("joint_position"))
+        q = _configuration(env, term("joint_position"))
         ways = zip(way.reshape(-1, 3), turn.reshape(-1, 3), strict=True)
         meant = action.towards(robot, q, dict(zip(hands, ways, strict=True)))
         rest = 0.5 * (low + high)[len(meant) :]  # gains, if they are part of the action
@@ -69,8 +67,9 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
     return policy
 
 
-def _configuration(robot: Robot, scaled: Array) -> Array:
+def _configuration(env: Environment, scaled: Array) -> Array:
     """`q` (nq,) of what `envs.joint_terms` makes of it."""
+    robot = env.robot
     lower, upper = np.asarray(robot.position_limits).T
     limited = np.isfinite(upper - lower)
     unit = np.where(robot.topology.dof_rotates, np.pi, 1.0)
