@@ -20,7 +20,7 @@ from fraxenv.controllers import Barrier, SafetyFilter
 from fraxenv.dynamics import Actuators
 from fraxenv.dynamics.actuation import SPEED_MARGIN
 from fraxenv.envs import Environment, EnvParams, EnvState
-from fraxenv.errors import ConfigError, UnknownNameError
+from fraxenv.errors import CheckpointError, ConfigError, UnknownNameError
 
 Env = tuple[Environment, EnvParams]
 
@@ -310,5 +310,5 @@ def test_another_delay_than_the_states_is_refused_when_it_is_loaded(tmp_path: Pa
     _, state = environment.reset_env(KEY, params)
     save_state(tmp_path / "state.npz", environment, state, params)
     other, _ = make(Actuators(delay=0.002))
-    with pytest.raises(fraxenv.errors.FraxenvError):
+    with pytest.raises(CheckpointError):
         load_state(tmp_path / "state.npz", other)
