@@ -33,8 +33,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, functools.partial):
         return ("partial", _plain(value.func), _plain(value.args), _plain(value.keywords))
     if isinstance(value, FunctionType):
-        # Not by address, which differs from process to process; nor by name alone, which a
-        # notebook gives to one function after another.
+        # By its code: the address differs from process to process, and a notebook may give the
+        # same name to several functions.
         cells = [c.cell_contents for c in value.__closure__ or ()]
         enclosed = tuple("itself" if c is value else _plain(c) for c in cells)
         defaults = (_plain(value.__defaults__), _plain(value.__kwdefaults__ or {}))

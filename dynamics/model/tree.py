@@ -84,6 +84,6 @@ def axis_rates(robot: Robot, v: Array) -> Array:
 
 
 def dof_forces(robot: Robot, forces: Array) -> Array:
-    """Generalized forces (nv, ...) of forces along the joint axes (na, ...): dual to `axis_rates`."""
+    """Generalized forces (nv, ...) of forces (na, ...) along joint axes: dual to `axis_rates`."""
     axes = robot.topology.axes
     return matmul(jnp.asarray(axes.dof.T, forces.dtype), forces) if axes.has_mimics else forces
