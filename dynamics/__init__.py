@@ -2,6 +2,7 @@
 
 Every function takes one environment's arrays (`q: (nq,)`, `v, tau: (nv,)`) and is batched with
 `jax.vmap`. All are pure, jittable and differentiable, and follow the dtype of their inputs.
+Annotations give shapes, as of jaxtyping: nq coordinates, nv degrees of freedom, nb moving bodies.
 SI units, radians; quaternions wxyz; spatial vectors `[linear; angular]`.
 """
 

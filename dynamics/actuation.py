@@ -1,6 +1,6 @@
-"""What motors make of a commanded torque: limits of effort, of its rate and of speed; gain, delay.
+"""Motors, from commanded to applied torque: limits of effort, rate and speed, gain and delay.
 
-Damping, friction, armature and soft stops are part of the joint, and of `step`.
+Damping, friction, armature and soft stops belong to the joint: `step` applies them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .math.pytree import pytree_dataclass, static
 from .model.robot import Robot
 
 SPEED_MARGIN = 0.02
-"""Fraction of the velocity limit beyond it over which a motor loses its torque."""
+"""Range beyond the velocity limit, as a fraction of it, over which the torque bound fades out."""
 
 
 @pytree_dataclass
 class ActuatorState:
-    """What motors remember; None where they need not.
+    """State of the motors between control steps.
 
     Attributes:
-        command: (nv,), N m and N, the last one, where its rate is limited.
-        delayed: commands (n, nv), N m and N, on their way.
+        command: (nv,), N m and N, the last command; None without a rate limit.
+        delayed: commands (n, nv), N m and N, that are not applied yet; None without a delay.
     """
 
     command: Array | None = None
@@ -42,24 +42,23 @@ class ActuatorState:
 class Actuators:
     """The motors of a robot's joints.
 
-    A command is held within `range`: the robot's `effort_limits`, of which the side that would
-    speed up a joint beyond its velocity limit fades to zero (`effort_bounds`), and limits of one's
-    own. After a delay the motors apply it times their gain, within `effort_bounds` as they are
-    then. A floating joint has no motor: its limits of effort are zero.
+    A command is clipped to `range`: to the robot's `effort_bounds`, to `effort_limit` and to
+    `rate_limit`. After the delay the motors apply it, times their gain, clipped to `effort_bounds`
+    at that time. A floating joint has no motor: its effort limits are zero.
 
     Attributes:
         effort_limit: N m and N, scalar or (nv,), besides the robot's `effort_limits`.
-        rate_limit: N m/s and N/s, scalar or (nv,), of the command; with one, infinity for example,
-            the robot's `effort_rate_limits` hold as well. None for commands that may jump. It gives
-            way to the limit of speed.
-        gain: torque applied for one commanded, scalar or (nv,); None for 1.
-        delay: s, from a command to its torque, (), in whole steps of the controller; None for none.
-            It is read when an episode begins, and a longer one than there is room for is cut.
-        steps: how many steps of delay there is room for; None to have the environment work it out
-            from `delay` when it is made, as `sized` does.
+        rate_limit: N m/s and N/s, scalar or (nv,), of the command. If set (infinity will do), the
+            robot's `effort_rate_limits` hold as well; None for commands that may jump. The speed
+            limit takes precedence.
+        gain: applied torque per commanded torque, scalar or (nv,); None for 1.
+        delay: s, (), from a command to its torque, rounded to control steps; None for none. Read
+            when an episode begins, and clipped to `steps`.
+        steps: capacity for delay, in control steps; None for the environment to choose it from
+            `delay` when it is made, as `sized` does.
 
     Raises:
-        ConfigError: a number is not possible.
+        ConfigError: a value is negative, or a gain or delay is not finite.
     """
 
     effort_limit: ArrayLike | None = None
@@ -82,12 +81,12 @@ class Actuators:
             check_count("Actuators: steps", self.steps, least=0)
 
     def sized(self, control_hz: int, steps: int = 0) -> Actuators:
-        """With room for the delay that there is now, and for one of that many steps.
+        """With capacity for the present delay, and for at least `steps` control steps.
 
-        Of a delay that is being traced nobody knows how long it is: it has the room that it had.
+        The length of a traced delay is unknown: its capacity stays as it is.
 
         Raises:
-            ConfigError: `steps` is set already, and is too little for the delay.
+            ConfigError: the capacity is set already, and too small for the delay.
         """
         if self.steps is None and not is_concrete(self.delay):
             return self
@@ -106,15 +105,15 @@ class Actuators:
     def init(
         self, robot: Robot, tau: Real[ArrayLike, " nv"], dt: Real[ArrayLike, ""]
     ) -> ActuatorState:
-        """Motors that have been applying `tau` for a long time.
+        """State of motors that have been applying `tau` for a long time.
 
         Args:
             robot: the model.
-            tau: (nv,), N m and N; what there is of it within the limits of effort.
-            dt: s, between commands.
+            tau: N m and N, clipped to the effort limits.
+            dt: s, time between commands.
 
         Raises:
-            ArrayError: `tau`, or a number of the actuators, has the wrong shape.
+            ArrayError: `tau`, or a parameter of the actuators, has the wrong shape.
             ConfigError: there is a delay, and `steps` is None.
         """
         tau = checked_tangent(robot, "tau", tau)
@@ -135,17 +134,17 @@ class Actuators:
     def range(
         self, robot: Robot, v: Real[ArrayLike, " nv"], state: ActuatorState, dt: Real[ArrayLike, ""]
     ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
-        """The smallest and the largest command (nv,), N m and N, that the motors would obey now.
+        """Smallest and largest command, N m and N, that the motors accept now.
 
         Args:
             robot: the model.
-            v: (nv,), rad/s and m/s.
-            state: of the step before.
-            dt: s, since then.
+            v: rad/s and m/s.
+            state: after the previous step.
+            dt: s, time since then.
 
         Raises:
-            ArrayError: `v`, or a number of the actuators, has the wrong shape.
-            ConfigError: the rate is limited, and the state has no command to count from.
+            ArrayError: `v`, or a parameter of the actuators, has the wrong shape.
+            ConfigError: there is a rate limit, and the state has no command.
         """
         v = checked_tangent(robot, "v", v)
         lower, upper = effort_bounds(robot, v)
@@ -173,18 +172,18 @@ class Actuators:
         state: ActuatorState,
         dt: Real[ArrayLike, ""],
     ) -> tuple[Float[Array, " nv"], Float[Array, " nv"], ActuatorState]:
-        """The torque (nv,) that is applied, the command (nv,) that counts, N m and N; the state.
+        """One control step: applied torque, clipped command, both N m and N, and the next state.
 
         Args:
             robot: the model.
-            tau: (nv,), N m and N, asked for; the command is what there is of it within `range`.
-            v: (nv,), rad/s and m/s.
-            state: of the step before, at first that of `init`.
-            dt: s, since then.
+            tau: N m and N, requested; the command is `tau` clipped to `range`.
+            v: rad/s and m/s.
+            state: after the previous step, at first that of `init`.
+            dt: s, time since then.
 
         Raises:
-            ArrayError: an argument, or a number of the actuators, has the wrong shape.
-            ConfigError: the state is not of these actuators.
+            ArrayError: an argument, or a parameter of the actuators, has the wrong shape.
+            ConfigError: the state lacks a command or a delay of these actuators.
         """
         tau, v = checked_tangent(robot, "tau", tau), checked_tangent(robot, "v", v)
         command = jnp.clip(tau, *self.range(robot, v, state, dt))
@@ -214,14 +213,14 @@ class Actuators:
 def effort_bounds(
     robot: Robot, v: Real[ArrayLike, " nv"]
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
-    """Smallest and largest torque (nv,) that the motors can apply at the velocity `v`.
+    """Smallest and largest torque, N m and N, that the motors can apply at the velocity `v`.
 
-    The effort limits; but nothing that would speed up a joint beyond its velocity limit: the bound
-    on that side falls to zero within 2 % above the limit.
+    The effort limits; beyond the velocity limit, the bound on the side that speeds the joint up
+    falls to zero within 2 % of that limit.
 
     Args:
         robot: the model.
-        v: (nv,), rad/s and m/s.
+        v: rad/s and m/s.
 
     Raises:
         ArrayError: `v` has the wrong shape.
@@ -234,7 +233,7 @@ def effort_bounds(
 
     def bound(v: Array) -> Array:
         left = jnp.clip((jnp.where(limited, limit, 0.0) + width - v) / width, 0.0, 1.0)
-        # An unlimited effort times zero would not be a number.
+        # An infinite effort times zero would be NaN.
         faded = jnp.where(left < 1, jnp.where(left > 0, left * effort, 0.0), effort)
         return jnp.where(limited, faded, effort)
 
@@ -242,7 +241,7 @@ def effort_bounds(
 
 
 def _per_joint(robot: Robot, name: str, value: ArrayLike, dtype: jnp.dtype) -> Array:
-    """A number, or one for each degree of freedom, as (nv,)."""
+    """A scalar, or one value for each degree of freedom, as (nv,)."""
     array = jnp.asarray(value, dtype)
     return (
         jnp.broadcast_to(array, robot.nv)

@@ -1,4 +1,4 @@
-"""How the bodies move: velocities and accelerations, passed on from the roots outwards.
+"""Velocities and accelerations of the bodies, passed on from the roots outwards.
 
 The first half of the recursive Newton-Euler algorithm (Luh, Walker and Paul, 1980), in world axes.
 """
@@ -32,8 +32,8 @@ class BodyMotion(NamedTuple):
         angular_velocity: (nb, 3), rad/s.
         angular_acceleration: (nb, 3), rad/s^2.
         acceleration: (nb, 3), m/s^2, of the bodies' origins; without gravity.
-        gradient: (nb, 3, 3), 1/s^2: `gradient @ r` is how much more a point accelerates that is at
-            `r` from another one of the same body.
+        gradient: (nb, 3, 3), 1/s^2, of the acceleration within the body: a point at `r` from the
+            body's origin has `acceleration + gradient @ r`.
     """
 
     angular_velocity: Array
@@ -43,11 +43,11 @@ class BodyMotion(NamedTuple):
 
 
 def body_motion(robot: Robot, kin: Kinematics, v: Array, a: Array) -> BodyMotion:
-    """Motion of the bodies with the joint velocities `v` (nv,) and accelerations `a` (nv,)."""
+    """Motion of the bodies at joint velocities `v` (nv,) and accelerations `a` (nv,)."""
     topology, rotates = robot.topology, robot.topology.axes.rotates[:, None]
     along = kin.axis * axis_rates(robot, v)[:, None]
     omega = angular_velocity(topology, along)
-    # Axes turn with the bodies that they are fixed in; what they shift feels that twice.
+    # Axes turn with the bodies that they are fixed in; translations feel that twice (Coriolis).
     carried = cross(of_carriers(topology, omega), along)
     sped_up = kin.axis * axis_rates(robot, a)[:, None]
     turned = axis_sums(topology, jnp.where(rotates, sped_up + carried, 0.0))
@@ -61,15 +61,15 @@ def body_motion(robot: Robot, kin: Kinematics, v: Array, a: Array) -> BodyMotion
 
 
 def body_twists(robot: Robot, kin: Kinematics, v: Array) -> Array:
-    """Spatial velocities (nb, 6) of the bodies, about the points that `kin.relative` is from."""
+    """Spatial velocities (nb, 6) of the bodies, about `reference_points`."""
     S = spatial_axes(robot.topology, kin)
     return matmul(tree_mask(robot, S.dtype), S * axis_rates(robot, v)[:, None])
 
 
 def kinematics_rate(robot: Robot, kin: Kinematics, twists: Array) -> Kinematics:
-    """Time derivative of everything in `kin` when the bodies move with `body_twists` (nb, 6).
+    """Time derivative of `kin` for bodies that move with the `body_twists` (nb, 6).
 
-    Known from mechanics; differentiating the forward kinematics costs several times as much.
+    In closed form: differentiating the forward kinematics costs several times as much.
     """
     topology, omega = robot.topology, twists[:, 3:]
     velocity = twists[:, :3] + cross(omega, kin.relative)
@@ -89,14 +89,14 @@ def angular_velocity(topology: Topology, along: Array) -> Array:
     """Angular velocities (nb, 3), rad/s, of the bodies.
 
     Args:
-        topology: of the robot.
-        along: (na, 3), the joint axes times their rates.
+        topology: the robot's.
+        along: (na, 3), the joint axes times their rates, rad/s and m/s.
     """
     turning = jnp.where(topology.axes.rotates[:, None], along, 0.0)
     return path_sums(topology, axis_sums(topology, turning))
 
 
 def skew_square(w: Array) -> Array:
-    """The squares `[w]x [w]x` (n, 3, 3) of cross-product matrices of vectors (n, 3)."""
+    """Squared cross-product matrices `[w]x [w]x` (n, 3, 3) of vectors (n, 3)."""
     length = jnp.sum(w * w, axis=-1)[:, None, None] * jnp.eye(3, dtype=w.dtype)
     return w[:, :, None] * w[:, None, :] - length

@@ -1,4 +1,4 @@
-"""Distances of a robot from obstacles, and between its own parts."""
+"""Distances between a robot and obstacles, and between the robot's own shapes."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ def self_distances(
     kin: Kinematics | Poses | None = None,
     geometry: RobotGeometry | None = None,
 ) -> Float[Array, " k"]:
-    """Signed distances (k,), m, of `robot.topology.self_collision_pairs`, in that order.
+    """Signed distances, m, of the k pairs in `robot.topology.self_collision_pairs`, in that order.
 
     The shapes are those of `robot_geometry`; `self_distance_names` names the pairs.
 
     Args:
         robot: the model.
-        q: (nq,).
+        q: rad and m.
         kin: kinematics at `q`, or the bodies' poses, if already computed.
         geometry: `robot_geometry(robot, q)`, if already computed.
 
     Raises:
-        ArrayError: `q` is not of shape (nq,).
+        ArrayError: `q` has the wrong shape.
     """
     q = checked_configuration(robot, q)
     layout = shape_layout(robot.topology)
     geometry = robot_geometry(robot, q, kin=kin) if geometry is None else geometry
     pairs = np.asarray(robot.topology.self_collision_pairs, int).reshape(-1, 2)
     is_capsule = layout.is_capsule[pairs]
-    # The sphere comes first, as `sphere_capsule` wants it.
+    # The sphere comes first, as in `sphere_capsule`.
     ordered = np.where((is_capsule[:, 0] & ~is_capsule[:, 1])[:, None], pairs[:, ::-1], pairs)
     kinds: list[tuple[Callable[..., Array], Sphere | Capsule, Sphere | Capsule]] = [
         (sphere_sphere, geometry.spheres, geometry.spheres),
@@ -90,23 +90,23 @@ def obstacle_distances(
     kin: Kinematics | Poses | None = None,
     geometry: RobotGeometry | None = None,
 ) -> Float[Array, "r m"]:
-    """Signed distances (r, m), m, of the robot's collision shapes (rows) and the obstacles.
+    """Signed distances, m, between r collision shapes (rows) and m obstacles (columns).
 
-    The shapes are those of `robot_geometry`; `obstacle_distance_names` names the entries. Columns:
-    spheres, capsules, boxes, half-spaces; a shape's own, if obstacles have `owners`. Distances have
-    the dtype of `q`.
+    The shapes are those of `robot_geometry`; `obstacle_distance_names` names the entries. Columns
+    are in the order spheres, capsules, boxes, half-spaces; with `owners`, each row has its own
+    obstacles. Distances have the dtype of `q`.
 
     Args:
         robot: the model.
-        q: (nq,).
-        obstacles: what is in the world.
-        shapes: names of the r collision shapes to use. Default: all that some joint moves, since
-            the others may well stand in the table that they are screwed to, and nothing helps.
+        q: rad and m.
+        obstacles: the obstacles in the world.
+        shapes: names of the r collision shapes. Default: all that some joint moves; the others
+            may overlap the table that they are mounted on, and no motion changes that.
         kin: kinematics at `q`, or the bodies' poses, if already computed.
         geometry: `robot_geometry(robot, q)`, if already computed.
 
     Raises:
-        ArrayError: `q` is not of shape (nq,), or arrays of obstacles do not fit together.
+        ArrayError: `q` has the wrong shape, or arrays of obstacles do not fit together.
         UnknownNameError: there is no collision shape of that name.
     """
     q = checked_configuration(robot, q)
@@ -144,23 +144,22 @@ def nearest_obstacles(
     kin: Kinematics | Poses | None = None,
     geometry: RobotGeometry | None = None,
 ) -> Obstacles:
-    """For each collision shape the obstacles of each kind that are nearest to it.
+    """The nearest obstacles of each kind, for each collision shape.
 
-    A broad phase: while nothing moves far, only they matter, and there are fewer of them. Of s
-    shapes and k obstacles of a kind for each, the arrays have a leading axis s k, the shapes' order
-    first, and `owners` is s. Those that are not active are no longer called so, but further than
-    any others, about `FAR`.
+    A broad phase: while nothing moves far, only these matter, and they are fewer. With s shapes and
+    k obstacles of a kind for each, the arrays have a leading axis s k, ordered by shape, and
+    `owners` is s. Inactive obstacles are moved away by `FAR` instead of being marked.
 
     Args:
         robot: the model.
-        q: (nq,).
-        obstacles: what is in the world.
-        count: how many of each kind; all of a kind of which there are no more.
+        q: rad and m.
+        obstacles: the obstacles in the world.
+        count: obstacles of each kind per shape; all, of a kind that has no more.
         kin: kinematics at `q`, or the bodies' poses, if already computed.
         geometry: `robot_geometry(robot, q)`, if already computed.
 
     Raises:
-        ArrayError: `q` is not of shape (nq,), or arrays of obstacles do not fit together.
+        ArrayError: `q` has the wrong shape, or arrays of obstacles do not fit together.
     """
     q = checked_configuration(robot, q)
     kinds = checked_kinds(obstacles, q.dtype)
@@ -227,7 +226,7 @@ def _rows(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
 
 
 def _faced(robot: Robot, obstacles: Obstacles, kind: Any, rows: np.ndarray) -> Any:
-    """What is in the way of each of the collision shapes `rows`: arrays (n, ...) as (r, k, ...)."""
+    """The k obstacles of a kind that each shape in `rows` faces: arrays (n, ...) as (r, k, ...)."""
     owners, shapes = obstacles.owners, len(robot.topology.collision_shapes)
     if owners is None:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (len(rows), *x.shape)), kind)
@@ -240,7 +239,7 @@ def _faced(robot: Robot, obstacles: Obstacles, kind: Any, rows: np.ndarray) -> A
 
 
 def _table(distance: Callable[..., Array], rows: Any, columns: Any) -> Array:
-    """Distances (r, k) of every one of `rows` (r, ...) from each of its `columns` (r, k, ...)."""
+    """Distances (r, k), m, of shapes `rows` (r, ...) from their obstacles `columns` (r, k, ...)."""
     return jax.vmap(jax.vmap(distance, (None, 0)))(rows, columns)
 
 
@@ -260,7 +259,7 @@ def _take(shape: Any, index: np.ndarray) -> Any:
 
 
 def _pick(shape: Any, index: Array) -> Any:
-    """Rows of arrays, at indices that are known to be there."""
+    """Rows of arrays, at indices known to be in bounds."""
     return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), shape)
 
 

@@ -28,8 +28,8 @@ class RobotGeometry(NamedTuple):
     """A robot's collision shapes in the world.
 
     Attributes:
-        spheres: its spheres, in the order they have in `collision_shapes`.
-        capsules: the capsules that enclose its other shapes, likewise.
+        spheres: its spheres, in the order of `collision_shapes`.
+        capsules: the capsules that enclose its other shapes, in the same order.
     """
 
     spheres: Sphere
@@ -41,23 +41,22 @@ def robot_geometry(
 ) -> RobotGeometry:
     """The robot's collision shapes in the world, as spheres and capsules that enclose them.
 
-    A sphere or a capsule is itself. A cylinder becomes the capsule with its axis and its radius,
-    which reaches further by the radius at both ends. A box becomes the capsule of least volume that
-    encloses it, along its longest edge. So a distance is never larger than that of the shape
-    itself.
+    Spheres and capsules stay as they are. A cylinder becomes the capsule of its axis and radius,
+    which is longer by the radius at both ends. A box becomes the enclosing capsule of least volume
+    along its longest edge. So a distance is never larger than that of the original shape.
 
     Args:
         robot: the model.
-        q: (nq,).
+        q: rad and m.
         kin: kinematics at `q`, or the bodies' poses, if already computed.
 
     Raises:
-        ArrayError: `q` is not of shape (nq,).
+        ArrayError: `q` has the wrong shape.
     """
     q = checked_configuration(robot, q)
     layout = shape_layout(robot.topology)
     poses = kin if kin is not None else forward_kinematics(robot, q)
-    # One more pose, the world's: it is the last, so that the index `WORLD` finds it.
+    # The world's pose is appended, so that the index `WORLD`, -1, selects it.
     position = jnp.concatenate([poses.position, jnp.zeros((1, 3), q.dtype)])
     rotation = jnp.concatenate([poses.rotation, jnp.eye(3, dtype=q.dtype)[None]])
 
@@ -79,16 +78,16 @@ def robot_geometry(
 def robot_geometry_rate(
     robot: Robot, geometry: RobotGeometry, kin: Kinematics, twists: Float[Array, "nb 6"]
 ) -> RobotGeometry:
-    """Time derivative of `robot_geometry` when the bodies move.
+    """Time derivative of `robot_geometry` for moving bodies.
 
     Args:
         robot: the model.
-        geometry: at this configuration.
-        kin: likewise.
-        twists: (nb, 6), `body_twists` of the bodies.
+        geometry: `robot_geometry` at the configuration.
+        kin: kinematics at the configuration.
+        twists: spatial velocities of the bodies, as of `body_twists`.
     """
     layout = shape_layout(robot.topology)
-    # One more row, the world's: it is the last, so that the index `WORLD` finds it.
+    # The world's row is appended, so that the index `WORLD`, -1, selects it.
     origin = jnp.pad(reference_points(robot.topology, kin), ((0, 1), (0, 0)))
     twists = jnp.concatenate([twists, jnp.zeros_like(twists[:1])])
 
@@ -108,7 +107,7 @@ def robot_geometry_rate(
 
 
 class LocalCapsules(NamedTuple):
-    """Spheres or capsules in their bodies' frames; of a sphere, `end` is `start`."""
+    """Capsules (n) in their bodies' frames, m; a sphere has equal `start` and `end`."""
 
     body: np.ndarray
     start: np.ndarray
@@ -117,7 +116,15 @@ class LocalCapsules(NamedTuple):
 
 
 class ShapeLayout(NamedTuple):
-    """Where the collision shapes are among the spheres and the capsules of `RobotGeometry`."""
+    """Rows of the collision shapes in the arrays of `RobotGeometry`.
+
+    Attributes:
+        spheres: the spheres, in their bodies' frames.
+        capsules: the capsules, in their bodies' frames.
+        is_capsule: (s,) bool, of each collision shape.
+        row: (s,) int, of each collision shape among the spheres or among the capsules.
+        moves: (s,) bool, whether any joint moves the shape.
+    """
 
     spheres: LocalCapsules
     capsules: LocalCapsules
@@ -128,7 +135,7 @@ class ShapeLayout(NamedTuple):
 
 @lru_cache(maxsize=64)
 def shape_layout(topology: Topology) -> ShapeLayout:
-    """Computed once for every robot."""
+    """The layout of a robot's collision shapes, cached by topology."""
     shapes = topology.collision_shapes
     is_capsule = np.array([s.kind != "sphere" for s in shapes], bool)
     row = np.where(is_capsule, np.cumsum(is_capsule), np.cumsum(~is_capsule)) - 1
@@ -137,7 +144,7 @@ def shape_layout(topology: Topology) -> ShapeLayout:
         chosen = [s for s, capsule in zip(shapes, is_capsule, strict=True) if capsule == kind]
         capsules = [enclosing_capsule(s) for s in chosen]
         return LocalCapsules(
-            # int32, which means the same with and without x64; JAX may remember the other.
+            # int32 is the same with and without x64; JAX may cache the conversion of int64.
             np.array([s.body for s in chosen], np.int32),
             np.array([c.start for c in capsules], float).reshape(-1, 3),
             np.array([c.end for c in capsules], float).reshape(-1, 3),
@@ -149,7 +156,7 @@ def shape_layout(topology: Topology) -> ShapeLayout:
 
 
 def _moves(topology: Topology, shape: Shape) -> bool:
-    """Whether any joint moves a shape: none does if it lies on every axis it turns about."""
+    """Whether any joint moves a shape: none does if the shape lies on the axes of all of them."""
     capsule, body = enclosing_capsule(shape), shape.body
     ends = np.stack([np.asarray(capsule.start), np.asarray(capsule.end)])
     while body != WORLD:

@@ -1,4 +1,4 @@
-"""Values that take effect some steps after they were given: of motors, actions, observations."""
+"""Delays of motors, actions and observations, by a number of steps."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .math.pytree import pytree_dataclass
 
 @pytree_dataclass
 class Delay:
-    """The last values, and how old the one is that takes effect.
+    """The most recent values, and the age of the one that takes effect.
 
     Attributes:
         values: (n, ...), the newest first.
-        steps: (), int32, from 0 to n - 1.
+        steps: (), int32, the delay, from 0 to n - 1.
     """
 
     values: Array
@@ -27,12 +27,12 @@ class Delay:
 
 
 def delay_of(value: Array, steps: Array, longest: int) -> Delay:
-    """A delay of up to `longest` steps before which there was `value` (...) for a long time.
+    """A delay in which `value` (...) has been held for a long time.
 
     Args:
-        value: (...), before and now.
-        steps: (), how many; rounded, and clipped to what there is room for.
-        longest: how many there is room for.
+        value: (...), every value so far.
+        steps: (), the delay; rounded, and clipped to `longest`.
+        longest: capacity, in steps.
     """
     count = jnp.clip(jnp.round(steps), 0, longest).astype(jnp.int32)
     return Delay(jnp.tile(value, (longest + 1, *(1,) * value.ndim)), count)

@@ -5,8 +5,8 @@ A displacement `d` of the configuration is a tangent vector (nv,): it moves `q` 
 
 First order: the closed form of Singh, Russell and Wensing, "Efficient analytical derivatives of
 rigid-body dynamics using spatial vector algebra" (RA-L 2022), as products with ancestor masks, and
-extended to joints with several axes. The mask `carried` says which axes a displacement along an
-axis takes along; for joints of one degree of freedom these are all the axes behind it.
+extended to joints with several axes. The mask `carried` marks the axes that move along with a
+displacement along another axis: for joints of one degree of freedom, all axes of its descendants.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from .terms import Terms, compute_terms
 
 
 class ForwardDynamicsDerivatives(NamedTuple):
-    """Derivatives of the accelerations (nv,), each (nv, nv), by `q` (its tangent), `v` and `tau`.
+    """Derivatives (nv, nv) of the accelerations by `q` (on the tangent space), `v` and `tau`.
 
-    The last one is the inverse of the mass matrix.
+    `dtau` is the inverse of the mass matrix.
     """
 
     dq: Array
@@ -60,9 +60,9 @@ class ForwardDynamicsDerivatives(NamedTuple):
 
 
 class InverseDynamicsDerivatives(NamedTuple):
-    """Derivatives of the forces (nv,), each (nv, nv): by `q` on the tangent space, `v` and `a`.
+    """Derivatives (nv, nv) of the forces by `q` (on the tangent space), `v` and `a`.
 
-    The last one is the mass matrix.
+    `da` is the mass matrix.
     """
 
     dq: Array
@@ -83,7 +83,7 @@ class TransitionDerivatives(NamedTuple):
 
 
 class SecondDerivatives(NamedTuple):
-    """The blocks of the second derivative of `multiplier . ID(q, v, a)`, each (nv, nv).
+    """Blocks (nv, nv) of the second derivative of `multiplier . ID(q, v, a)`.
 
     Attributes:
         qq: by `q` twice; symmetric.
@@ -111,10 +111,10 @@ def inverse_dynamics_derivatives(
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
-        a: (nv,), rad/s^2 and m/s^2.
-        external_forces: (nb, 6), as in `rnea`, constant in world axes; none if omitted.
+        q: rad and m.
+        v: rad/s and m/s.
+        a: rad/s^2 and m/s^2.
+        external_forces: as in `rnea`, constant in world axes; none if omitted.
         kin: kinematics at `q`, if already computed.
 
     Raises:
@@ -143,10 +143,10 @@ def forward_dynamics_derivatives(
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
-        tau: (nv,), N m and N.
-        external_forces: (nb, 6), as in `rnea`, constant in world axes; none if omitted.
+        q: rad and m.
+        v: rad/s and m/s.
+        tau: N m and N.
+        external_forces: as in `rnea`, constant in world axes; none if omitted.
         kin: kinematics at `q`, if already computed.
 
     Raises:
@@ -174,18 +174,18 @@ def transition_derivatives(
     *,
     terms: Terms | None = None,
 ) -> TransitionDerivatives:
-    """Derivatives of `step(robot, q, v, tau, dt, external_forces)` as it is, which is Euler's.
+    """Derivatives of `step(robot, q, v, tau, dt, external_forces)` with the integrator "euler".
 
-    With its implicit damping, smoothed friction and soft stops; on the tangent spaces before and
-    after the step.
+    Implicit damping, smoothed friction and soft stops are included. On the tangent spaces before
+    and after the step.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
-        tau: (nv,), N m and N.
+        q: rad and m.
+        v: rad/s and m/s.
+        tau: N m and N.
         dt: time step, s.
-        external_forces: (nb, 6), as in `rnea`, constant in world axes; none if omitted.
+        external_forces: as in `rnea`, constant in world axes; none if omitted.
         terms: `compute_terms(robot, q, v)`, if already computed.
 
     Raises:
@@ -198,7 +198,7 @@ def transition_derivatives(
     if external_forces is not None:
         bias = bias_forces(robot, q, v, external_forces, kin=terms.kin)
 
-    # What resists at one joint depends on that joint alone: its derivatives are diagonal.
+    # The resistance of a joint depends on that joint alone: its derivatives are diagonal.
     one, zero = jnp.ones_like(v), jnp.zeros_like(v)
 
     def resistance(displacement: Array, v: Array) -> tuple[Array, Array]:
@@ -228,15 +228,15 @@ def residual_derivatives(
     v: Real[ArrayLike, " nv"],
     tau: Real[ArrayLike, " nv"],
 ) -> tuple[Float[Array, "m 2*nv"], Float[Array, "m nv"]]:
-    """`C` (m, 2 nv) and `D` (m, nv) of a residual: `dy = C [dq; dv] + D dtau`.
+    """Derivatives `C` and `D` of a residual `y`: `dy = C [dq; dv] + D dtau`.
 
     Args:
         robot: the model.
-        residual: maps `q` (nq,), `v` (nv,) and `tau` (nv,) to (m,): what a cost or a sensor sees
-            at one instant.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
-        tau: (nv,), N m and N.
+        residual: maps `q` (nq,), `v` (nv,) and `tau` (nv,) to `y` (m,), such as a cost's residual
+            or a sensor's reading at one instant.
+        q: rad and m.
+        v: rad/s and m/s.
+        tau: N m and N.
 
     Raises:
         ArrayError: an argument has the wrong shape.
@@ -263,15 +263,15 @@ def inverse_dynamics_second_derivatives(
 ) -> SecondDerivatives:
     """Second derivatives of `multiplier . rnea(robot, q, v, a)`, on the tangent space.
 
-    The third-order tensor of inverse dynamics in one direction, as the Hessians of trajectory
-    optimisation need it.
+    The third-order tensor of inverse dynamics, contracted with one direction: the part that
+    Hessians of trajectory optimisation need.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
-        a: (nv,), rad/s^2 and m/s^2.
-        multiplier: (nv,).
+        q: rad and m.
+        v: rad/s and m/s.
+        a: rad/s^2 and m/s^2.
+        multiplier: one weight for each generalized force.
 
     Raises:
         ArrayError: an argument has the wrong shape.
@@ -307,15 +307,15 @@ def coriolis_matrix(
     *,
     kin: Kinematics | None = None,
 ) -> Float[Array, "nv nv"]:
-    """The matrix `C` (nv, nv) of Christoffel symbols: `C v` are Coriolis and centrifugal forces.
+    """Coriolis matrix `C` of Christoffel symbols: `C v` are Coriolis and centrifugal forces.
 
     `dM/dt = C + C^T`, so that `dM/dt - 2 C` is skew-symmetric (for joints without quaternions;
-    for those, of which velocities are no rates of coordinates, `dM/dt = C + C^T` still holds).
+    for those, whose velocities are no rates of coordinates, `dM/dt = C + C^T` still holds).
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
+        q: rad and m.
+        v: rad/s and m/s.
         kin: kinematics at `q`, if already computed.
 
     Raises:
@@ -339,7 +339,7 @@ def coriolis_matrix(
 
 
 def _spatial_inertia(robot: Robot, kin: Kinematics) -> Array:
-    """Spatial inertias (nb, 6, 6) about the same point as `spatial_axes`."""
+    """Spatial inertias (nb, 6, 6) about `reference_points`, as `spatial_axes`."""
     mass = jnp.asarray(robot.mass, kin.axis.dtype)
     shift = mass[:, None] * kin.relative
     moved = parallel_axes(kin.first_moment + 0.5 * shift, kin.relative)
@@ -351,10 +351,10 @@ class _Masks:
     """Constant relations between axes, (na, na) bool each.
 
     Attributes:
-        above: `above[i, j]`: axis j moves the body of axis i; so do all axes of one joint.
-        carried: `carried[i, j]`: axis j takes axis i along, which is fixed in a body that j moves.
-        behind: `behind[j, i]`: axis i acts before axis j but is not carried by it: what is left of
-            the velocity of a body when j's displacement is taken out.
+        above: `above[i, j]`: axis j moves the body of axis i; true among the axes of one joint.
+        carried: `carried[i, j]`: axis i is fixed in a body that axis j moves.
+        behind: `behind[j, i]`: axis i moves the body of axis j, and axis j does not carry axis i.
+            `behind @ (S v)` is the velocity of that body without the axes that axis j carries.
     """
 
     above: np.ndarray
@@ -371,7 +371,7 @@ def _masks(topology: Topology) -> _Masks:
 
 
 class _Composites(NamedTuple):
-    """Sums (na, 6, 6) over the bodies that an axis moves."""
+    """Sums (na, 6, 6) of per-body matrices over each axis' subtree."""
 
     inertia: Array
     coriolis: Array
@@ -382,14 +382,14 @@ class _Composites(NamedTuple):
 
 
 def _moved_sums(topology: Topology, x: Array) -> Array:
-    """Sums (na, ...) of what bodies have over all that an axis moves."""
+    """Sum of per-body rows (nb, ...) over the subtree that each axis moves (na, ...)."""
     return of_bodies(topology, subtree_sums(topology, x))
 
 
 def _project(
     masks: _Masks, S: Array, inertia: Array, coriolis: Array, second: Array, first: Array
 ) -> Array:
-    """`S_i . (I second_j + C first_j)` (na, na), with the composites of the outer of both axes."""
+    """`S_i . (I second_j + C first_j)` (na, na), with the composites of the axis further out."""
     lower = masks.above
     upper = masks.above.T & ~masks.above
     at_i = matmul(einsum("ik,ikl->il", S, inertia), second.T)
@@ -399,7 +399,7 @@ def _project(
 
 
 def _to_dofs(robot: Robot, matrix: Array) -> Array:
-    """A matrix (na, na) over the axes as one over the degrees of freedom (nv, nv)."""
+    """Matrix over the degrees of freedom (nv, nv) from one over the axes (na, na)."""
     if not robot.topology.axes.has_mimics:
         return matrix
     return dof_forces(robot, dof_forces(robot, matrix).T).T
@@ -444,7 +444,7 @@ def _residual_derivatives(
         moment = external[:, 3:] + cross(kin.relative, external[:, :3])
         F = F - jnp.concatenate([external[:, :3], moment], axis=-1)
         dq = dq + _fixed_in_the_world(robot.topology, masks, S, external, kin)
-    # The forces of what is displaced turn with it; axes that are carried along do not feel that.
+    # Forces on displaced bodies turn with them; carried axes turn as well, and see no change.
     turned = force_cross(S, _moved_sums(robot.topology, F))
     dq = dq + jnp.where(masks.above.T & ~masks.carried, matmul(S, turned.T), 0.0)
     return _to_dofs(robot, dq), _to_dofs(robot, dv)
@@ -453,7 +453,7 @@ def _residual_derivatives(
 def _fixed_in_the_world(
     topology: Topology, masks: _Masks, S: Array, external: Array, kin: Kinematics
 ) -> Array:
-    """What external forces (nb, 6) add to `dq` (na, na), as they do not turn with their bodies.
+    """Part (na, na) of `dq` from external forces (nb, 6), which do not turn with their bodies.
 
     A force `f` and its moment `m` about a body's origin `p` change relative to the body as if it
     turned backwards: by `-[w x f; w x m + p x (w x f)]` for a displacement with the rotation `w`.
@@ -470,5 +470,5 @@ def _fixed_in_the_world(
 
 
 def _inverse(matrix: Array) -> Array:
-    """Inverse (n, n) of a mass matrix: what all right-hand sides are multiplied with."""
+    """Inverse (n, n) of a mass matrix, to be multiplied with many right-hand sides."""
     return spd_solve(matrix, jnp.eye(len(matrix), dtype=matrix.dtype))

@@ -21,7 +21,7 @@ def kinetic_energy(
     *,
     kin: Kinematics | None = None,
 ) -> Float[Array, ""]:
-    """Kinetic energy, J, rotors (armature) included: `v^T M v / 2`."""
+    """Kinetic energy `v^T M v / 2`, J, with the rotors (armature)."""
     v = checked_tangent(robot, "v", v)
     return 0.5 * jnp.sum(v * matmul(crba(robot, q, kin=kin), v))
 
@@ -29,7 +29,7 @@ def kinetic_energy(
 def potential_energy(
     robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
 ) -> Float[Array, ""]:
-    """Potential energy of gravity, J, zero with all centres of mass at the world's origin."""
+    """Gravitational potential energy, J; zero with all centres of mass at the world's origin."""
     com = body_com(robot, q, kin=kin)
     mass, gravity = jnp.asarray(robot.mass, com.dtype), jnp.asarray(robot.gravity, com.dtype)
     return -jnp.sum(mass[:, None] * com * gravity)

@@ -26,17 +26,17 @@ def forward_dynamics(
     *,
     kin: Kinematics | None = None,
 ) -> Float[Array, " nv"]:
-    """Accelerations (nv,), rad/s^2 and m/s^2, that the generalized forces `tau` cause.
+    """Joint accelerations, rad/s^2 and m/s^2, caused by the generalized forces `tau`.
 
     Solves `M(q) a = tau - bias(q, v) + J^T f` with a Cholesky factorisation. Joint damping and
-    friction are no part of it: they act in `step`, implicitly.
+    friction are not included: `step` applies them, implicitly.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
-        tau: (nv,), N m and N.
-        external_forces: (nb, 6), as in `rnea`; none if omitted.
+        q: rad and m.
+        v: rad/s and m/s.
+        tau: N m and N.
+        external_forces: as in `rnea`; none if omitted.
         kin: kinematics at `q`, if already computed.
 
     Raises:
@@ -59,23 +59,26 @@ def implicit_acceleration(
     external_forces: ArrayLike | None,
     resistance: tuple[Array, Array],
 ) -> Array:
-    """Acceleration (nv,) that solves `(M + diag(s)) a = tau - bias - r`, exactly differentiable.
+    """Joint acceleration (nv,): the solution of `(M + diag(s)) a = tau - bias - r`.
 
-    Differentiating `ID(q, v, a) + r + s a = tau`, with the residual at the solution `a`, gives
-    `(M + diag(s)) da = dtau - d(ID)(q, v; a) - dr - a ds`: the tangent needs the same factor as
-    the solution, and never the derivative of a factorisation (Carpentier and Mansard, "Analytical
-    derivatives of rigid body dynamics algorithms", RSS 2018).
+    Its derivative is exact, and reuses the Cholesky factor: differentiating
+    `ID(q, v, a) + r + s a = tau` at the solution `a` gives
+    `(M + diag(s)) da = dtau - d(ID)(q, v; a) - dr - a ds`, where nothing differentiates a
+    factorisation.
 
     Args:
         robot: the model.
         terms: at the state, with the external forces in `bias`; the tangents of `mass_matrix` and
             `bias` are not used.
-        tau: (nv,), N m and N.
+        tau: N m and N.
         external_forces: (nb, 6), as in `rnea`, or None.
         resistance: joint force `r` (nv,), N m and N, and its slope `s` (nv,), kg m^2 and kg.
+
+    Source: Carpentier and Mansard, "Analytical derivatives of rigid body dynamics algorithms"
+    (RSS 2018).
     """
-    # In the precision of the state: JAX (0.10) remembers what a NumPy array of float64 became when
-    # it met it, and gives the same again when x64 has been switched since.
+    # Cast to the precision of the state: JAX (0.10) caches the conversion of a NumPy float64 array,
+    # and returns the cached one even after x64 has been switched.
     robot = jax.tree.map(lambda x: jnp.asarray(x, terms.v.dtype), robot)
     return _implicit_acceleration(robot, terms, tau, external_forces, resistance)
 
@@ -114,20 +117,16 @@ def _implicit_acceleration_jvp(primals: tuple, tangents: tuple) -> tuple[Array, 
 
 
 def spd_solve(matrix: Float[Array, "n n"], rhs: Float[Array, " n *k"]) -> Float[Array, " n *k"]:
-    """Solve `matrix @ x = rhs` for a symmetric positive definite matrix (n, n), by Cholesky.
+    """Solve `matrix @ x = rhs` for a symmetric positive definite matrix, by Cholesky.
 
     Derivatives follow from the equation, not from its factorisation.
-
-    Args:
-        matrix: (n, n), symmetric.
-        rhs: (n,) or (n, k).
     """
     factor = cholesky(jax.lax.stop_gradient(matrix))
     return _solve_with(matrix, factor, rhs)
 
 
 def _solve_with(matrix: Array, factor: Array, rhs: Array) -> Array:
-    """Solve with the Cholesky factor of the matrix already known."""
+    """Solution of `matrix @ x = rhs`, given the Cholesky factor of the matrix."""
     solution: Array = jax.lax.custom_linear_solve(
         lambda x: matmul(matrix, x), rhs, lambda _, b: cholesky_solve(factor, b), symmetric=True
     )

@@ -1,4 +1,4 @@
-"""One step of the dynamics in time: semi-implicit Euler, and Runge-Kutta of fourth order."""
+"""Time integration of the dynamics: semi-implicit Euler, and fourth-order Runge-Kutta."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ def step(
     integrator: Integrator = "euler",
     terms: Terms | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """One step in time: new configuration (nq,) and velocity (nv,). Both integrators are MuJoCo's.
+    """One step in time: the next configuration and velocity. Both integrators are MuJoCo's.
 
     "euler" is semi-implicit and of first order: `v+ = v + dt a`, then `q+ = integrate(q, v+, dt)`,
-    where `a` solves `(M + dt D) a = tau - bias + J^T f - d(q, v)`. The joint force `d` is viscous
-    damping, smoothed Coulomb friction and the position limits' soft stops, and `D` its slope by the
-    velocity, so that all are implicit and stable for any coefficient.
+    where `a` solves `(M + dt D) a = tau - bias + J^T f - d(q, v)`. The joint force `d` is the sum
+    of viscous damping, smoothed Coulomb friction and the soft stops of the position limits, and `D`
+    is its slope by the velocity: all three are implicit, and stable for any coefficient.
 
-    "rk4" is the classical Runge-Kutta method, of fourth order and four times as costly, with `d`
-    explicit like all else. It conserves energy better by orders of magnitude, and is unstable where
-    `d` would stop a joint within less than about `dt`.
+    "rk4" is the classical Runge-Kutta method, of fourth order and four times as costly, with an
+    explicit `d`. It conserves energy better by orders of magnitude, and is unstable where `d` would
+    stop a joint within less than about `dt`.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
-        tau: (nv,), N m and N, constant over the step.
+        q: rad and m.
+        v: rad/s and m/s.
+        tau: N m and N, constant over the step.
         dt: time step, s.
-        external_forces: (nb, 6), as in `rnea`, constant in world axes; none if omitted.
+        external_forces: as in `rnea`, constant in world axes; none if omitted.
         integrator: "euler" or "rk4".
         terms: `compute_terms(robot, q, v)`, if already computed.
 
@@ -77,9 +77,9 @@ def step(
 def _runge_kutta(
     robot: Robot, terms: Terms, tau: Array, dt: Array, external_forces: ArrayLike | None
 ) -> tuple[Array, Array]:
-    """Rate of the displacement and acceleration (nv,), averaged over the stages of a step.
+    """Displacement rate and acceleration, both (nv,), averaged over the stages of a step.
 
-    The displacement from the start is what is integrated, not the configuration: of rotations this
+    The stages integrate the displacement from the start, not the configuration. For rotations this
     is the method of Munthe-Kaas, "Runge-Kutta methods on Lie groups" (1998).
     """
     explicit = jnp.zeros_like(dt)
@@ -104,7 +104,7 @@ def _runge_kutta(
 def _joint_acceleration(
     robot: Robot, terms: Terms, tau: Array, dt: Array, external_forces: ArrayLike | None
 ) -> Array:
-    """Acceleration (nv,) with what resists the joints implicit over `dt`: explicit over zero."""
+    """Acceleration (nv,) with joint resistance implicit over `dt`; explicit where `dt` is zero."""
     if external_forces is not None:
         force = generalized_forces(robot, terms.q, external_forces, kin=terms.kin)
         terms = dataclasses.replace(terms, bias=terms.bias - force)
@@ -113,11 +113,14 @@ def _joint_acceleration(
 
 
 def implicit_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
-    """Joint forces (nv,) that oppose motion, and `dt` times their slope by the velocity (nv,)."""
+    """Joint force (nv,), N m and N, of damping, friction and stops, and `dt` times its slope (nv,).
+
+    The slope is by the joint velocity.
+    """
     damping = jnp.asarray(robot.damping, v.dtype)
     friction = jnp.asarray(robot.friction, v.dtype)
-    # The slope of friction is its secant through zero. Its derivative vanishes at speed, and what
-    # is then explicit turns a joint around instead of stopping it: it chatters, or worse.
+    # The slope of friction is its secant through zero, not its derivative. The derivative vanishes
+    # at speed: friction would then be explicit, and turn a joint around instead of stopping it.
     slope = damping + friction * jax.lax.rsqrt(v * v + FRICTION_VELOCITY**2)
 
     lower, upper = jnp.asarray(robot.position_limits, v.dtype).T

@@ -1,4 +1,4 @@
-"""Frame Jacobians, their time derivatives, and what follows from them."""
+"""Frame Jacobians, their time derivatives, and velocities and accelerations of frames."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from .model.tree import (
 def frame_jacobian(
     robot: Robot, q: Real[ArrayLike, " nq"], frame: str, *, kin: Kinematics | None = None
 ) -> Float[Array, "6 nv"]:
-    """Jacobian (6, nv) of a frame: `J @ v` is its velocity `[linear; angular]`.
+    """Jacobian of a frame: `J @ v` is its velocity `[linear; angular]`.
 
     Linear velocity of the frame's origin and angular velocity, both in world axes
     ("local world aligned" in Pinocchio).
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
+        q: rad and m.
         frame: name of a link or of an end effector.
         kin: kinematics at `q`, if already computed.
 
@@ -58,15 +58,15 @@ def frame_jacobian_dot(
     *,
     kin: Kinematics | None = None,
 ) -> Float[Array, "6 nv"]:
-    """Time derivative (6, nv) of `frame_jacobian` along the velocity `v`.
+    """Time derivative of `frame_jacobian` along the velocity `v`.
 
     The acceleration of the frame is `J @ a + J_dot @ v`, with the classical (not the spatial)
     acceleration of its origin.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
+        q: rad and m.
+        v: rad/s and m/s.
         frame: name of a link or of an end effector.
         kin: kinematics at `q`, if already computed.
 
@@ -100,14 +100,14 @@ def frame_velocity(
     *,
     kin: Kinematics | None = None,
 ) -> Float[Array, " 6"]:
-    """Velocity (6,) of a frame, `[linear; angular]`, m/s and rad/s: `frame_jacobian @ v`.
+    """Velocity of a frame, `[linear; angular]`, m/s and rad/s: `frame_jacobian @ v`.
 
     Of the frame's origin, in world axes.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
+        q: rad and m.
+        v: rad/s and m/s.
         frame: name of a link or of an end effector.
         kin: kinematics at `q`, if already computed.
 
@@ -126,16 +126,16 @@ def frame_acceleration(
     *,
     kin: Kinematics | None = None,
 ) -> Float[Array, " 6"]:
-    """Acceleration (6,) of a frame, `[linear; angular]`, m/s^2 and rad/s^2: `J a + J_dot v`.
+    """Acceleration of a frame, `[linear; angular]`, m/s^2 and rad/s^2: `J a + J_dot v`.
 
-    The classical acceleration of the frame's origin, and the angular one, in world axes; gravity
-    is no part of it.
+    Classical acceleration of the frame's origin, and angular acceleration, in world axes; without
+    gravity.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
-        a: (nv,), rad/s^2 and m/s^2.
+        q: rad and m.
+        v: rad/s and m/s.
+        a: rad/s^2 and m/s^2.
         frame: name of a link or of an end effector.
         kin: kinematics at `q`, if already computed.
 
@@ -160,14 +160,14 @@ def frame_bias_acceleration(
     *,
     kin: Kinematics | None = None,
 ) -> Float[Array, " 6"]:
-    """Acceleration (6,) of a frame while no joint accelerates, `[linear; angular]`: `J_dot v`.
+    """Acceleration of a frame at zero joint acceleration, `[linear; angular]`: `J_dot v`.
 
-    `frame_acceleration` at zero acceleration: cheaper than `J_dot`.
+    m/s^2 and rad/s^2, in world axes, as `frame_acceleration`; cheaper than `frame_jacobian_dot`.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
+        q: rad and m.
+        v: rad/s and m/s.
         frame: name of a link or of an end effector.
         kin: kinematics at `q`, if already computed.
 
@@ -190,13 +190,12 @@ def manipulability(
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
+        q: rad and m.
         frame: name of a link or of an end effector.
         rows: the part of the Jacobian: all six rows, the linear three, or the angular three.
         kin: kinematics at `q`, if already computed.
 
-    Returns:
-        (), with a zero gradient where it is zero.
+    Its gradient is zero where it is zero.
 
     Raises:
         UnknownNameError: the robot has no such frame.
@@ -215,12 +214,12 @@ _ROWS = {"pose": slice(0, 6), "position": slice(0, 3), "orientation": slice(3, 6
 
 
 def _from_body(kin: Kinematics, frame: Frame) -> Array:
-    """Where the frame is from its body's origin (3,), world axes."""
+    """Position (3,), m, of the frame from its body's origin, in world axes."""
     return matmul(kin.rotation[frame.body], jnp.asarray(frame.position, kin.rotation.dtype))
 
 
 def _columns(robot: Robot, frame: Frame, linear: Array, angular: Array) -> Array:
-    """The Jacobian (6, nv) of the axes (na, 3), of those that move the frame."""
+    """Jacobian (6, nv) from columns by axis (na, 3); zero for axes that do not move the frame."""
     axes = jnp.concatenate([linear, angular], axis=-1)
     if frame.body == WORLD:
         return dof_forces(robot, jnp.zeros_like(axes)).T

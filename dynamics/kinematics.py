@@ -1,7 +1,7 @@
-"""Forward kinematics, and the quantities that every algorithm derives from it.
+"""Forward kinematics, with the joint axes and inertias that every algorithm derives from it.
 
-All in world axes, so that what bodies pass on to each other can be added as it is, but about each
-body's own origin and never about a common one: a far origin costs light bodies their digits.
+All quantities are in world axes, so that those of different bodies can be added, but about each
+body's own origin: a common origin far away would cost light bodies digits to rounding.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class Poses(NamedTuple):
 
 @pytree_dataclass
 class Kinematics:
-    """What one forward kinematics gives to every algorithm at the same configuration.
+    """Poses, joint axes and inertias at one configuration, shared by all algorithms.
 
     Compute it once per configuration (`compute_kinematics`) and pass it on as `kin=`.
 
     Attributes:
-        position: (nb, 3), m, of the bodies' frames in the world.
+        position: (nb, 3), m, the bodies' origins in the world.
         rotation: (nb, 3, 3), body to world.
-        relative: (nb, 3), m, `position` from the base of a tree that travels, without the rounding
-            that far travels cost; `position` itself in other trees.
+        relative: (nb, 3), m, `position` minus its `reference_points`: the base of a tree that
+            travels, computed without the rounding of far travels; elsewhere the world's origin.
         offset: (nb, 3), m, from the parent's origin (the world's, for a root) to the body's.
-        axis: (na, 3), unit, directions of the joint axes.
+        axis: (na, 3), unit directions of the joint axes.
         first_moment: (nb, 3), kg m, mass times centre of mass, about the body's origin.
         inertia: (nb, 3, 3), kg m^2, about the body's origin.
 
@@ -64,27 +64,27 @@ def forward_kinematics(robot: Robot, q: Real[ArrayLike, " nq"]) -> Poses:
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
+        q: rad and m.
 
     Returns:
         position (nb, 3), m, and rotation (nb, 3, 3), in the order of `robot.topology.body_names`.
 
     Raises:
-        ArrayError: `q` is not of shape (nq,).
+        ArrayError: `q` has the wrong shape.
     """
     rotation, offset = _rotations_and_offsets(robot.topology, checked_configuration(robot, q))
     return Poses(_positions(robot.topology, offset)[0], rotation)
 
 
 def compute_kinematics(robot: Robot, q: Real[ArrayLike, " nq"]) -> Kinematics:
-    """Forward kinematics with joint axes and inertias, to be shared by algorithms.
+    """Forward kinematics with joint axes and inertias, for `kin=` of other functions.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
+        q: rad and m.
 
     Raises:
-        ArrayError: `q` is not of shape (nq,).
+        ArrayError: `q` has the wrong shape.
     """
     q = checked_configuration(robot, q)
     rotation, offset = _rotations_and_offsets(robot.topology, q)
@@ -99,7 +99,7 @@ def compute_kinematics(robot: Robot, q: Real[ArrayLike, " nq"]) -> Kinematics:
     com = jnp.asarray(robot.com, dtype)
     first_moment = jnp.asarray(robot.mass, dtype)[:, None] * com
     inertia = jnp.asarray(robot.inertia, dtype) + parallel_axes(0.5 * first_moment, com)
-    # Only the symmetric part is an inertia; so derivatives by single entries make sense, too.
+    # Only the symmetric part counts, so that derivatives by single entries are right, too.
     inertia = 0.5 * (inertia + inertia.swapaxes(-1, -2))
     inertia = _symmetric(einsum("nij,njk,nlk->nil", rotation, inertia, rotation))
     first_moment = matvec(rotation, first_moment)
@@ -109,11 +109,11 @@ def compute_kinematics(robot: Robot, q: Real[ArrayLike, " nq"]) -> Kinematics:
 def frame_pose(
     robot: Robot, q: Real[ArrayLike, " nq"], frame: str, *, kin: Kinematics | Poses | None = None
 ) -> tuple[Float[Array, " 3"], Float[Array, "3 3"]]:
-    """Pose of a frame in the world: position (3,), m, and rotation (3, 3), frame to world.
+    """Pose of a frame in the world: position, m, and rotation, frame to world.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
+        q: rad and m.
         frame: name of a link or of an end effector.
         kin: kinematics at `q`, or the bodies' poses, if already computed.
 
@@ -131,9 +131,9 @@ def frame_pose(
 
 
 def spatial_axes(topology: Topology, kin: Kinematics) -> Array:
-    """The joint axes `S` (na, 6) as spatial motion vectors, about the points `relative` is from.
+    """The joint axes `S` (na, 6) as spatial motion vectors, about `reference_points`.
 
-    These are one point in every tree, so that vectors of the same tree can be added.
+    A tree has one reference point, so that vectors of the same tree can be added.
     """
     rotates = topology.axes.rotates[:, None]
     turning = cross(of_bodies(topology, kin.relative), kin.axis)
@@ -142,14 +142,14 @@ def spatial_axes(topology: Topology, kin: Kinematics) -> Array:
 
 
 def reference_points(topology: Topology, kin: Kinematics) -> Array:
-    """The points (nb, 3), m, in the world that `relative` is from."""
+    """The origin (nb, 3), m, in the world, of `Kinematics.relative`: one point for each tree."""
     if not topology.travels:
         return jnp.zeros_like(kin.position)
     return of_bases(topology, kin.position) - of_bases(topology, kin.relative)
 
 
 def relative_to_first(topology: Topology, kin: Kinematics) -> Array:
-    """Positions (nb, 3), m, of all bodies from the point that `relative` of the first is from."""
+    """Positions (nb, 3), m, of all bodies relative to the reference point of the first body."""
     if (topology.base == topology.base[0]).all():
         return kin.relative
     points = reference_points(topology, kin)
@@ -157,12 +157,12 @@ def relative_to_first(topology: Topology, kin: Kinematics) -> Array:
 
 
 def checked_configuration(robot: Robot, q: ArrayLike) -> Array:
-    """`q` as a floating-point array, its shape checked."""
+    """`q` (nq,) as a floating-point array, its shape checked."""
     return _vector(robot, "q", q, robot.nq)
 
 
 def checked_tangent(robot: Robot, name: str, v: ArrayLike) -> Array:
-    """A tangent vector (velocity, acceleration, torque) as a floating-point array, checked."""
+    """A velocity, acceleration or torque (nv,) as a floating-point array, its shape checked."""
     return _vector(robot, name, v, robot.nv)
 
 
@@ -186,7 +186,7 @@ def _joint_poses(topology: Topology, q: Array) -> Poses:
     along = R0 @ (a[:, :, None] * a[:, None, :])
     skew = np.cross(a[:, None, :], np.eye(3)[None]).transpose(0, 2, 1)
     angle, displacement = _angles_and_displacements(topology, q)
-    # A prismatic joint turns by nothing: its cosine is one and its sine zero.
+    # A prismatic joint has the cosine of no turn, one, and its sine, zero.
     turns = np.array([j.rotates[-1] for j in topology.joints])
     cos = jnp.where(turns, jnp.cos(angle), 1.0)[:, None, None]
     sin = jnp.where(turns, jnp.sin(angle), 0.0)[:, None, None]
@@ -223,12 +223,12 @@ def _angles_and_displacements(topology: Topology, q: Array) -> tuple[Array, Arra
 
 
 def _symmetric(matrices: Array) -> Array:
-    """Symmetric matrices (n, 3, 3) of which only the upper triangles were worth computing."""
+    """Symmetric matrices (n, 3, 3): the lower triangles are copied from the upper ones."""
     return jnp.where(np.tri(3, dtype=bool), matrices.swapaxes(-1, -2), matrices)
 
 
 def _rotations_and_offsets(topology: Topology, q: Array) -> tuple[Array, Array]:
-    """Body to world (nb, 3, 3), and each body's origin from its parent's (nb, 3), world axes."""
+    """Body to world (nb, 3, 3), and parent's to body's origin (nb, 3), m, in world axes."""
     local = _joint_poses(topology, q)
     rotation = _rotations(topology, local.rotation)
     parent = of_parents(topology, rotation, jnp.eye(3, dtype=q.dtype))
@@ -236,7 +236,7 @@ def _rotations_and_offsets(topology: Topology, q: Array) -> tuple[Array, Array]:
 
 
 def _rotations(topology: Topology, local: Array) -> Array:
-    """Body to world (nb, 3, 3) of body to parent."""
+    """Body-to-world rotations (nb, 3, 3) from body-to-parent ones."""
     rotation = local
     for level in topology.levels[1:]:
         # Not a matrix product: under two nested `vmap`s XLA (of JAX 0.10) fails to compile that.
@@ -247,7 +247,7 @@ def _rotations(topology: Topology, local: Array) -> Array:
 
 
 def _positions(topology: Topology, offset: Array) -> tuple[Array, Array]:
-    """Origins (nb, 3) in the world, and from the bases of the trees that travel."""
+    """`position` and `relative` of `Kinematics`, both (nb, 3), m."""
     if not topology.travels:
         position = path_sums(topology, offset)
         return position, position

@@ -33,7 +33,7 @@ _UNLIMITED_DISPLACEMENT = 1.0
 
 
 def neutral(robot: Robot) -> Float[Array, " nq"]:
-    """The configuration (nq,) of zero joint displacements."""
+    """The configuration of zero joint displacements."""
     q = np.zeros(robot.nq)
     for _, start, _ in robot.topology.quaternions:
         q[start] = 1.0
@@ -41,15 +41,14 @@ def neutral(robot: Robot) -> Float[Array, " nq"]:
 
 
 def random_configuration(robot: Robot, key: Array) -> Float[Array, " nq"]:
-    """A configuration (nq,) drawn uniformly from the joint range.
+    """A configuration drawn uniformly from the joint limits.
 
-    Angles without a limit are drawn from [-pi, pi] and displacements from [-1, 1] m; with a limit
-    on one side only, from a range as wide that begins there; quaternions uniformly from all
-    rotations.
+    Without limits, angles are drawn from [-pi, pi] and displacements from [-1, 1] m; with one limit
+    only, from a range of that width that begins there. Quaternions are uniform over all rotations.
 
     Args:
         robot: the model.
-        key: of `jax.random`.
+        key: a key of `jax.random`.
     """
     coordinate = robot.topology.dof_coordinate
     scalar = coordinate >= 0
@@ -71,9 +70,9 @@ def random_configuration(robot: Robot, key: Array) -> Float[Array, " nq"]:
 def integrate(
     robot: Robot, q: Real[ArrayLike, " nq"], v: Real[ArrayLike, " nv"], dt: Real[ArrayLike, ""]
 ) -> Float[Array, " nq"]:
-    """Configuration (nq,) after moving from `q` with the constant velocity `v` (nv,) for `dt` s.
+    """Configuration after moving from `q` at the constant velocity `v` for `dt` s.
 
-    Quaternions are normalised. Its inverse is `difference`.
+    Quaternions are normalised. The inverse is `difference`.
 
     Raises:
         ArrayError: an argument has the wrong shape.
@@ -94,9 +93,9 @@ def integrate(
 def difference(
     robot: Robot, q0: Real[ArrayLike, " nq"], q1: Real[ArrayLike, " nq"]
 ) -> Float[Array, " nv"]:
-    """Velocity (nv,) that moves from `q0` to `q1` in one second: the inverse of `integrate`.
+    """Velocity that moves from `q0` to `q1` in one second: the inverse of `integrate`.
 
-    Rotations take the short way, of at most pi.
+    Rotations take the short way round, at most pi.
 
     Raises:
         ArrayError: an argument has the wrong shape.
@@ -113,7 +112,7 @@ def difference(
 def integrate_derivatives(
     robot: Robot, q: Real[ArrayLike, " nq"], v: Real[ArrayLike, " nv"], dt: Real[ArrayLike, ""]
 ) -> tuple[Float[Array, "nv nv"], Float[Array, "nv nv"]]:
-    """Derivatives of `integrate` on the tangent spaces: by `q` and by `v`, both (nv, nv).
+    """Derivatives of `integrate` on the tangent spaces: by `q` and by `v`.
 
     Moving `q` along `e` moves the result along `by_q @ e`, and likewise for `v`.
 
@@ -136,7 +135,7 @@ def integrate_derivatives(
 def difference_derivatives(
     robot: Robot, q0: Real[ArrayLike, " nq"], q1: Real[ArrayLike, " nq"]
 ) -> tuple[Float[Array, "nv nv"], Float[Array, "nv nv"]]:
-    """Derivatives of `difference` on the tangent spaces: by `q0` and by `q1`, both (nv, nv).
+    """Derivatives of `difference` on the tangent spaces: by `q0` and by `q1`.
 
     Raises:
         ArrayError: an argument has the wrong shape.
@@ -154,7 +153,7 @@ def difference_derivatives(
 
 
 def displacement_rate(robot: Robot, displacement: Array, v: Array) -> Array:
-    """Rate (nv,) of `displacement` at which `integrate(q, displacement, 1)` moves with `v` (nv,).
+    """Rate (nv,) of `displacement` for which `integrate(q, displacement, 1)` has the velocity `v`.
 
     Source: Sola et al. (2018), section II.G: the inverse right Jacobian of rotations.
     """
@@ -166,9 +165,9 @@ def displacement_rate(robot: Robot, displacement: Array, v: Array) -> Array:
 
 
 def coordinate_rates(robot: Robot, q: Real[ArrayLike, " nq"]) -> Float[Array, "nq nv"]:
-    """The matrix (nq, nv) with `dq/dt = matrix @ v`: half of `q *` for a quaternion.
+    """The matrix with `dq/dt = matrix @ v`; for a quaternion, `dq/dt = q * [0, v] / 2`.
 
-    It turns derivatives by coordinates into derivatives on the tangent space.
+    It converts derivatives by coordinates to derivatives on the tangent space.
 
     Raises:
         ArrayError: an argument has the wrong shape.
@@ -190,9 +189,9 @@ def coordinate_rates(robot: Robot, q: Real[ArrayLike, " nq"]) -> Float[Array, "n
 
 
 def scalar_coordinates(robot: Robot, q: Array) -> Array:
-    """The angle or displacement (nv,) of each degree of freedom; zero where a quaternion has none.
+    """Angle or displacement (nv,), rad or m, of each degree of freedom; zero in quaternions.
 
-    What position limits (nv, 2) apply to.
+    These are the coordinates that `position_limits` apply to.
     """
     coordinate = robot.topology.dof_coordinate
     if len(coordinate) == robot.nq:

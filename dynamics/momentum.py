@@ -1,4 +1,4 @@
-"""Centre of mass, and the momentum about it."""
+"""Centre of mass, and momentum about it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .model.tree import dof_forces, of_bodies
 def center_of_mass(
     robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
 ) -> Float[Array, " 3"]:
-    """Centre of mass (3,), m, of the moving bodies, in the world.
+    """Centre of mass, m, of the moving bodies, in the world.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
+        q: rad and m.
         kin: kinematics at `q`, if already computed.
     """
     com = body_com(robot, q, kin=kin)
@@ -39,11 +39,11 @@ def center_of_mass(
 def center_of_mass_jacobian(
     robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
 ) -> Float[Array, "3 nv"]:
-    """Jacobian (3, nv) of `center_of_mass`: `J @ v` is its velocity, m/s, in world axes.
+    """Jacobian of `center_of_mass`: `J @ v` is its velocity, m/s, in world axes.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
+        q: rad and m.
         kin: kinematics at `q`, if already computed.
     """
     momentum = centroidal_momentum_matrix(robot, q, kin=kin)
@@ -57,14 +57,14 @@ def centroidal_momentum(
     *,
     kin: Kinematics | None = None,
 ) -> Float[Array, " 6"]:
-    """Momentum (6,) of the moving bodies, `[linear; angular about their centre of mass]`.
+    """Momentum of the moving bodies, `[linear; angular about their centre of mass]`.
 
-    In world axes, kg m/s and kg m^2/s; without what rotors (armature) carry.
+    In world axes, kg m/s and kg m^2/s; without the rotors (armature).
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
+        q: rad and m.
+        v: rad/s and m/s.
         kin: kinematics at `q`, if already computed.
 
     Source: Orin, Goswami and Lee, "Centroidal dynamics of a humanoid robot" (2013).
@@ -75,11 +75,11 @@ def centroidal_momentum(
 def centroidal_momentum_matrix(
     robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
 ) -> Float[Array, "6 nv"]:
-    """The matrix (6, nv) that maps `v` to `centroidal_momentum`.
+    """The matrix that maps `v` to `centroidal_momentum`.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
+        q: rad and m.
         kin: kinematics at `q`, if already computed.
 
     Source: Orin, Goswami and Lee (2013), eq. 12.

@@ -34,19 +34,19 @@ def rnea(
     *,
     kin: Kinematics | None = None,
 ) -> Float[Array, " nv"]:
-    """Inverse dynamics: the generalized forces (nv,), N m and N, that cause the acceleration `a`.
+    """Inverse dynamics: the generalized forces, N m and N, that cause the acceleration `a`.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
-        a: (nv,), rad/s^2 and m/s^2.
-        external_forces: (nb, 6), forces `[force; moment]` that act on each moving body, in world
-            axes, with moments about the origin of the body's frame; none if omitted.
+        q: rad and m.
+        v: rad/s and m/s.
+        a: rad/s^2 and m/s^2.
+        external_forces: `[force; moment]` on each moving body, N and N m, in world axes, moments
+            about the origin of the body's frame; none if omitted.
         kin: kinematics at `q`, if already computed.
 
     Returns:
-        `M(q) a + bias(q, v) - J^T f`, armature included in `M`; without joint damping or friction.
+        `M(q) a + bias(q, v) - J^T f`, with armature in `M`, without joint damping and friction.
 
     Raises:
         ArrayError: an argument has the wrong shape.
@@ -54,10 +54,10 @@ def rnea(
     v, a = checked_tangent(robot, "v", v), checked_tangent(robot, "a", a)
     kin = compute_kinematics(robot, q) if kin is None else kin
     m = body_motion(robot, kin, v, a)
-    # The world accelerates upwards: gravity then acts on every body without being named again.
+    # Gravity as an upward acceleration of the world.
     acceleration = m.acceleration - jnp.asarray(robot.gravity, v.dtype)
 
-    # The force that this takes, and its moment about the body's origin.
+    # Newton's and Euler's equations: force, and moment about the body's origin.
     force = jnp.asarray(robot.mass, v.dtype)[:, None] * acceleration
     force = force + matvec(m.gradient, kin.first_moment)
     moment = cross(kin.first_moment, acceleration)
@@ -78,7 +78,7 @@ def bias_forces(
     *,
     kin: Kinematics | None = None,
 ) -> Float[Array, " nv"]:
-    """Coriolis, centrifugal and gravity forces (nv,), N m and N: `rnea` at zero acceleration."""
+    """Coriolis, centrifugal and gravity forces, N m and N: `rnea` at zero acceleration."""
     v = checked_tangent(robot, "v", v)
     return rnea(robot, q, v, jnp.zeros_like(v), external_forces, kin=kin)
 
@@ -86,7 +86,7 @@ def bias_forces(
 def gravity_forces(
     robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
 ) -> Float[Array, " nv"]:
-    """Generalized forces (nv,), N m and N, that hold the robot still against gravity at `q`."""
+    """Generalized forces, N m and N, that hold the robot still against gravity at `q`."""
     kin = compute_kinematics(robot, q) if kin is None else kin
     zero = jnp.zeros(robot.nv, kin.axis.dtype)
     return rnea(robot, q, zero, zero, kin=kin)
@@ -99,13 +99,12 @@ def generalized_forces(
     *,
     kin: Kinematics | None = None,
 ) -> Float[Array, " nv"]:
-    """Generalized forces `J^T f` (nv,), N m and N, of forces that act on the bodies.
+    """Generalized forces `J^T f`, N m and N, of external forces on the bodies.
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        external_forces: (nb, 6), `[force; moment]` on each moving body, in world axes, with moments
-            about the origin of the body's frame.
+        q: rad and m.
+        external_forces: as in `rnea`.
         kin: kinematics at `q`, if already computed.
 
     Raises:
@@ -127,7 +126,7 @@ def joint_forces(robot: Robot, kin: Kinematics, force: Array, moment: Array) -> 
 
 
 def checked_external_forces(robot: Robot, external_forces: ArrayLike, dtype: DTypeLike) -> Array:
-    """External forces (nb, 6), checked."""
+    """`external_forces` (nb, 6) as an array, its shape checked."""
     f = jnp.asarray(external_forces, dtype)
     if f.shape != (robot.nb, 6):
         raise ArrayError(

@@ -1,4 +1,4 @@
-"""The terms of the equations of motion, computed once per step and shared."""
+"""Terms of the equations of motion, computed once per step for controllers and integrators."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .rnea import bias_forces
 
 @pytree_dataclass
 class Terms:
-    """Everything that controllers and integrators need at one state, from one forward kinematics.
+    """Terms of the equations of motion at one state, from one forward kinematics.
 
     Attributes:
         q: (nq,), rad and m.
         v: (nv,), rad/s and m/s.
         kin: kinematics at `q`.
-        mass_matrix: (nv, nv), `crba(robot, q)`.
-        bias: (nv,), `bias_forces(robot, q, v)`.
+        mass_matrix: (nv, nv), kg m^2 and kg, `crba(robot, q)`.
+        bias: (nv,), N m and N, `bias_forces(robot, q, v)`.
     """
 
     q: Array
@@ -38,8 +38,8 @@ def compute_terms(robot: Robot, q: Real[ArrayLike, " nq"], v: Real[ArrayLike, " 
 
     Args:
         robot: the model.
-        q: (nq,), rad and m.
-        v: (nv,), rad/s and m/s.
+        q: rad and m.
+        v: rad/s and m/s.
 
     Raises:
         ArrayError: an argument has the wrong shape.
@@ -50,13 +50,13 @@ def compute_terms(robot: Robot, q: Real[ArrayLike, " nq"], v: Real[ArrayLike, " 
 
 
 def restrict_terms(terms: Terms, member: MemberSlices) -> Terms:
-    """The part of a forest's terms that is one robot's: what a controller of that robot needs.
+    """One robot's terms out of those of a forest, for a controller of that robot.
 
-    It is what `compute_terms` gives for the robot on its own: robots of a forest share no inertia.
+    They equal `compute_terms` of the robot on its own: robots of a forest share no inertia.
 
     Args:
-        terms: of the forest.
-        member: where the robot is in it, from `member_slices`.
+        terms: the forest's.
+        member: the robot's entries in it, from `member_slices`.
     """
     bodies, v, kin = member.bodies, member.v, terms.kin
     own = Kinematics(

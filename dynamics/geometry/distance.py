@@ -1,21 +1,22 @@
 """Signed distances of shapes.
 
-A distance is positive between shapes that are apart, and minus the penetration depth (the length
-of the shortest translation that parts them) between shapes that overlap. Capsules and spheres are
+A distance is positive between separate shapes, and minus the penetration depth (the length of the
+shortest translation that separates them) between overlapping ones. Capsules and spheres are
 segments and points with a radius, so everything reduces to distances of points and segments.
 
-Distances are closed forms: no iteration, no smoothing. They are twice differentiable, in forward
-and reverse mode, by the parameters of both shapes, wherever the exact distance is; first and second
-derivatives are finite everywhere. Where the exact distance has a kink, the first derivative is one
-of those on its sides, or an average of them:
+Distances are closed forms, without iteration or smoothing. They are twice differentiable, in
+forward and reverse mode, by the parameters of both shapes, wherever the exact distance is; first
+and second derivatives are finite everywhere. At a kink of the exact distance, the first derivative
+is one of the one-sided derivatives, or an average of them:
 
-- spheres' centres, or capsules' axes, that meet: zero;
-- a centre or an axis in a box, equally far from leaving it two ways: an average, or zero if the
-  ways are opposite;
+- centres of spheres, or axes of capsules, that meet: zero;
+- a centre or an axis in a box, with two equally short ways out: an average, or zero if the ways are
+  opposite;
 - capsules parallel to each other, or to a face or an edge of a box, or to a half-space, have many
-  closest points, and turning one moves the contact to an end: that of a contact between the ends.
+  closest points, and turning one moves the contact to an end: the derivative for a contact between
+  the ends.
 
-Three tolerances bound what is not exact:
+Three tolerances bound the error:
 
 - Segments within 1e-3 rad of parallel, to each other or to an edge of a box: the contact moves from
   one end to the other over that range, so that second derivatives stay bounded. The distance is
@@ -26,8 +27,8 @@ Three tolerances bound what is not exact:
 - Points, axes and boxes within 1e-9 m (1.2e-6 m in float32) of each other: taken to meet.
 
 Sources: Ericson, Real-Time Collision Detection (2005), 5.1.2 (point and segment), 5.1.9 (two
-segments), 5.1.3 (point and box), 4.4.1 and 5.2.1 (separating axes). The segment and the box are
-not there: the squared distance along the segment is convex and piecewise quadratic, and its
+segments), 5.1.3 (point and box), 4.4.1 and 5.2.1 (separating axes). Segment and box are our own:
+the squared distance along the segment is convex and piecewise quadratic, and its
 minimum is found from its slope at the breakpoints.
 """
 
@@ -76,7 +77,7 @@ def sphere_capsule(sphere: Sphere, capsule: Capsule) -> Float[Array, ""]:
 
 
 def sphere_box(sphere: Sphere, box: Box) -> Float[Array, ""]:
-    """Signed distance, m, of a sphere and a box; exact inside, too.
+    """Signed distance, m, of a sphere and a box; also exact inside the box.
 
     Raises:
         ArrayError: a field has the wrong shape.
@@ -119,7 +120,7 @@ def capsule_capsule(a: Capsule, b: Capsule) -> Float[Array, ""]:
 
 
 def capsule_box(capsule: Capsule, box: Box) -> Float[Array, ""]:
-    """Signed distance, m, of a capsule and a box; exact where the axis enters the box, too.
+    """Signed distance, m, of a capsule and a box; also exact where the axis enters the box.
 
     Raises:
         ArrayError: a field has the wrong shape.
@@ -145,15 +146,15 @@ def capsule_half_space(capsule: Capsule, half_space: HalfSpace) -> Float[Array, 
 
 
 def _outside_or(x: Array, inside: Array) -> Array:
-    """Euclidean norm of `x` (3,), or `inside` where it is all but zero."""
+    """Euclidean norm of `x` (3,), or `inside` where `x` is nearly zero."""
     return jnp.where(_long(x), _norm(x), inside)
 
 
 def _long(x: Array) -> Array:
     """Whether `x` (3,) is longer than 1e-9 m, 1e-6 in float32.
 
-    The direction of a shorter difference of points is rounding; the square of a still shorter one
-    has no reciprocal.
+    Below that, the direction of a difference of points is rounding error; still shorter, its square
+    underflows.
     """
     return jnp.sum(x * x) > _tiny(x)
 
@@ -162,13 +163,13 @@ def _tiny(x: Array) -> Array:
     return jnp.asarray(max(1e-9, 10 * float(np.finfo(x.dtype).eps)) ** 2, x.dtype)
 
 
-# The norm and its slope, each with the others in its derivative: that takes a dot product per
-# direction, where the chain rule would take a division as well.
+# The norm and its slope, whose derivatives are made of each other: a dot product per direction,
+# where the chain rule would need a division as well.
 
 
 @jax.custom_jvp
 def _norm(x: Array) -> Array:
-    """Euclidean norm of (3,), quadratic where `x` is all but zero."""
+    """Euclidean norm of `x` (3,), quadratic where `x` is nearly zero."""
     return jnp.sum(x * x) * _inverse_norm(x)
 
 
@@ -205,26 +206,27 @@ def _slope_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> t
 
 
 def _nearest(point: Array, start: Array, axis: Array) -> Array:
-    """Fraction of a segment, in [0, 1], at which it is closest to a point."""
+    """Fraction along a segment, in [0, 1], of its point closest to `point`."""
     along = jnp.sum((point - start) * axis) / jnp.maximum(jnp.sum(axis * axis), SHORT**2)
     return jnp.clip(along, 0.0, 1.0)
 
 
 def _minimiser(pull: Array, curvature: Array, square: Array, middle: Array | float) -> Array:
-    """Where `curvature s^2 / 2 - pull s`, m^2, is least, or near `middle` if it is all but flat.
+    """Minimiser `s` of `curvature s^2 / 2 - pull s`, m^2; near `middle` if that is nearly flat.
 
-    It is half the squared distance at the fraction s of a segment of squared length `square`.
+    The function is half the squared distance at the fraction `s` along a segment of squared length
+    `square`.
     """
     floor = jnp.maximum(_PARALLEL * square, SHORT**2)
     return middle + (pull - middle * curvature) / jnp.maximum(curvature, floor)
 
 
 def _nearest_to_box(start: Array, axis: Array, half: Array) -> Array:
-    """Fraction of a segment, in [0, 1], at which it is closest to the box [-half, half].
+    """Fraction along a segment, in [0, 1], of its point closest to the box [-half, half].
 
     Between the fractions at which the segment crosses the planes of the faces, the slope of the
-    squared distance is linear, and it never decreases. Which of these pieces has its root is a
-    discrete choice, without a derivative; the root itself, on that piece, has all of them.
+    squared distance is linear, and it never decreases. The choice of the piece with the root is
+    discrete, without a derivative; the root on that piece is differentiated.
     """
     fixed_start, fixed_axis, fixed_half = jax.lax.stop_gradient((start, axis, half))
     planes = jnp.concatenate([fixed_half, -fixed_half]) - jnp.tile(fixed_start, 2)
@@ -250,7 +252,7 @@ def _separation(start: Array, axis: Array, half: Array) -> Array:
 
     Candidates are the normals of the faces of their Minkowski difference: those of the box, and
     the cross products of its edges with the segment. Negative iff the two intersect, and then
-    minus the length of the shortest translation that parts them.
+    minus the length of the shortest translation that separates them.
     """
     centre, reach = start + 0.5 * axis, 0.5 * axis
     faces = jnp.abs(centre) - half - jnp.abs(reach)

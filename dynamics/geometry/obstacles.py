@@ -1,4 +1,4 @@
-"""What is in the world around a robot, and how it moves."""
+"""Obstacles in the world around a robot, and their motion."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ KINDS: Final[dict[str, type]] = {
 """Fields of `Obstacles` that are shapes, in the order in which obstacles are counted."""
 
 FAR = 1e3
-"""Distance, m, of an obstacle that is not active; it has no derivative."""
+"""Distance, m, of an inactive obstacle, a constant."""
 
 
 @pytree_dataclass
 class Obstacles:
-    """What is in the world: arrays of shapes, each kind with its own leading axis.
+    """Obstacles in the world: arrays of shapes, each kind with its own leading axis.
 
-    Everything is data: to move an obstacle changes no program, and distances can be differentiated
-    by its pose (`jax.jvp` along its velocity, for one that moves; with `active` closed over, since
-    a bool has no tangent).
+    All fields but `owners` are data: moving an obstacle needs no recompilation, and distances can
+    be differentiated by its pose (for a moving one, `jax.jvp` along its velocity, with `active`
+    closed over, since a bool has no tangent).
 
     Attributes:
         spheres: m1 spheres.
         capsules: m2 capsules.
         boxes: m3 boxes.
         half_spaces: m4 half-spaces.
-        active: (m1 + m2 + m3 + m4,) bool, in that order; None if all are. An obstacle that is not
-            active is at the distance `FAR` from everything. Its numbers still have to be finite.
+        active: (m1 + m2 + m3 + m4,) bool, in that order; None if all are active. An inactive
+            obstacle is at the distance `FAR` from everything. Its numbers still have to be finite.
         velocity: (m1 + m2 + m3 + m4, 3), m/s, world axes, in that order; None if all are at rest.
-        owners: None if every obstacle is in the way of all collision shapes of a robot. Otherwise
-            the number of these shapes, and each is in the way of one: of each kind there are
-            equally many for every shape, in the shapes' order. `nearest_obstacles` makes them.
+        owners: None if every obstacle counts for all collision shapes of a robot. Otherwise the
+            number of these shapes, and each obstacle counts for one of them: each kind has equally
+            many for every shape, ordered by shape, as `nearest_obstacles` makes them.
     """
 
     spheres: Sphere | None = None
@@ -72,7 +72,7 @@ class Obstacles:
 
 
 def obstacle_count(obstacles: Obstacles) -> int:
-    """How many obstacles a collision shape faces, active or not: columns of `obstacle_distances`.
+    """Number of obstacles per collision shape, active or not: columns of `obstacle_distances`.
 
     Raises:
         ArrayError: arrays of obstacles do not fit together.
@@ -82,14 +82,14 @@ def obstacle_count(obstacles: Obstacles) -> int:
 
 
 def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
-    """Time derivatives of the obstacles' positions, ends and offsets, as `velocity` says.
+    """Time derivatives of the obstacles' positions, ends and offsets, from `velocity`.
 
-    Its `active` and `velocity` are None: together with obstacles of which the same is true, it is a
-    tangent for `jax.jvp`.
+    `active` and `velocity` of the result are None: it is a tangent for `jax.jvp` of obstacles
+    without these two.
 
     Args:
-        obstacles: what is in the world.
-        dtype: of the result; that of floats by default.
+        obstacles: the obstacles in the world.
+        dtype: dtype of the result; JAX's default float if omitted.
 
     Raises:
         ArrayError: arrays of obstacles do not fit together.
@@ -108,7 +108,7 @@ def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
 
 
 def move_obstacles(obstacles: Obstacles, dt: Real[ArrayLike, ""]) -> Obstacles:
-    """The obstacles a time `dt`, s, later, at constant `velocity`.
+    """The obstacles after a time `dt`, s, at constant `velocity`.
 
     Raises:
         ArrayError: arrays of obstacles do not fit together.
@@ -126,7 +126,7 @@ def move_obstacles(obstacles: Obstacles, dt: Real[ArrayLike, ""]) -> Obstacles:
 
 
 def obstacle_shapes(obstacles: Obstacles, rgba: Color = GREY) -> dict[int, Shape]:
-    """The obstacles that are active, by their index, to be drawn; but for half-spaces."""
+    """Shapes to draw of the active obstacles, by index; half-spaces are left out."""
     shapes = [shape for kind in bounded(obstacles).values() for shape in kind.shapes(rgba)]
     active = obstacles.active
     there = np.ones(len(shapes), bool) if active is None else np.asarray(active)
@@ -134,7 +134,7 @@ def obstacle_shapes(obstacles: Obstacles, rgba: Color = GREY) -> dict[int, Shape
 
 
 def replace_obstacle(obstacles: Obstacles, index: int, shape: Shape) -> Obstacles:
-    """The obstacles with a shape of the same kind in the place of one of them, on the host.
+    """The obstacles with one of them replaced by a shape of the same kind, on the host.
 
     Raises:
         IndexError: there is no such sphere, capsule or box.
@@ -149,12 +149,12 @@ def replace_obstacle(obstacles: Obstacles, index: int, shape: Shape) -> Obstacle
 
 
 def obstacle_centres(obstacles: Obstacles) -> Array:
-    """(n, 3), m, of the spheres, capsules and boxes."""
+    """Centres (n, 3), m, of the spheres, capsules and boxes."""
     return jnp.concatenate([kind.centre for kind in bounded(obstacles).values()])
 
 
 def place_obstacles(obstacles: Obstacles, centres: Array) -> Obstacles:
-    """The same spheres, capsules and boxes around other centres (n, 3), m."""
+    """The obstacles with spheres, capsules and boxes moved to `centres` (n, 3), m."""
     kinds = bounded(obstacles)
     parts = split_by_kind(centres, [(name, kind, len(kind.centre)) for name, kind in kinds.items()])
     moved: dict[str, Any] = {
@@ -164,13 +164,13 @@ def place_obstacles(obstacles: Obstacles, centres: Array) -> Obstacles:
 
 
 def bounded(obstacles: Obstacles) -> dict[str, Bounded]:
-    """The kinds of obstacles there are, by the name of the field; but for half-spaces."""
+    """Spheres, capsules and boxes among the obstacles, by the name of the field."""
     kinds = {name: getattr(obstacles, name) for name in KINDS if name != "half_spaces"}
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
 def checked_kinds(obstacles: Obstacles, dtype: Any) -> list[tuple[str, Any, int]]:
-    """The kinds of obstacles there are: name of the field, checked shapes and their number."""
+    """The present kinds of obstacles: name of the field, checked shapes and their number."""
     kinds = []
     for name, kind in KINDS.items():
         shapes = getattr(obstacles, name)
@@ -181,13 +181,13 @@ def checked_kinds(obstacles: Obstacles, dtype: Any) -> list[tuple[str, Any, int]
 
 
 def split_by_kind(x: Array, kinds: list[tuple[str, Any, int]]) -> list[Array]:
-    """What `x` (m, ...) says of all obstacles, kind by kind."""
+    """Rows `x` (m, ...) of all obstacles, split by kind."""
     ends = np.cumsum([count for *_, count in kinds], dtype=int)
     return [x[end - count : end] for end, (*_, count) in zip(ends, kinds, strict=True)]
 
 
 def moved_away(shapes: Primitive, which: Array) -> Primitive:
-    """The same, some of them moved away by `FAR`."""
+    """The shapes, those marked in `which` (m,) moved away by `FAR`."""
     changes: dict[str, Array] = {}
     for field_ in dataclasses.fields(shapes):
         x = jnp.asarray(getattr(shapes, field_.name))
@@ -199,7 +199,7 @@ def moved_away(shapes: Primitive, which: Array) -> Primitive:
 
 
 def checked_active(obstacles: Obstacles, count: int) -> Array | None:
-    """The mask of the obstacles, checked."""
+    """`active` (count,) as an array, checked."""
     if obstacles.active is None:
         return None
     active = jnp.asarray(obstacles.active)
@@ -212,7 +212,7 @@ def checked_active(obstacles: Obstacles, count: int) -> Array | None:
 
 
 def checked_velocity(obstacles: Obstacles, count: int, dtype: Any) -> Array:
-    """The velocities of the obstacles, checked; zero if there are none."""
+    """`velocity` (count, 3), m/s, as an array, checked; zero if it is None."""
     if obstacles.velocity is None:
         return jnp.zeros((count, 3), dtype)
     velocity = jnp.asarray(obstacles.velocity, dtype)

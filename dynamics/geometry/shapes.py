@@ -1,7 +1,7 @@
-"""Shapes: what robots carry, what is drawn, and the numbers that distances are taken of.
+"""Primitive shapes, of robots, obstacles and pictures.
 
 A `Shape` is static, in URDF's conventions: one primitive with its size, pose and colour. A
-`Sphere`, `Capsule`, `Box` or `HalfSpace` is the same as a pytree of numbers, one or many of them in
+`Sphere`, `Capsule`, `Box` or `HalfSpace` is a pytree of numbers, of one or many primitives in
 arrays, to be moved, batched and differentiated; `of` and `shapes` convert between the two.
 """
 
@@ -48,11 +48,11 @@ class Shape:
     """A coloured primitive at a pose, in URDF's conventions.
 
     Attributes:
-        name: unique among the collision shapes of a robot; may be empty for others.
+        name: unique among a robot's collision shapes; may be empty elsewhere.
         kind: see `SIZES`.
         size: m, see `SIZES`.
         body: index of the body it moves with, `WORLD` if it does not move.
-        position: (3,), m, of its centre in the body's frame.
+        position: (3,), m, centre in the body's frame.
         rotation: (3, 3), shape to body.
         rgba: colour.
     """
@@ -70,9 +70,9 @@ class Shape:
 def rounded_box(
     kind: ShapeKind, size: tuple[float, ...]
 ) -> tuple[tuple[float, float, float], float]:
-    """Half extents of a box, m, and a radius, m, around it, that contain a shape.
+    """Half extents of a box and the radius that rounds it, both m, to enclose a shape.
 
-    They are the shape itself, but for a cylinder.
+    The rounded box is the shape itself, except for a cylinder.
     """
     match kind:
         case "box":
@@ -88,14 +88,14 @@ def rounded_box(
 def enclosing_capsule(shape: Shape) -> Capsule:
     """The capsule, in the body's frame, that encloses a shape.
 
-    A cylinder's has its axis and its radius. A box's is that of least volume along its longest
-    edge.
+    For a cylinder, the capsule of its axis and radius; for a box, the capsule of least volume along
+    its longest edge.
     """
     extents, radius = rounded_box(shape.kind, shape.size)
     half = np.array(extents)
     if shape.kind == "box":
         longest = np.argmax(half)
-        # The axis may end short of the face, by `inset`, if the radius is enough for the corner.
+        # The axis may end before the face, by `inset`, if the radius covers the corner.
         inset = np.linspace(0.0, half[longest], 201)
         radii = np.sqrt(half @ half - half[longest] ** 2 + inset**2)
         volume = radii**2 * (2 * (half[longest] - inset) + 4 / 3 * radii)
@@ -112,8 +112,8 @@ def triad(position: np.ndarray, rotation: np.ndarray, length: float) -> list[Sha
 
     Args:
         position: (3,), m, origin of the frame.
-        rotation: (3, 3), of the frame.
-        length: m, of each axis from the origin to its tip.
+        rotation: (3, 3), columns along the frame's axes.
+        length: m, from the origin to the tip of each axis.
     """
     radius = 0.06 * length
     shapes = []
@@ -139,11 +139,11 @@ class Sphere:
 
     @staticmethod
     def of(shape: Shape) -> Sphere:
-        """A shape that is a sphere."""
+        """From a `Shape` of the kind "sphere"."""
         return Sphere(shape.position, *shape.size)
 
     def shapes(self, rgba: Color) -> list[Shape]:
-        """Each of the m."""
+        """The m shapes."""
         return [
             Shape("sphere", (float(radius),), position, rgba=rgba)
             for position, radius in _rows(self.position, self.radius)
@@ -151,22 +151,22 @@ class Sphere:
 
     @property
     def centre(self) -> Array:
-        """(..., 3), m."""
+        """Centre (..., 3), m."""
         return jnp.asarray(self.position)
 
     @property
     def half_axes(self) -> Array:
-        """(..., 0, 3): it has none."""
+        """Half axes (..., 0, 3): a sphere has none."""
         centre = self.centre
         return jnp.zeros((*centre.shape[:-1], 0, 3), centre.dtype)
 
     @property
     def bounding_radius(self) -> Array:
-        """(...,), m, of the sphere around it."""
+        """Radius (...,), m, of the bounding sphere."""
         return jnp.asarray(self.radius)
 
     def moved_to(self, centre: Array) -> Sphere:
-        """The same around another centre (..., 3), m."""
+        """The same shape with another centre (..., 3), m."""
         return Sphere(centre, self.radius)
 
 
@@ -186,13 +186,13 @@ class Capsule:
 
     @staticmethod
     def of(shape: Shape) -> Capsule:
-        """A shape that is a capsule."""
+        """From a `Shape` of the kind "capsule"."""
         radius, length = shape.size
         half = 0.5 * length * shape.rotation[:, 2]
         return Capsule(shape.position - half, shape.position + half, radius)
 
     def shapes(self, rgba: Color) -> list[Shape]:
-        """Each of the m."""
+        """The m shapes."""
         return [
             Shape(
                 "capsule",
@@ -206,22 +206,22 @@ class Capsule:
 
     @property
     def centre(self) -> Array:
-        """(..., 3), m."""
+        """Centre (..., 3), m."""
         return 0.5 * (jnp.asarray(self.start) + jnp.asarray(self.end))
 
     @property
     def half_axes(self) -> Array:
-        """(..., 1, 3), m, from the centre to the end."""
+        """Half axis (..., 1, 3), m, from the centre to the end."""
         return 0.5 * (jnp.asarray(self.end) - jnp.asarray(self.start))[..., None, :]
 
     @property
     def bounding_radius(self) -> Array:
-        """(...,), m, of the sphere around it."""
+        """Radius (...,), m, of the bounding sphere."""
         half = self.half_axes[..., 0, :]
         return jnp.asarray(self.radius) + jnp.sqrt(jnp.sum(half**2, axis=-1))
 
     def moved_to(self, centre: Array) -> Capsule:
-        """The same around another centre (..., 3), m."""
+        """The same shape with another centre (..., 3), m."""
         half = self.half_axes[..., 0, :]
         return Capsule(centre - half, centre + half, self.radius)
 
@@ -242,11 +242,11 @@ class Box:
 
     @staticmethod
     def of(shape: Shape) -> Box:
-        """A shape that is a box."""
+        """From a `Shape` of the kind "box"."""
         return Box(shape.position, shape.rotation, 0.5 * np.array(shape.size))
 
     def shapes(self, rgba: Color) -> list[Shape]:
-        """Each of the m."""
+        """The m shapes."""
         return [
             Shape("box", tuple(map(float, 2.0 * half)), position, rotation, rgba)
             for position, rotation, half in _rows(self.position, self.rotation, self.half_extents)
@@ -254,23 +254,23 @@ class Box:
 
     @property
     def centre(self) -> Array:
-        """(..., 3), m."""
+        """Centre (..., 3), m."""
         return jnp.asarray(self.position)
 
     @property
     def half_axes(self) -> Array:
-        """(..., 3, 3), m, a row each, from the centre to the middle of a face."""
+        """Half axes (..., 3, 3), m: rows from the centre to the middle of a face."""
         half = jnp.asarray(self.half_extents)
         return jnp.swapaxes(jnp.asarray(self.rotation), -1, -2) * half[..., None]
 
     @property
     def bounding_radius(self) -> Array:
-        """(...,), m, of the sphere around it."""
+        """Radius (...,), m, of the bounding sphere."""
         half = jnp.asarray(self.half_extents)
         return jnp.sqrt(jnp.sum(half * half, axis=-1))
 
     def moved_to(self, centre: Array) -> Box:
-        """The same around another centre (..., 3), m."""
+        """The same shape with another centre (..., 3), m."""
         return Box(centre, self.rotation, self.half_extents)
 
 
@@ -288,7 +288,7 @@ class HalfSpace:
 
 
 Bounded = Sphere | Capsule | Box
-"""What has a centre, and can be drawn."""
+"""Shapes of finite size: they have a centre, and can be drawn."""
 
 Primitive = TypeVar("Primitive", Sphere, Capsule, Box, HalfSpace)
 
@@ -305,12 +305,12 @@ _DIMENSIONS: dict[str, tuple[int, ...]] = {
 
 
 def arrays_of_one(shape: Primitive) -> tuple[Array, ...]:
-    """The fields of a shape, checked to be those of one shape."""
+    """The fields of one shape as floating-point arrays, their dimensions checked."""
     return checked_arrays(shape, type(shape).__name__, many=False)
 
 
 def checked_arrays(shape: Primitive, where: str, *, many: bool) -> tuple[Array, ...]:
-    """The fields of a shape, or of many, as arrays of floating-point numbers, checked."""
+    """The fields of a shape, or of `many`, as floating-point arrays, their dimensions checked."""
     arrays: list[Array] = []
     for one in dataclasses.fields(shape):
         array = jnp.asarray(getattr(shape, one.name))
@@ -332,5 +332,5 @@ def checked_arrays(shape: Primitive, where: str, *, many: bool) -> tuple[Array, 
 
 
 def _rows(*arrays: ArrayLike) -> Iterator[tuple[Any, ...]]:
-    """The arrays' rows together, on the host."""
+    """Rows of several arrays in parallel, on the host."""
     return zip(*(np.asarray(a, float) for a in arrays), strict=True)

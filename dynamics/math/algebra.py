@@ -25,7 +25,7 @@ def einsum(subscripts: str, *operands: Array) -> Array:
 
 
 def matvec(matrices: Array, vectors: Array) -> Array:
-    """Products (n, k) of matrices (n, k, m) with vectors (n, m) at full precision, one by one."""
+    """Products (n, k) of matrices (n, k, m) and vectors (n, m) at full precision."""
     return einsum("nij,nj->ni", matrices, vectors)
 
 
@@ -51,8 +51,8 @@ def norm(x: Array) -> Array:
 def smallest(x: Array) -> tuple[Array, Array]:
     """Smallest entries of (..., n) along the last axis, and their indices (int32).
 
-    A tournament of comparisons, half as many operations as `argmin` and `min`, which have to mind
-    NaNs: here an entry that is NaN may lose to any other.
+    A tournament of comparisons: half the operations of `argmin` and `min`, which handle NaNs. Here
+    a NaN may lose to any other entry.
     """
     index = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype=jnp.int32), x.shape)
     while x.shape[-1] > 1:

@@ -1,4 +1,4 @@
-"""Frozen dataclasses that are pytrees: numbers are leaves, what decides the program is static."""
+"""Frozen dataclasses that are pytrees: numbers are leaves, `static` fields their structure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ STATIC = {"static": True}
 
 
 def static(**options: Any) -> Any:
-    """A field of a `pytree_dataclass` that decides the program, and is no number to be batched.
+    """A field of a `pytree_dataclass` that belongs to the program, not to its batched numbers.
 
     Args:
-        **options: as of `dataclasses.field`, such as `default`.
+        **options: options of `dataclasses.field`, such as `default`.
     """
     return field(metadata=STATIC, **options)
 
@@ -39,10 +39,10 @@ def pytree_dataclass(*, eq: bool) -> Callable[[type[ClassT]], type[ClassT]]: ...
 def pytree_dataclass(cls: Any = None, *, eq: bool = True) -> Any:
     """Make a class a frozen dataclass and a pytree; `static` fields are its structure.
 
-    With `eq=False` instances are equal if they are the same, or as the class says.
+    With `eq=False`, instances are compared by identity, or by the class's own `__eq__`.
 
-    Where a class checks its fields in `__post_init__`, pytrees are rebuilt without it: what that
-    checks is what people write, not the gradients or axes that JAX puts in the numbers' place.
+    JAX rebuilds a pytree without calling `__post_init__`: there a class checks what users write,
+    not the gradients or axes that JAX puts in place of numbers.
 
     >>> @pytree_dataclass
     ... class Spring:

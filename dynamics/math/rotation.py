@@ -1,8 +1,8 @@
 """Rotations: matrices, unit quaternions (wxyz) and rotation vectors.
 
-Every function takes one rotation and is differentiable everywhere it is defined, the zero angle
-included: norms and quotients near their singular points are guarded by the double-`where` trick,
-so that the branch that is not taken never produces a NaN gradient.
+Every function takes one rotation and is differentiable wherever it is defined, also at the zero
+angle: the double-`where` trick guards norms and quotients near singular points, so that the
+untaken branch never produces a NaN gradient.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ def skew(w: Array) -> Array:
 
 
 def quaternion_multiply(a: Float[Array, " 4"], b: Float[Array, " 4"]) -> Float[Array, " 4"]:
-    """Hamilton product of two quaternions wxyz (4,): the rotation `a` after `b`."""
+    """Hamilton product of two quaternions wxyz: the rotation `a` after `b`."""
     w = a[0] * b[0] - jnp.sum(a[1:] * b[1:])
     xyz = a[0] * b[1:] + b[0] * a[1:] + cross(a[1:], b[1:])
     return jnp.concatenate([w[None], xyz])
 
 
 def quaternion_conjugate(a: Float[Array, " 4"]) -> Float[Array, " 4"]:
-    """Conjugate of a quaternion wxyz (4,): the inverse rotation if it is a unit quaternion."""
+    """Conjugate of a quaternion wxyz: of a unit quaternion, the inverse rotation."""
     return jnp.concatenate([a[:1], -a[1:]])
 
 
 def quaternion_normalize(a: Float[Array, " 4"]) -> Float[Array, " 4"]:
-    """Scale a quaternion wxyz (4,) to unit length; the zero quaternion becomes the identity."""
+    """Scale a quaternion wxyz to unit length; the zero quaternion becomes the identity."""
     square = jnp.sum(a * a)
     is_zero = square < np.finfo(a.dtype).tiny
     unit = a / jnp.sqrt(jnp.where(is_zero, 1.0, square))
@@ -41,7 +41,7 @@ def quaternion_normalize(a: Float[Array, " 4"]) -> Float[Array, " 4"]:
 
 
 def quaternion_to_matrix(a: Float[Array, " 4"]) -> Float[Array, "3 3"]:
-    """Rotation matrix (3, 3) of a unit quaternion wxyz (4,)."""
+    """Rotation matrix of a unit quaternion wxyz."""
     w, x, y, z = a
     return jnp.stack(
         [
@@ -53,10 +53,12 @@ def quaternion_to_matrix(a: Float[Array, " 4"]) -> Float[Array, "3 3"]:
 
 
 def matrix_to_quaternion(rotation: Float[Array, "3 3"]) -> Float[Array, " 4"]:
-    """Unit quaternion wxyz (4,) of a rotation matrix (3, 3), with a non-negative real part.
+    """Unit quaternion wxyz of a rotation matrix, with a non-negative real part.
 
-    Of the four ways to extract a quaternion, the one with the largest pivot is taken, which keeps
-    full precision at every angle (Shepperd, "Quaternion from rotation matrix", 1978).
+    Of the four ways to extract a quaternion, it takes the one with the largest pivot, which keeps
+    full precision at every angle.
+
+    Source: Shepperd, "Quaternion from rotation matrix", 1978.
     """
     m = rotation
     trace = m[0, 0] + m[1, 1] + m[2, 2]
@@ -109,7 +111,7 @@ def quaternion_exp(w: Float[Array, " 3"]) -> Float[Array, " 4"]:
 
 
 def quaternion_log(a: Float[Array, " 4"]) -> Float[Array, " 3"]:
-    """Rotation vector (3,), rad, of a unit quaternion wxyz (4,); its norm is at most pi.
+    """Rotation vector, rad, of a unit quaternion wxyz; its norm is at most pi.
 
     `a` and `-a` are the same rotation and give the same vector. Unlike the sum of cross products
     of axes, it does not vanish as the angle reaches pi.
@@ -124,19 +126,19 @@ def quaternion_log(a: Float[Array, " 4"]) -> Float[Array, " 3"]:
 
 
 def rotation_log(rotation: Float[Array, "3 3"]) -> Float[Array, " 3"]:
-    """Rotation vector (3,), rad, of a rotation matrix (3, 3); its norm is at most pi."""
+    """Rotation vector, rad, of a rotation matrix; its norm is at most pi."""
     return quaternion_log(matrix_to_quaternion(rotation))
 
 
 def rotation_exp(w: Float[Array, " 3"]) -> Float[Array, "3 3"]:
-    """Rotation matrix (3, 3) of a rotation vector (3,), rad."""
+    """Rotation matrix of a rotation vector, rad."""
     return quaternion_to_matrix(quaternion_exp(w))
 
 
 def orientation_error(
     desired: Float[Array, "3 3"], actual: Float[Array, "3 3"]
 ) -> Float[Array, " 3"]:
-    """Rotation vector (3,), rad, in world axes, that turns `actual` into `desired` (both (3, 3)).
+    """Rotation vector, rad, in world axes, that turns `actual` into `desired`.
 
     It is the logarithm of `desired @ actual.T`, well defined up to an angle of pi.
     """
@@ -153,7 +155,7 @@ def right_jacobian(w: Array) -> Array:
     square = jnp.sum(w * w)
     small = square < _small(w)
     angle = jnp.sqrt(jnp.where(small, 1.0, square))
-    # (1 - cos x) / x^2 = 2 (sin(x / 2) / x)^2, without the difference of nearly equal numbers
+    # (1 - cos x) / x^2 = 2 (sin(x / 2) / x)^2, without cancellation
     half = jnp.sin(0.5 * angle) / angle
     first = jnp.where(small, 0.5 - square / 24.0, 2 * half * half)
     second = jnp.where(small, 1 / 6 - square / 120.0, (angle - jnp.sin(angle)) / angle**3)
@@ -177,7 +179,7 @@ def right_jacobian_inverse(w: Array) -> Array:
 
 
 def rotation_to(z: np.ndarray) -> np.ndarray:
-    """A rotation (3, 3) whose third column is along `z` (3,); of NumPy, on the host."""
+    """A rotation (3, 3) whose third column is along `z` (3,), in NumPy on the host."""
     third = z / np.linalg.norm(z)
     first = np.cross(np.eye(3)[np.argmin(np.abs(third))], third)
     first /= np.linalg.norm(first)

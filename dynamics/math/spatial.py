@@ -1,7 +1,7 @@
 """Spatial vector algebra in one fixed frame (Featherstone, "Rigid Body Dynamics Algorithms", 2).
 
-Motion vectors are `[linear; angular]`: the velocity of the body-fixed point that is at the frame's
-origin, then the angular velocity. Force vectors are `[force; moment about the origin]`.
+Motion vectors are `[linear; angular]`: the velocity of the body-fixed point at the frame's origin,
+then the angular velocity. Force vectors are `[force; moment about the origin]`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ def force_cross(v: Array, f: Array) -> Array:
 
 
 def parallel_axes(moment: Array, offset: Array) -> Array:
-    """What inertias about one point have more about another (n, 3, 3), kg m^2.
+    """Parallel-axis terms (n, 3, 3), kg m^2, to add to inertias to move their reference point.
 
-    With bodies' masses `m`, and first moments `h` about the one, `moment` is `h + m offset / 2`:
-    the parallel axis theorem for points of which neither is the centre of mass. Where the one is,
-    `h` is zero.
+    For a body of mass `m` with first moment `h` about the old point, pass the moment
+    `h + m offset / 2`. Neither point has to be the centre of mass; if the old one is, `h` is zero.
 
     Args:
         moment: (n, 3), kg m.
-        offset: (n, 3), m, to the one point from the other.
+        offset: (n, 3), m, from the new point to the old one.
     """
     twice = 2 * jnp.sum(moment * offset, axis=-1)[:, None, None] * jnp.eye(3, dtype=moment.dtype)
     outer = moment[:, :, None] * offset[:, None, :]
@@ -62,10 +61,10 @@ def apply_inertia(inertia: Array, motion: Array) -> Array:
 
 
 def coriolis_inertia(inertia: Array, velocity: Array) -> Array:
-    """The matrices `N` (n, 6, 6) with `N m = I (m x V) + m x* (I V) + V x* (I m)`.
+    """Matrices `N` (n, 6, 6) with `N m = I (m x V) + m x* (I V) + V x* (I m)`.
 
-    How the force on a body changes when its velocity does by `m`. Half of it is the body's Coriolis
-    matrix: `N V / 2 = V x* (I V)`, and `(N + N^T) / 2` is the rate of the inertia.
+    `N m` is the change of the force on a body for a change `m` of its velocity. `N / 2` is the
+    body's Coriolis matrix: `N V / 2 = V x* (I V)`, and `(N + N^T) / 2` is the rate of the inertia.
 
     Args:
         inertia: (n, 6, 6), spatial inertias.

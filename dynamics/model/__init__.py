@@ -1,1 +1,1 @@
-"""What a robot is: bodies, joints, numbers; where it comes from, and how it is changed."""
+"""The robot model: topology and parameters, loading from URDF, combining, mounting, locking."""

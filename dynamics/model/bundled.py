@@ -28,17 +28,17 @@ def list_robots() -> list[str]:
 def load_robot(name: str, *, floating_base: bool | None = None) -> Robot:
     """Load a bundled robot.
 
-    All who load it share it, so its arrays are read-only; `Robot.replace` makes another robot.
+    Every call returns the same robot, whose arrays are read-only; `Robot.replace` makes another.
 
     Args:
         name: one of `list_robots()`.
-        floating_base: whether its base floats or is welded to the world's origin; the robot's own
-            choice if omitted (of those that ship, only `g1` floats).
+        floating_base: whether the base floats or is welded to the world's origin; as in the robot's
+            TOML file if omitted (of the bundled robots, only `g1` floats).
 
     Raises:
         UnknownNameError: there is no such robot; names the closest ones.
     """
-    # One for each mode: JAX (0.10) remembers what it made of a NumPy array, whatever x64 is now.
+    # One robot per x64 mode: JAX (0.10) caches conversions of NumPy arrays, whatever the mode.
     return _load(name, floating_base, jnp.result_type(float) == np.float64)
 
 
@@ -50,7 +50,7 @@ def bundled_urdf(name: str) -> Path:
     """
     if name not in list_robots():
         raise unknown_name("robot", name, list_robots())
-    # A path, not a resource of a zipped package: such are not installed from wheels.
+    # A path on disk: wheels are never installed as zipped packages.
     return Path(str(resources.files("fraxenv.dynamics").joinpath("robots", f"{name}.urdf")))
 
 
@@ -62,16 +62,18 @@ def _load(name: str, floating_base: bool | None, x64: bool) -> Robot:
 
 
 def load_with_companion(path: Path, *, floating_base: bool | None = None) -> Robot:
-    """Load a URDF with the options of `load_urdf` in the TOML file of its name beside it, if any.
+    """Load a URDF with the `load_urdf` options of its companion, the TOML file of the same name.
+
+    Without such a file, the options are the defaults.
 
     Args:
-        path: of the URDF.
-        floating_base: whether its base floats or is welded to the world's origin; as the TOML file
-            says if omitted, and welded if that does not.
+        path: path of the URDF.
+        floating_base: whether the base floats or is welded to the world's origin; as in the TOML
+            file if omitted, and welded if that has no such option.
 
     Raises:
         RobotLoadError: one of the files cannot be read, or is wrong.
-        UnknownNameError: the TOML file has an option that `load_urdf` has not.
+        UnknownNameError: the TOML file has an option unknown to `load_urdf`.
     """
     options = _companion(path.with_suffix(".toml"))
     own = options.pop("floating_base", False)
@@ -88,7 +90,7 @@ def load_with_companion(path: Path, *, floating_base: bool | None = None) -> Rob
 
 
 def _companion(path: Path) -> dict[str, Any]:
-    """The options in a TOML file; none if there is no such file."""
+    """Options of `load_urdf` in a TOML file; empty if there is no such file."""
     if not path.exists():
         return {}
     try:
@@ -103,7 +105,7 @@ def _companion(path: Path) -> dict[str, Any]:
 
 
 def _make_read_only(value: Any) -> None:
-    """Forbid to write to the arrays of a dataclass, those of its parts included."""
+    """Make the arrays of a dataclass read-only, recursively."""
     if isinstance(value, np.ndarray):
         value.setflags(write=False)
     elif isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Several robots as one: a forest, whose trees share the world and its gravity and nothing else."""
+"""Several robots combined into one: a forest, whose trees share only the world and its gravity."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .robot import Frame, Joint, Robot, Topology
 PartT = TypeVar("PartT", Frame, Shape)
 
 _LISTED = 3
-"""How many of the names that clash an error lists."""
+"""Number of clashing names that an error lists."""
 
 
 @dataclass(frozen=True)
 class MemberSlices:
-    """Where one robot's entries are in the arrays of a forest.
+    """One robot's slices of the arrays of a forest.
 
     Attributes:
-        q: of (nq,).
-        v: of (nv,), and of all else that has an entry for each degree of freedom.
-        bodies: of (nb, ...).
-        axes: of (na, ...), the joint axes of `Kinematics`.
+        q: slice of `q` (nq,).
+        v: slice of `v` (nv,) and of other arrays by degree of freedom.
+        bodies: slice of arrays by body (nb, ...).
+        axes: slice of arrays by joint axis (na, ...), as in `Kinematics`.
     """
 
     q: slice
@@ -41,33 +41,32 @@ class MemberSlices:
     axes: slice
 
     def __hash__(self) -> int:
-        # Slices have none before Python 3.12.
+        # Slices are not hashable before Python 3.12.
         return hash(tuple((s.start, s.stop) for s in (self.q, self.v, self.bodies, self.axes)))
 
 
 def combine(
     robot: Robot, *others: Robot, name: str | None = None, prefixes: Sequence[str] | None = None
 ) -> Robot:
-    """One robot of several, side by side in the world: a forest.
+    """Combine several robots, side by side in the world, into one: a forest.
 
-    Everything is in the order given, so that the first robot's configuration is the first part of
-    the forest's; `member_slices` says where the others' are. Each keeps its place, its parameters,
-    its end effectors and its own self-collision pairs; none are added between them. The mass matrix
-    is block diagonal.
+    Coordinates, bodies and names are in the order of the arguments; `member_slices` gives each
+    robot's entries. Each keeps its pose, its parameters, its end effectors and its own
+    self-collision pairs; no pairs between robots are added. The mass matrix is block diagonal.
 
     A robot may be a forest itself, or a single free body (loaded with `floating_base=True`).
 
     Args:
-        robot: the first one.
-        *others: the rest.
-        name: of the forest; those of the robots, joined by "+", if omitted.
+        robot: the first robot.
+        *others: the other robots.
+        name: name of the forest; the robots' names, joined by "+", if omitted.
         prefixes: one for each robot, put before the names of its joints, links, shapes and end
             effectors; none if omitted.
 
     Raises:
-        ConfigError: two robots have the same name for something, or differ in gravity (unless that
-            is being traced: then it is the first one's), or there are not as many prefixes.
-        ArrayError: parameters of a robot have the wrong shape, as those of a batch have.
+        ConfigError: names of two robots clash, or their gravities differ (while one is traced, the
+            first robot's is used), or the number of prefixes is wrong.
+        ArrayError: parameters of a robot have the wrong shape, such as a batch's.
     """
     members = _prefixed((robot, *others), prefixes)
     _check_names(members)
@@ -82,7 +81,7 @@ def combine(
 
 
 def member_slices(robot: Robot, *others: Robot) -> tuple[MemberSlices, ...]:
-    """Where each robot's entries are in the arrays of `combine(robot, *others)`."""
+    """Each robot's slices of the arrays of `combine(robot, *others)`."""
     members = (robot, *others)
     parts = (
         _slices(m.nq for m in members),
@@ -139,7 +138,7 @@ def _joined(name: str, topologies: Sequence[Topology]) -> Topology:
             for alias, frame in t.end_effectors.items()
         },
         collision_shapes=shifted(lambda t: t.collision_shapes),
-        # A robot without any is drawn by its collision shapes: so it has to be beside others, too.
+        # A robot without visual shapes is drawn by its collision shapes, also in a forest.
         visual_shapes=shifted(lambda t: t.visual_shapes or t.collision_shapes if drawn else ()),
         self_collision_pairs=np.concatenate(
             [
@@ -173,7 +172,7 @@ def _prefixed(members: Sequence[Robot], prefixes: Sequence[str] | None) -> list[
 
 
 def _renamed(robot: Robot, prefix: str) -> Robot:
-    """The same robot with a prefix before every name."""
+    """The robot with a prefix before every name."""
     topology = robot.topology
 
     def renamed(parts: tuple[PartT, ...]) -> tuple[PartT, ...]:
@@ -212,7 +211,7 @@ def _check_names(members: Sequence[Robot]) -> None:
 _NAMES: dict[str, Callable[[Topology], tuple[str, ...]]] = {
     "joints": lambda t: tuple(j.name for j in t.joints),
     "bodies": lambda t: t.body_names,
-    # Both are asked for in the same way.
+    # Both are looked up by the same functions.
     "frames or end effectors": lambda t: (*t.frame_names, *t.end_effectors),
     "collision shapes": lambda t: tuple(s.name for s in t.collision_shapes if s.name),
 }
@@ -235,7 +234,7 @@ def _check_gravity(members: Sequence[Robot]) -> None:
 
 
 def _checked(robot: Robot, leaf: str) -> np.ndarray | jax.Array:
-    """A leaf in the shape that it has by its documentation; one number stands for all."""
+    """A leaf in its documented shape; a scalar is broadcast."""
     value: ArrayLike = getattr(robot, leaf)
     shape = _shape(robot, leaf)
     if np.shape(value) not in ((), shape):
@@ -265,7 +264,7 @@ def _shape(robot: Robot, leaf: str) -> tuple[int, ...]:
 
 
 def _concatenated(parts: Sequence[np.ndarray | jax.Array]) -> np.ndarray | jax.Array:
-    """NumPy's if all are, since those hold float64 in any mode."""
+    """Concatenated leaves; in NumPy if all are NumPy's, which keeps float64 without x64."""
     if any(isinstance(x, jax.Array) for x in parts):
         return jnp.concatenate(parts)
     return np.concatenate(parts)

@@ -49,8 +49,8 @@ def _with_code(value: Any) -> Any:
     """Functions by what they compute."""
     plain = functools.partial(_plain, by_name=False)
     if isinstance(value, FunctionType):
-        # Not by address, which differs from process to process; nor by name alone, which a
-        # notebook gives to one function after another.
+        # By its code: the address differs from process to process, and a notebook may give the
+        # same name to several functions.
         cells = [c.cell_contents for c in value.__closure__ or ()]
         enclosed = tuple("itself" if c is value else plain(c) for c in cells)
         defaults = (plain(value.__defaults__), plain(value.__kwdefaults__ or {}))

@@ -1,4 +1,4 @@
-"""Which masses and moments of inertia a body that moves can have."""
+"""Checks of the masses and moments of inertia of moving bodies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fraxenv.errors import ArrayError, RobotLoadWarning
 
 SMALLEST_MASS = 1e-12
-"""kg, less is none."""
+"""kg; a smaller mass counts as zero."""
 SMALLEST_MOMENT = 1e-15
-"""kg m^2, less is none."""
+"""kg m^2; a smaller principal moment counts as zero."""
 _SLACK = 1e-3
 _SYMMETRY = 1e-5
 
@@ -22,11 +22,14 @@ Array = NDArray[np.floating[Any]]
 
 
 def principal_moments(inertia: Array) -> Array:
-    """(..., 3), kg m^2, ascending, of (..., 3, 3); NaN where that is not finite or symmetric."""
+    """Principal moments (..., 3), kg m^2, ascending, of inertias (..., 3, 3).
+
+    NaN where an inertia is not finite or not symmetric.
+    """
     transposed = np.swapaxes(inertia, -1, -2)
     with np.errstate(invalid="ignore", over="ignore"):
         asymmetry = np.abs(inertia - transposed).max((-2, -1))
-    # Written so that what is not finite fails.
+    # Written so that values that are not finite fail.
     valid = asymmetry <= _SYMMETRY * np.abs(inertia).max((-2, -1))
     moments = np.linalg.eigvalsh(np.where(valid[..., None, None], inertia, np.eye(3)))
     return np.where(valid[..., None], moments, np.nan)
@@ -38,7 +41,7 @@ def within_triangle(moments: Array) -> NDArray[np.bool_]:
 
 
 def check_masses(robot: str, bodies: Sequence[str], mass: Array) -> None:
-    """Check masses (..., nb) of bodies that move.
+    """Check masses (..., nb), kg, of moving bodies.
 
     Raises:
         ArrayError: one is not positive and finite; names its body.
@@ -53,10 +56,10 @@ def check_masses(robot: str, bodies: Sequence[str], mass: Array) -> None:
 
 
 def check_inertias(robot: str, bodies: Sequence[str], inertia: Array) -> None:
-    """Check inertias (..., nb, 3, 3) about the centre of mass of bodies that move.
+    """Check inertias (..., nb, 3, 3), kg m^2, of moving bodies about their centres of mass.
 
-    Warns of one that breaks the triangle inequality, as published robots' do: nothing has it, but
-    everything can be computed with it.
+    Warns of one that breaks the triangle inequality, as some of published robots do: no body has
+    such an inertia, but all algorithms accept it.
 
     Raises:
         ArrayError: one is not symmetric, or not positive definite; names its body.

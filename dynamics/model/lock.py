@@ -1,4 +1,4 @@
-"""A robot with some of its joints locked: their bodies become parts of those that carry them."""
+"""Locking joints: the bodies that they move are merged into their parents."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _PER_DOF = (
 
 
 def lock_joints(robot: Robot, joints: Sequence[str], q: ArrayLike | None = None) -> Robot:
-    """The robot without these joints, which stay where they are at `q`.
+    """The robot with some joints locked at their positions in `q`: a reduced model in Pinocchio.
 
-    Their bodies are merged into those that carry them, with their inertias, frames and shapes; what
-    is carried by the root link does not move at all. Pinocchio calls it a reduced model.
+    Their bodies are merged into the parents, with inertias, frames and shapes; those on the root
+    link become fixed in the world.
 
     Args:
-        robot: the model, its leaves numbers.
+        robot: the model, with concrete leaves (not traced).
         joints: names of revolute, continuous or prismatic joints, which nothing mimics.
-        q: (nq,), rad and m, where they are locked; the default configuration if omitted.
+        q: (nq,), rad and m, the locked positions; the default configuration if omitted.
 
     Raises:
         UnknownNameError: there is no such joint.
@@ -55,7 +55,7 @@ def lock_joints(robot: Robot, joints: Sequence[str], q: ArrayLike | None = None)
     _check(robot, locked)
     angles = np.asarray(robot.q_default if q is None else q, float)
 
-    # Where every body ends up: in itself, or in the nearest one below that is left.
+    # The body that each one is merged into, itself if it is kept, and its pose there.
     nb = robot.nb
     holder = np.arange(nb)
     position, rotation = np.zeros((nb, 3)), np.tile(np.eye(3), (nb, 1, 1))
@@ -148,7 +148,7 @@ def _displacement(joint: Joint, x: float) -> tuple[np.ndarray, np.ndarray]:
 def _merged(
     robot: Robot, holder: np.ndarray, position: np.ndarray, rotation: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Masses (nb,), centres of mass and inertias about them, of all that each body now holds."""
+    """Masses (nb,), centres of mass (nb, 3), inertias about them (nb, 3, 3), of merged bodies."""
     mass, com = np.asarray(robot.mass, float), np.asarray(robot.com, float)
     inertia = np.asarray(robot.inertia, float)
     total, first, second = (np.zeros((robot.nb, *s)) for s in ((), (3,), (3, 3)))
@@ -168,7 +168,7 @@ def _merged(
 
 
 def _indices(starts: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Positions in `q` or `v` of the joints that are kept."""
+    """Indices into `q` or `v` of the joints that are kept."""
     parts = [np.arange(starts[i], starts[i + 1]) for i in kept]
     return np.concatenate(parts).astype(int) if parts else np.zeros(0, int)
 

@@ -1,4 +1,4 @@
-"""Where a robot's root link is in the world."""
+"""Mounting: the pose of a robot's root link in the world."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ PartT = TypeVar("PartT", Frame, Shape)
 
 
 def mount(robot: Robot, position: ArrayLike, rotation: ArrayLike | None = None) -> Robot:
-    """The same robot with its root link at another place: on a table, on a wall.
+    """The robot with its root link at another pose, such as on a table or a wall.
 
-    Everything that is fixed to the root link moves with it; gravity stays. A floating or a planar
-    base then moves relative to the new place. A forest moves as a whole: to place its robots one
-    by one, mount them before they are combined.
+    Everything fixed to the root link moves with it; gravity stays. A floating or planar base then
+    moves relative to the new pose. A forest moves as a whole: to place its robots one by one, mount
+    them before they are combined.
 
     Args:
         robot: the model.
         position: (3,), m, of the root link in the world.
-        rotation: (3, 3), root link to world; none if omitted.
+        rotation: (3, 3), root link to world; the identity if omitted.
 
     Raises:
-        ArrayError: the position is not (3,) and finite, or the rotation is none.
+        ArrayError: the position is not (3,) and finite, or the rotation is no rotation matrix.
     """
     p = np.asarray(position, float)
     R = np.eye(3) if rotation is None else np.asarray(rotation, float)

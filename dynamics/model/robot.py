@@ -1,6 +1,4 @@
-"""The robot model: what is known before any configuration is.
-
-A robot is a forest: one tree or several, rooted in the world.
+"""The robot model: topology and parameters. A robot is a forest: one or more trees in the world.
 
 A `Robot` is an immutable pytree. Its topology and geometry are static, so that algorithms fold
 them into the program; its inertial, actuation and friction parameters are leaves, so that they can
@@ -52,8 +50,8 @@ class Mimic:
     """A joint that follows another: `q = multiplier * q[joint] + offset`.
 
     Attributes:
-        joint: index of the joint that is followed; it follows no other.
-        multiplier: no unit, or m/rad.
+        joint: index of the followed joint, which follows no other.
+        multiplier: without unit, m/rad or rad/m.
         offset: rad or m.
     """
 
@@ -77,9 +75,9 @@ class Joint:
     Attributes:
         name: as in the URDF.
         kind: see the table.
-        axis: (3,), unit, in the joint's frame; the normal of a planar joint. Without meaning for
-            spherical and floating joints.
-        mimic: what the joint follows; such a joint has no coordinates of its own.
+        axis: (3,), unit, in the joint's frame; of a planar joint, the normal. Unused for spherical
+            and floating joints.
+        mimic: the joint that this one follows; a follower has no coordinates of its own.
     """
 
     name: str
@@ -99,12 +97,12 @@ class Joint:
 
     @property
     def rotates(self) -> tuple[bool, ...]:
-        """For each of its axes, whether it turns (or else shifts) the body."""
+        """Whether each of the joint's axes rotates (or else translates) the body."""
         return _ROTATES[self.kind]
 
     @property
     def axes(self) -> np.ndarray:
-        """(k, 3), its axes in the joint's frame: three of translation, three of rotation at most.
+        """The joint's k axes (k, 3), unit, in its frame: translations first, then rotations.
 
         A planar joint moves along the images of x and y under the smallest rotation that turns z
         into the normal.
@@ -122,23 +120,24 @@ class Joint:
 
 @dataclass(frozen=True)
 class Axes:
-    """The axes of all joints one by one, na in all: as many as degrees of freedom, plus mimics.
+    """The na axes of all joints: one for each degree of freedom, and those of mimics.
 
-    Each axis is fixed in one body, its carrier: a rotation's in the body that it turns, and a
-    translation's in the body that the joint is mounted on (for a prismatic joint they are
-    parallel, and the moved body is taken).
+    Each axis is fixed in one body, its carrier: a rotation axis in the body that it turns, a
+    translation axis in the body that the joint is mounted on (for a prismatic joint, the axis is
+    fixed in both, and the moved body is taken).
 
     Attributes:
         body: (na,) int, the body that the axis' joint moves.
         carrier: (na,) int, the body that the axis is fixed in; `WORLD` if it does not move.
-        rotates: (na,) bool.
+        rotates: (na,) bool, rotation (or else translation).
         direction: (na, 3), unit, in the carrier's frame.
         coordinate: (na,) int, index into `q` of the axis' angle or displacement; -1 where a
             quaternion has none.
-        multiplier: (na,), and
-        offset: (na,): the axis' coordinate is `multiplier * q[coordinate] + offset`.
+        multiplier: (na,), of mimics; 1 for others.
+        offset: (na,), of mimics; 0 for others: `multiplier * q[coordinate] + offset` is the axis'
+            coordinate.
         moves: (nb, na) bool, whether the axis moves the body: the ancestor mask `U`.
-        dof: (na, nv), the axes' rates are `dof @ v`: the identity unless joints mimic others.
+        dof: (na, nv), maps `v` to the axes' rates: the identity unless joints mimic others.
     """
 
     body: np.ndarray
@@ -153,39 +152,38 @@ class Axes:
 
     @property
     def one_per_body(self) -> bool:
-        """Every joint has exactly one axis."""
+        """Whether every joint has exactly one axis."""
         return bool(np.array_equal(self.body, np.arange(len(self.moves))))
 
     @property
     def carried_by_own_body(self) -> bool:
-        """Axis i is fixed in body i."""
+        """Whether axis i is fixed in body i."""
         return bool(np.array_equal(self.carrier, np.arange(len(self.moves))))
 
     @property
     def has_mimics(self) -> bool:
-        """Some joints follow others, so that `dof` is not the identity."""
+        """Whether some joints follow others, so that `dof` is not the identity."""
         return bool(self.dof.shape[0] != self.dof.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """What never changes about a robot: its trees, its joints, its frames and its shapes.
+    """The static part of a robot: its trees, joints, frames and shapes.
 
-    There are nb moving bodies, one per joint, numbered so that parents come first. Body `i` is
-    moved by joint `i`; its frame is the joint's frame. Links that are welded together are one
-    body.
+    There are nb moving bodies, one per joint, numbered so that parents come first. Joint `i` moves
+    body `i`, whose frame is the joint's frame. Links that are welded together are one body.
 
     Attributes:
         name: name of the robot.
         joints: nb joints.
-        body_names: nb names: of the link that joint i moves.
+        body_names: nb names, of the links that the joints move.
         parent: (nb,) int, the parent body, `WORLD` at a root: there may be several.
         position: (nb, 3), m, the joint's frame in its parent's.
         rotation: (nb, 3, 3), joint frame to parent frame, at zero displacement.
-        frames: all frames, a root link before what it carries.
+        frames: all frames; root links come first in their trees.
         end_effectors: alias -> index into `frames`.
-        collision_shapes: the collision model.
-        visual_shapes: what is drawn.
+        collision_shapes: shapes that distances are measured between.
+        visual_shapes: shapes that are drawn.
         self_collision_pairs: (k, 2) int, pairs of indices into `collision_shapes`.
     """
 
@@ -233,7 +231,7 @@ class Topology:
 
     @cached_property
     def supported(self) -> np.ndarray:
-        """(nb, nb) bool: body j is body i or one between it and the root; lower triangular."""
+        """(nb, nb) bool: body j is body i or an ancestor of it; lower triangular."""
         supported = np.eye(len(self.parent), dtype=bool)
         for i, parent in enumerate(self.parent):
             if parent != WORLD:
@@ -242,7 +240,7 @@ class Topology:
 
     @cached_property
     def is_chain(self) -> bool:
-        """Every body carries the next one."""
+        """Whether every body is the parent of the next one."""
         return bool(np.array_equal(self.parent, np.arange(len(self.parent)) - 1))
 
     @cached_property
@@ -290,7 +288,7 @@ class Topology:
 
     @cached_property
     def dof_names(self) -> tuple[str, ...]:
-        """Nv names: the joint's, with `.x`, `.wz`, ... where it has several."""
+        """Names of the nv degrees of freedom: the joint's, with `.x`, `.wz`, ... for several."""
         names: list[str] = []
         for joint in self.joints:
             if not joint.mimic:
@@ -300,7 +298,7 @@ class Topology:
 
     @cached_property
     def quaternions(self) -> tuple[tuple[int, int, int], ...]:
-        """Of each joint with a quaternion: its body, and where it begins in `q` and in `v`."""
+        """Body, start in `q` and start in `v` of each quaternion and its angular velocity."""
         return tuple(
             (i, int(self.q_index[i + 1]) - 4, int(self.v_index[i + 1]) - 3)
             for i, joint in enumerate(self.joints)
@@ -309,7 +307,7 @@ class Topology:
 
     @cached_property
     def base(self) -> np.ndarray:
-        """(nb,) int, the root of each body's tree if it floats or slides in a plane, else `WORLD`.
+        """(nb,) int, the root of each body's tree if its joint is floating or planar, else `WORLD`.
 
         A tree with such a root may go far from the world's origin: it travels.
         """
@@ -323,7 +321,7 @@ class Topology:
 
     @cached_property
     def travels(self) -> bool:
-        """Some tree travels."""
+        """Whether some tree travels, that is, has a floating or planar root."""
         return bool((self.base != WORLD).any())
 
     @cached_property
@@ -383,11 +381,11 @@ class Robot:
         position_limits: (nv, 2), rad or m, lower and upper; infinite where there is none.
         stop_stiffness: (nv,), N m/rad or N/m, of the soft stops beyond the position limits; zero,
             the default, for none.
-        stop_damping: (nv,), N m s/rad or N s/m, likewise.
+        stop_damping: (nv,), N m s/rad or N s/m, of the soft stops.
         velocity_limits: (nv,), rad/s or m/s; infinite where there is none.
         effort_limits: (nv,), N m or N; infinite where there is none.
         effort_rate_limits: (nv,), N m/s or N/s; infinite where there is none.
-        q_default: (nq,), the default configuration.
+        q_default: (nq,), rad and m, the default configuration.
     """
 
     topology: Topology = static()
@@ -458,13 +456,13 @@ class Robot:
     def replace(self, **changes: Any) -> Robot:
         """A copy with some fields changed.
 
-        Masses and inertias that are arrays of numbers, with or without leading axes of a batch,
-        are checked; those that are being traced cannot be. As in `load_urdf`, moments of inertia
-        that break the triangle inequality give a `RobotLoadWarning`, and are used.
+        Concrete masses and inertias, with or without leading batch axes, are checked; traced ones
+        cannot be. As in `load_urdf`, moments of inertia that break the triangle inequality give a
+        `RobotLoadWarning`, and are used.
 
         Raises:
             UnknownNameError: there is no such field.
-            ArrayError: a mass or an inertia is one that no body has; names the body.
+            ArrayError: a mass or an inertia is not physical; names the body.
         """
         names = [f.name for f in dataclasses.fields(self)]
         for name in changes:
@@ -472,15 +470,15 @@ class Robot:
                 raise unknown_name("field", name, names, "of Robot")
         robot = dataclasses.replace(self, **changes)
         bodies = robot.topology.body_names
-        if (mass := _numbers(changes.get("mass"), (robot.nb,))) is not None:
+        if (mass := _concrete_leaf(changes.get("mass"), (robot.nb,))) is not None:
             check_masses(robot.name, bodies, mass)
-        if (inertia := _numbers(changes.get("inertia"), (robot.nb, 3, 3))) is not None:
+        if (inertia := _concrete_leaf(changes.get("inertia"), (robot.nb, 3, 3))) is not None:
             check_inertias(robot.name, bodies, inertia)
         return robot
 
 
-def _numbers(leaf: Any, shape: tuple[int, ...]) -> np.ndarray | None:
-    """A leaf of this shape, behind any leading axes; None if it is traced or no such array."""
+def _concrete_leaf(leaf: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    """A leaf of this shape, after any batch axes; None if it is traced or of another shape."""
     if not is_concrete(leaf) or not isinstance(leaf, np.ndarray | jax.Array):
         return None
     return np.asarray(leaf, float) if leaf.shape[-len(shape) :] == shape else None

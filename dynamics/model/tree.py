@@ -1,7 +1,7 @@
-"""Sums and exchanges along the kinematic tree, as products with constant masks.
+"""Gathering and summing rows along the kinematic tree, as products with constant masks.
 
-What bodies pass on to each other is vectorised over the tree (Morton and Pavone, the frax paper):
-arrays have one row per body (nb) or per joint axis (na).
+Recursions over bodies are vectorised over the tree (Morton and Pavone, the frax paper): arrays have
+one row per body (nb) or per joint axis (na). `of_...` gathers rows, `..._sums` adds them up.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ def tree_mask(robot: Robot, dtype: DTypeLike) -> Array:
 
 
 def path_sums(topology: Topology, x: Array) -> Array:
-    """Sums (nb, ...) of what bodies have over each body and those between it and the root."""
+    """Sum of per-body rows (nb, ...) over each body and its ancestors."""
     return einsum("ij,j...->i...", jnp.asarray(topology.supported, x.dtype), x)
 
 
 def subtree_sums(topology: Topology, x: Array) -> Array:
-    """Sums (nb, ...) of what bodies have over each body and all that it carries.
+    """Sum of per-body rows (nb, ...) over each body's subtree.
 
-    Begun at the leaves, so that the bodies of a chain have their partial sums in common.
+    Summed from the leaves, so that the bodies of a chain share their partial sums.
     """
     supported = jnp.asarray(topology.supported[::-1], x.dtype)
     return einsum("ji,j...->i...", supported, x[::-1])
 
 
 def of_parents(topology: Topology, x: Array, of_world: Array) -> Array:
-    """What each body's parent has (nb, ...): rows of `x`, or `of_world` (...)."""
+    """Rows (nb, ...) of each body's parent; `of_world` (...) for roots."""
     if topology.is_chain:
         return jnp.concatenate([of_world[None], x[:-1]])
     return jnp.concatenate([x, of_world[None]])[topology.parent]
 
 
 def child_sums(topology: Topology, x: Array) -> Array:
-    """Sums (nb, ...) of what bodies have over each body's children."""
+    """Sum of per-body rows (nb, ...) over each body's children."""
     if topology.is_chain:
         return jnp.concatenate([x[1:], jnp.zeros_like(x[:1])])
     bodies = np.arange(len(topology.parent))
@@ -51,17 +51,17 @@ def child_sums(topology: Topology, x: Array) -> Array:
 
 
 def of_bases(topology: Topology, x: Array) -> Array:
-    """What the base of each body's tree has (nb, ...), zero where the tree does not travel."""
+    """Rows (nb, ...) of the base of each body's tree; zero where the tree does not travel."""
     return jnp.concatenate([x, jnp.zeros_like(x[:1])])[topology.base]
 
 
 def of_bodies(topology: Topology, x: Array) -> Array:
-    """What the body that an axis moves has (na, ...)."""
+    """Rows (na, ...) of the body that each axis moves."""
     return x if topology.axes.one_per_body else x[topology.axes.body]
 
 
 def of_carriers(topology: Topology, x: Array) -> Array:
-    """What the body that an axis is fixed in has (na, ...), zero for the world."""
+    """Rows (na, ...) of the body that each axis is fixed in; zero for the world."""
     axes = topology.axes
     if axes.carried_by_own_body:
         return x
@@ -69,7 +69,7 @@ def of_carriers(topology: Topology, x: Array) -> Array:
 
 
 def axis_sums(topology: Topology, x: Array) -> Array:
-    """Sums (nb, ...) of what axes have over those of each body's joint."""
+    """Sum of per-axis rows (na, ...) over the axes of each body's joint: (nb, ...)."""
     axes = topology.axes
     if axes.one_per_body:
         return x
@@ -78,12 +78,12 @@ def axis_sums(topology: Topology, x: Array) -> Array:
 
 
 def axis_rates(robot: Robot, v: Array) -> Array:
-    """Rates (na,) of the joint axes for the velocity `v` (nv,): with those that mimic others."""
+    """Rates (na,) of all joint axes, mimics included, at the velocity `v` (nv,)."""
     axes = robot.topology.axes
     return matmul(jnp.asarray(axes.dof, v.dtype), v) if axes.has_mimics else v
 
 
 def dof_forces(robot: Robot, forces: Array) -> Array:
-    """Generalized forces (nv, ...) of forces along the joint axes (na, ...): of `axis_rates`."""
+    """Generalized forces (nv, ...) of forces (na, ...) along joint axes: dual to `axis_rates`."""
     axes = robot.topology.axes
     return matmul(jnp.asarray(axes.dof.T, forces.dtype), forces) if axes.has_mimics else forces

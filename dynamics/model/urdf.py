@@ -2,8 +2,8 @@
 
 The XML is parsed without entities, document types or network access, checked element by element so
 that an error names its line, and then handed to yourdfpy. Meshes and textures are never opened:
-dynamics does not need them. Their names are checked all the same, for those who open them later: a
-description may point into packages, not to anywhere on the disk.
+dynamics does not need them. Their names are checked all the same, for programs that open them
+later: a description may name files in packages, but not anywhere on the disk.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SCALAR_TYPES = ("revolute", "continuous", "prismatic")
 ROOT_JOINT = "root_joint"
 """Name of the joint that `floating_base=True` adds, as in Pinocchio."""
 
-# Attributes that hold numbers, and how many.
+# Attributes that hold numbers, and their number.
 _NUMBERS: dict[str, dict[str, int]] = {
     "origin": {"xyz": 3, "rpy": 3},
     "axis": {"xyz": 3},
@@ -56,7 +56,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
     ),
     "calibration": {"rising": 1, "falling": 1},
 }
-# Attributes that must be there: yourdfpy would put 1 kg m^2 for a missing moment of inertia.
+# Required attributes: yourdfpy would put 1 kg m^2 for a missing moment of inertia.
 _REQUIRED: dict[str, tuple[str, ...]] = {
     "mass": ("value",),
     "mimic": ("joint",),
@@ -66,7 +66,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     "box": ("size",),
     "mesh": ("filename",),
 }
-# Elements that name files, and the endings of these.
+# Elements that name files, and the files' endings.
 _FILES: dict[str, tuple[str, ...]] = {
     "mesh": (
         *(".stl", ".stla", ".stlb", ".dae", ".obj", ".ply", ".off", ".glb", ".gltf", ".3mf"),
@@ -75,8 +75,8 @@ _FILES: dict[str, tuple[str, ...]] = {
     "texture": (".png", ".jpg", ".jpeg", ".bmp", ".tga", ".gif", ".tif", ".tiff", ".dds", ".webp"),
 }
 _FOLDERS_ABOVE = 3
-"""How far above its own folder a description may name files: from `NAME/urdf/arms`, in the packages
-beside NAME."""
+"""Folder levels above its own that a description may name files in: enough for `NAME/urdf/arms` to
+reach packages beside NAME."""
 _GEOMETRIES = ("box", "cylinder", "sphere", "mesh")
 _DEFAULT_RGBA = (0.7, 0.7, 0.7, 1.0)
 
@@ -97,8 +97,8 @@ def load_urdf(
     Joints are numbered depth first, in the order of the file. Fixed joints are merged into their
     parent body; their links survive as frames. `<mimic>` joints follow another and have no
     coordinates of their own; their damping and friction count at the joint that they follow. The
-    limits of a joint are those of each of its degrees of freedom; a floating joint has no motor,
-    so its effort limits are zero unless the file says otherwise. Collision and visual primitives
+    limits of a joint apply to each of its degrees of freedom; a floating joint has no motor, so its
+    effort limits are zero unless the file says otherwise. Collision and visual primitives
     are read; meshes are skipped, and never opened.
 
     The names of meshes and textures have to be `package://NAME/...` (or `model://`) that stays
@@ -128,10 +128,10 @@ def load_urdf(
     joints = _unique(where, "joint", urdf.joints)
     tree = _tree(where, links, joints)
 
-    movable: list[_Moved] = []
+    movable: list[_MovableJoint] = []
     parents: list[int] = []
     placements: list[np.ndarray] = []
-    # Link -> the body it belongs to and its pose there.
+    # Link -> its body, and its pose in the body's frame.
     weld: dict[str, tuple[int, np.ndarray]] = {tree.root: (WORLD, np.eye(4))}
     if floating_base:
         weld[tree.root] = (0, np.eye(4))
@@ -147,7 +147,9 @@ def load_urdf(
         weld[joint.child] = (len(movable), np.eye(4))
         parents.append(body)
         placements.append(placement)
-        movable.append(_Moved(joint.name, joint.type, joint.child, _axis(where, joint), joint))
+        movable.append(
+            _MovableJoint(joint.name, joint.type, joint.child, _axis(where, joint), joint)
+        )
     followed = _mimics(where, movable, joints)
     if all(m.name in followed for m in movable):
         raise RobotLoadError(
@@ -185,7 +187,7 @@ def load_urdf(
         inertia=inertia,
         gravity=_gravity(where, gravity),
         armature=_sized(where, "armature", armature, n),
-        # What resists a follower is felt at the joint that it follows, by the power it takes.
+        # A follower's resistance counts at the joint that it follows, at equal power.
         damping=np.square(topology.axes.dof).T
         @ _per_axis(topology, [_dynamics(where, m, "damping") for m in movable]),
         friction=np.abs(topology.axes.dof).T
@@ -201,7 +203,7 @@ def load_urdf(
 
 
 @dataclass(frozen=True)
-class _Moved:
+class _MovableJoint:
     """A joint that is not fixed, and the link that it moves."""
 
     name: str
@@ -212,7 +214,7 @@ class _Moved:
 
     @property
     def mimic(self) -> Any:
-        """What the file says that it follows, None if nothing."""
+        """Its <mimic> element, None if it has none."""
         return None if self.urdf is None else self.urdf.mimic
 
 
@@ -252,7 +254,7 @@ def _parse(path: Path) -> yourdfpy.URDF:
             f"{where}, line {root.sourceline}: the root element is <{root.tag}>, expected <robot>."
         )
     root.set("name", root.get("name") or path.stem)
-    # What else is at the top level (gazebo, transmission, ...) has rules of its own: skip it.
+    # Other top-level elements (gazebo, transmission, ...) have rules of their own: skip them.
     for top in root.iterchildren("link", "joint", "material"):
         name = top.get("name")
         if not name and top.tag != "material":
@@ -277,7 +279,7 @@ def _parse(path: Path) -> yourdfpy.URDF:
 
 
 def _check_element(line: str, element: Any) -> None:
-    """Check what is written in an element while its line is still known."""
+    """Check children and attributes of an element, while its line is still known."""
     if element.tag == "joint" and element.getparent().tag == "robot":
         for tag in ("parent", "child"):
             end = element.find(tag)
@@ -315,7 +317,7 @@ def _check_element(line: str, element: Any) -> None:
 
 
 def _check_filename(line: str, element: Any) -> None:
-    """Check that a file of a package is named, without looking for it."""
+    """Check that a file name stays within its package, without opening the file."""
     what = f"{line}: <{element.tag} filename={element.get('filename')!r}>"
     name = unquote(element.get("filename")).replace("\\", "/")
     packaged = re.match(r"(package|model)://", name)
@@ -426,20 +428,22 @@ def _axis(where: str, joint: Any) -> np.ndarray:
     return axis / norm
 
 
-def _floating_root(where: str, root: str, joints: Mapping[str, Any]) -> _Moved:
+def _floating_root(where: str, root: str, joints: Mapping[str, Any]) -> _MovableJoint:
     if ROOT_JOINT in joints:
         raise RobotLoadError(
             f"{where}: there is a joint named {ROOT_JOINT!r}, which is the name of the joint that "
             "floating_base=True adds. Rename it."
         )
-    return _Moved(ROOT_JOINT, "floating", root, np.array([1.0, 0.0, 0.0]), None)
+    return _MovableJoint(ROOT_JOINT, "floating", root, np.array([1.0, 0.0, 0.0]), None)
 
 
-def _mimics(where: str, movable: Sequence[_Moved], joints: Mapping[str, Any]) -> dict[str, Mimic]:
-    """Name of each joint that follows another -> the joint it follows in the end, and how."""
+def _mimics(
+    where: str, movable: Sequence[_MovableJoint], joints: Mapping[str, Any]
+) -> dict[str, Mimic]:
+    """Name of each follower -> its `Mimic`, chains resolved to a joint that follows no other."""
     index = {m.name: i for i, m in enumerate(movable)}
 
-    def resolve(joint: _Moved, mimic: Any, seen: tuple[str, ...]) -> Mimic:
+    def resolve(joint: _MovableJoint, mimic: Any, seen: tuple[str, ...]) -> Mimic:
         what = f"{where}: joint {joint.name!r} mimics {mimic.joint!r}"
         if mimic.joint in (*seen, joint.name):
             raise RobotLoadError(f"{what}, which follows it in turn. Break the circle.")
@@ -465,17 +469,17 @@ def _mimics(where: str, movable: Sequence[_Moved], joints: Mapping[str, Any]) ->
 
 
 def _per_axis(topology: Topology, of_joint: Sequence[Any]) -> np.ndarray:
-    """A value of each joint, repeated for its axes: (na, ...)."""
+    """Values by joint (nb, ...), repeated for each of its axes (na, ...)."""
     return np.asarray(np.array(of_joint)[topology.axes.body])
 
 
 def _per_dof(topology: Topology, of_joint: Sequence[Any]) -> np.ndarray:
-    """A value of each joint that follows no other, repeated for its axes: (nv, ...)."""
+    """Values by joint (nb, ...), repeated for each of its degrees of freedom (nv, ...)."""
     own = [not j.mimic for j in topology.joints for _ in j.rotates]
     return np.asarray(_per_axis(topology, of_joint)[own])
 
 
-def _position_limits(where: str, joint: _Moved) -> tuple[float, float]:
+def _position_limits(where: str, joint: _MovableJoint) -> tuple[float, float]:
     limit = None if joint.urdf is None else joint.urdf.limit
     if joint.kind not in ("revolute", "prismatic") or limit is None:
         return -np.inf, np.inf
@@ -489,7 +493,7 @@ def _position_limits(where: str, joint: _Moved) -> tuple[float, float]:
     return lower, upper
 
 
-def _limit(where: str, joint: _Moved, which: str) -> float:
+def _limit(where: str, joint: _MovableJoint, which: str) -> float:
     limit = None if joint.urdf is None else joint.urdf.limit
     value = None if limit is None else getattr(limit, which)
     if value is None:
@@ -497,13 +501,13 @@ def _limit(where: str, joint: _Moved, which: str) -> float:
     return _not_negative(where, joint, f"limit {which}", value)
 
 
-def _dynamics(where: str, joint: _Moved, which: str) -> float:
+def _dynamics(where: str, joint: _MovableJoint, which: str) -> float:
     dynamics = None if joint.urdf is None else joint.urdf.dynamics
     value = None if dynamics is None else getattr(dynamics, which)
     return 0.0 if value is None else _not_negative(where, joint, f"dynamics {which}", value)
 
 
-def _not_negative(where: str, joint: _Moved, what: str, value: float | str) -> float:
+def _not_negative(where: str, joint: _MovableJoint, what: str, value: float | str) -> float:
     value = float(value)  # yourdfpy leaves some of them as text
     if value < 0:
         raise RobotLoadError(
@@ -519,7 +523,7 @@ def _body_inertias(
     where: str,
     links: Mapping[str, Any],
     weld: Mapping[str, tuple[int, np.ndarray]],
-    movable: Sequence[_Moved],
+    movable: Sequence[_MovableJoint],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mass (nb,), centre of mass (nb, 3) and inertia about it (nb, 3, 3) of the merged bodies."""
     n = len(movable)
@@ -632,7 +636,7 @@ def _primitive(where: str, link: str, geometry: Any) -> tuple[ShapeKind, tuple[f
 
 
 def _colours(urdf: Any) -> dict[str, tuple[float, float, float, float]]:
-    """Named colours: the robot's own materials, and any that a visual defines on the way."""
+    """Colours by name, of the robot's materials and of those that a visual defines."""
     materials = [*urdf.materials, *(v.material for link in urdf.links for v in link.visuals)]
     return {
         m.name: _colour(m, {})

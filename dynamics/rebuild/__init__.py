@@ -2,10 +2,10 @@
 
     python -m fraxenv.dynamics.rebuild SOURCE.urdf NAME --source "..." --license "..."
 
-Links, joints, inertias, limits and joint dynamics are copied digit by digit. Meshes give way to
-primitives, collision bodies to spheres, and the pairs of spheres that can touch are found by
-sampling. `--shapes-from` keeps shapes that were improved by hand and finds the pairs anew. The
-same options give the same files. docs/robots.md shows it at work.
+Links, joints, inertias, limits and joint dynamics are copied digit by digit. Primitives replace
+meshes, spheres replace collision bodies, and sampling finds the pairs of spheres that can touch.
+`--shapes-from` keeps shapes that were improved by hand and finds the pairs anew. The same options
+give the same files. docs/robots.md has an example.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ __all__ = ["Options", "Rebuilt", "rebuild"]
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """The two files and what is in them.
+    """The two files that `rebuild` wrote, and their contents.
 
     Attributes:
-        urdf: the robot's file.
-        toml: its companion.
-        robot: as the two files describe it.
-        mass: of all links, those that stand on the floor included, kg.
+        urdf: path of the URDF.
+        toml: path of its companion.
+        robot: the robot that the two files describe.
+        mass: kg, of all links, including those fixed to the world.
         pairs: self-collision pairs.
-        bones: links that are drawn as bones, because the source shows nothing that can be read.
+        bones: links that are drawn as bones, because the source has no readable shape for them.
     """
 
     urdf: Path
@@ -53,16 +53,16 @@ class Rebuilt:
 
 
 def rebuild(options: Options) -> Rebuilt:
-    """Make the two files.
+    """Write a robot's URDF and its companion.
 
     Raises:
-        ConfigError: an option that cannot be; the files exist and `force` is not given.
-        RobotLoadError: the source, or a file to take shapes from, is not a URDF that loads.
+        ConfigError: an option is impossible, or the files exist and `force` is not given.
+        RobotLoadError: the source, or the file `shapes_from`, is not a URDF that loads.
         UnknownNameError: an option names a link or joint that does not exist.
     """
     urdf_path, toml_path = _targets(options)
     options.output.mkdir(parents=True, exist_ok=True)
-    # In the same folder, from where finished files move into place whole.
+    # In the output folder, so that finished files are moved into place atomically.
     with tempfile.TemporaryDirectory(dir=options.output, prefix=".rebuild-") as folder:
         draft = Path(folder) / urdf_path.name
         root = read(options.urdf)

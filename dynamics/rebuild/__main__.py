@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def report(made: Rebuilt) -> None:
-    """Print what is in the files."""
+    """Print a summary of the files."""
     print(f"Wrote {made.urdf} and {made.toml}.")
     if made.bones:
         print(

@@ -22,12 +22,12 @@ from .write import Looks, header_text, shape_lines
 _FIT_POINTS: Final = 1000  # per fit
 _CUTS: Final = 8  # places per axis where a shape may be cut in two
 _OVERHANG: Final = 0.02  # m, how far an edge may stick out of its sphere
-_CLOSE: Final = 1.1  # a fit of so many times the least volume is good enough
+_CLOSE: Final = 1.1  # a fit up to this multiple of the least volume is good enough
 _MIN_SIZE: Final = 0.004  # m, of a primitive
 
 
 def fitted_looks(root: Element, robot: Robot, options: Options) -> Looks:
-    """Primitives and spheres fitted to what the source shows, or to bones."""
+    """Primitives and spheres fitted to the source's shapes, or to bones where it has none."""
     links = {link.get("name"): link for link in root.iterfind("link")}
     for name in options.bare:
         if name not in links:
@@ -82,7 +82,7 @@ def fitted_looks(root: Element, robot: Robot, options: Options) -> Looks:
 
 
 def _bones(robot: Robot, body: int) -> list[Shape]:
-    """Cylinders from a body's frame to the joints that it carries, or to its centre of mass."""
+    """Cylinders from a body's frame to its child joints, or to its centre of mass."""
     topology = robot.topology
     ends = list(topology.position[topology.parent == body])
     if not ends and body != WORLD:
@@ -98,7 +98,7 @@ def _bones(robot: Robot, body: int) -> list[Shape]:
 
 
 def _surface(shape: Shape | Array) -> Array:
-    """Points (m, 3) of a shape's surface."""
+    """Points (m, 3), m, on a shape's surface."""
     if not isinstance(shape, Shape):
         return shape
     match shape.kind:
@@ -114,7 +114,7 @@ def _surface(shape: Shape | Array) -> Array:
 
 
 def _principal_axes(points: Array) -> Array:
-    """Right-handed, orthonormal columns (3, 3): the directions that the points spread along."""
+    """Principal axes of points: right-handed, orthonormal columns (3, 3)."""
     _, _, rows = np.linalg.svd(points - points.mean(0), full_matrices=False)
     axes = rows.T
     right_handed: Array = axes * np.array([1.0, 1.0, np.sign(np.linalg.det(axes))])
@@ -122,7 +122,7 @@ def _principal_axes(points: Array) -> Array:
 
 
 def _ball(points: Array) -> Shape:
-    """The smallest sphere around points, but for edges that stick out by up to `_OVERHANG`."""
+    """The smallest sphere around points, with edges allowed to stick out by `_OVERHANG`."""
     centre = (points.min(0) + points.max(0)) / 2
     for k in range(1, 60):  # Badoiu and Clarkson: step by step towards the farthest point
         centre += (points[np.argmax(((points - centre) ** 2).sum(1))] - centre) / (k + 1)
@@ -132,7 +132,7 @@ def _ball(points: Array) -> Shape:
 
 
 def _volume(shape: Shape) -> float:
-    """m^3."""
+    """Volume of a shape, m^3."""
     match shape.kind:
         case "sphere":
             return float(4 / 3 * np.pi * shape.size[0] ** 3)
@@ -143,7 +143,7 @@ def _volume(shape: Shape) -> float:
 
 
 def _primitive(points: Array) -> Shape:
-    """The box, cylinder or sphere of least volume that fits points, preferably along the axes."""
+    """The box, cylinder or sphere of least volume around points; aligned axes are preferred."""
     candidates = [(1.0, _ball(points))]
     for preference, frame in ((1.0, np.eye(3)), (1.15, _principal_axes(points))):
         local = points @ frame
@@ -166,11 +166,10 @@ def _best_cut(
     cost: Callable[[Sequence[float]], float] = sum,
     most: int = 2,
 ) -> tuple[float, list[Array]] | None:
-    """Cut across an axis into two to `most` parts that are fitted one by one.
+    """The best cut of points across an axis into two to `most` parts, fitted one by one.
 
     Returns:
-        What the best cut saves of the cost of volumes per part that it adds, m^3, and the parts;
-        None if there are too few points.
+        saved cost of volume per added part, m^3, and the parts; None if there are too few points.
     """
     whole = _volume(fit(points))
     best = None
@@ -193,12 +192,12 @@ def _best_cut(
 
 
 def _both_as_the_larger(volumes: Sequence[float]) -> float:
-    """A cost that favours even cuts, and does not cut flat things, of which it would save none."""
+    """A cost of volumes that favours even cuts, and leaves flat shapes, where no cut saves any."""
     return 2 * max(volumes)
 
 
 def _fit_primitives(points: Array, most: int = 5) -> list[Shape]:
-    """As few primitives as come close to the least volume, `most` at most."""
+    """The fewest primitives, up to `most`, whose volume comes close to the least."""
     pieces = [points[:: max(1, len(points) // _FIT_POINTS)]]
     fits = [[_primitive(pieces[0])]]
     while len(pieces) < most:
@@ -215,7 +214,7 @@ def _fit_primitives(points: Array, most: int = 5) -> list[Shape]:
 
 
 def _fit_spheres(surfaces: Mapping[int, Array], count: int) -> dict[int, list[Shape]]:
-    """Spheres that cover surfaces: one each, then the most wasteful is cut in two until `count`."""
+    """Up to `count` spheres that cover surfaces: one each, then the most wasteful is cut in two."""
     spheres: dict[int, list[Shape]] = {body: [] for body in surfaces}
     order = itertools.count()  # breaks ties, so that arrays are never compared
     heap: list[tuple[float, int, int, Array, list[Array] | None]] = []

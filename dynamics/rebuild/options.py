@@ -1,4 +1,4 @@
-"""What a robot is rebuilt from, and how."""
+"""Options of rebuilding a robot."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Options:
     """Rebuild a bundled robot from a source URDF.
 
     Attributes:
-        urdf: the source; a xacro file has to be expanded first.
-        name: of the robot, which names the files: lower case, digits and underscores.
-        source: where the source comes from, for the header, e.g. "iiwa14.urdf of frax 0.1.0".
-        license: of the source, for the header, e.g. "BSD-3-Clause". Neither is needed with
+        urdf: the source URDF; a xacro file has to be expanded first.
+        name: name of the robot and its files: lower case, digits and underscores.
+        source: origin of the source, for the header, e.g. "iiwa14.urdf of frax 0.1.0".
+        license: licence of the source, for the header, e.g. "BSD-3-Clause". Neither is needed with
             `shapes_from`, which brings a header.
         output: folder to write into.
         force: replace files that exist.
@@ -26,19 +26,19 @@ class Options:
             where their limits allow it, else in the middle.
         frames: NAME LINK X Y Z ...; massless links to add, fixed to LINK, m.
         floating_base: whether the root link floats.
-        base_height: of a floating root link in the default configuration, m.
-        meshes: folder where meshes that are not where the source says are looked up by file name,
-            whatever the ending.
-        shapes_from: a file made before: take its header, colours, visual and collision shapes.
+        base_height: height of a floating root link in the default configuration, m.
+        meshes: folder to search, by file name with any ending, for meshes that are missing where
+            the source has them.
+        shapes_from: a rebuilt file whose header, colours, visual and collision shapes to keep.
         bare: links whose bodies get no sphere, because others hide them.
-        collision_spheres: number of spheres in all; a body that moves has at least one.
-        collision_pairs: number of pairs, at most.
+        collision_spheres: total number of spheres; a moving body has at least one.
+        collision_pairs: largest number of pairs.
         clearance: least distance of a pair in the default configuration, m.
         keep_clear: LINK LINK ...; pairs of links that the mechanism keeps apart by itself.
-        first_pairs: SPHERE SPHERE ...; pairs to begin with, of what is rare but matters.
-        coverage: share of the colliding configurations at which to stop adding pairs.
+        first_pairs: SPHERE SPHERE ...; pairs to begin with, for rare collisions that matter.
+        coverage: fraction of the colliding configurations at which to stop adding pairs.
         samples: number of random configurations.
-        seed: of the random configurations.
+        seed: seed of the random configurations.
     """
 
     urdf: Path

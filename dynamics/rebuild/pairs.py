@@ -20,22 +20,23 @@ from ..model.robot import WORLD
 from .options import Options
 from .source import Array
 
-_PENETRATION: Final = 0.01  # m, from where on two spheres count as colliding
+_PENETRATION: Final = 0.01  # m, above which two spheres count as colliding
 _BATCH: Final = 500  # sampled configurations at a time
 _FREE_RANGE: Final = np.pi  # rad or m, either side of the default, of a joint without limits
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Self-collision pairs and what is known about them.
+    """Self-collision pairs, and how well they detect collisions.
 
     Attributes:
-        names: of the spheres.
-        clearance: of the closest pair in the default configuration, m; infinite without pairs.
-        colliding: share of the random configurations in which any spheres of bodies that are not
+        names: names of the two spheres of each pair.
+        clearance: m, distance of the closest pair in the default configuration; infinite without
+            pairs.
+        colliding: fraction of the random configurations in which spheres of bodies that are not
             neighbours interpenetrate.
-        coverage: share of those that the pairs find, measured on configurations that they were not
-            chosen from; NaN if none collides.
+        coverage: fraction of those that the pairs detect, measured on configurations that the pairs
+            were not chosen from; NaN if none collides.
     """
 
     names: list[tuple[str, str]]
@@ -45,7 +46,7 @@ class Pairs:
 
 
 def find_pairs(robot: Robot, options: Options) -> Pairs:
-    """Pairs of spheres that find the random configurations in which the robot hits itself."""
+    """Pairs of spheres that detect self-collisions in random configurations."""
     shapes = robot.topology.collision_shapes
     names = [shape.name for shape in shapes]
     for shape in shapes:
@@ -82,7 +83,7 @@ def find_pairs(robot: Robot, options: Options) -> Pairs:
 
 
 def _candidates(robot: Robot, options: Options) -> NDArray[np.intp]:
-    """(k, 2) indices of spheres whose bodies are neither the same nor joined by one joint."""
+    """Candidate pairs (k, 2) of spheres, whose bodies are neither the same nor neighbours."""
     body_of = {frame.name: frame.body for frame in robot.topology.frames}
     for name in itertools.chain.from_iterable(options.keep_clear):
         if name not in body_of:
@@ -99,10 +100,10 @@ def _candidates(robot: Robot, options: Options) -> NDArray[np.intp]:
 
 
 def _random_configurations(robot: Robot, count: int, seed: int) -> Array:
-    """(count, nq): joints evenly in their limits, quaternions as in the default.
+    """Random configurations (count, nq): joints uniform in their limits, quaternions as by default.
 
-    Of a robot with several limbs each one stays in its default half of the time. Otherwise the
-    legs of a humanoid, which nearly always collide, would hide what its arms do.
+    In a robot with several limbs, each limb stays at its default half of the time. Otherwise the
+    legs of a humanoid, which nearly always collide, would hide collisions of its arms.
     """
     topology = robot.topology
     q = np.tile(np.asarray(robot.q_default, float), (count, 1))
@@ -121,7 +122,7 @@ def _random_configurations(robot: Robot, count: int, seed: int) -> Array:
 
 
 def _limbs(parent: NDArray[np.intp]) -> NDArray[np.intp]:
-    """(nb,): number of the limb of each body; a limb begins at the root and where a body forks."""
+    """Limb number (nb,) of each body; limbs begin at roots, and where the tree forks."""
     children = Counter(map(int, parent))
     limb: list[int] = []
     for above in parent:
@@ -134,7 +135,7 @@ _poses = jax.jit(jax.vmap(forward_kinematics, in_axes=(None, 0)))
 
 
 def _gaps(robot: Robot, q: Array, pairs: NDArray[np.intp]) -> Array:
-    """Distances (batch, k) between the surfaces of pairs of spheres, m; negative if they meet."""
+    """Distances (batch, k), m, between the surfaces of pairs of spheres; negative in collision."""
     shapes = robot.topology.collision_shapes
     position, rotation = (np.asarray(x, float) for x in _poses(robot, q))
     # The body WORLD = -1 is the last one.
@@ -151,7 +152,7 @@ def _gaps(robot: Robot, q: Array, pairs: NDArray[np.intp]) -> Array:
 
 
 def _mirror(names: Sequence[str], pairs: NDArray[np.intp]) -> list[int]:
-    """For each pair, the pair of the spheres on the other side, or itself if there are no sides."""
+    """Index of each pair's mirror image, left for right; its own index if it has none."""
     index = {name: i for i, name in enumerate(names)}
     other = [index.get(_other_side(name), i) for i, name in enumerate(names)]
     number = {frozenset(map(int, pair)): k for k, pair in enumerate(pairs)}
@@ -180,7 +181,7 @@ def _numbers_of(
 def _cover(
     hits: NDArray[np.bool_], mirror: Sequence[int], first: Sequence[int], options: Options
 ) -> list[int]:
-    """Columns, one by one with their mirror images, that hit the most rows not hit before."""
+    """Greedy cover: columns, with their mirror images, that each hit the most rows not hit yet."""
     chosen = sorted({c for k in first for c in (k, mirror[k])})
     left = hits[hits.any(axis=1)]
     enough = (1 - options.coverage) * len(left)

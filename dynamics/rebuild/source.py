@@ -1,4 +1,4 @@
-"""The source: its XML, and what its links look like."""
+"""The source URDF: its XML, and the shapes of its links."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .options import Options
 Array = NDArray[np.float64]
 Element = Any  # lxml's elements are not typed
 
-SHELL: Final = ("shell", "0.93 0.94 0.95 1")  # where the source says no colour
+SHELL: Final = ("shell", "0.93 0.94 0.95 1")  # where the source has no colour
 SURFACE_POINTS: Final = 3000  # per mesh
 
 
 def read(path: Path, comments: bool = False) -> Element:
-    """Parse a URDF without entities or network access; `load_urdf` checks what is in it."""
+    """Parse a URDF without entities or network access; `load_urdf` checks its content."""
     try:
         parser = etree.XMLParser(
             resolve_entities=False, no_network=True, load_dtd=False, remove_comments=not comments
@@ -39,7 +39,7 @@ def read(path: Path, comments: bool = False) -> Element:
 
 
 def add_frames(root: Element, frames: Sequence[tuple[str, str, float, float, float]]) -> None:
-    """Add massless links with fixed joints: name, parent link, x, y, z in its frame, m."""
+    """Add massless links with fixed joints, given as name, parent link, x, y, z in its frame, m."""
     for name, parent, *xyz in frames:
         etree.SubElement(root, "link", name=name)
         joint = etree.SubElement(root, "joint", name=f"{name}_joint", type="fixed")
@@ -49,12 +49,12 @@ def add_frames(root: Element, frames: Sequence[tuple[str, str, float, float, flo
 
 
 def numbers(values: Sequence[float] | Array) -> str:
-    """An attribute of several numbers, rounded to a tenth of a millimetre or of a mrad."""
+    """Numbers as text of an attribute, rounded to 0.1 mm or 0.1 mrad."""
     return " ".join(f"{round(float(x), 4) + 0.0:g}" for x in values)
 
 
 def _origin(element: Element) -> Array:
-    """Pose (4, 4) of what has an <origin>, or may have."""
+    """Pose (4, 4) of an element's <origin>; the identity without one."""
     origin = element.find("origin")
     xyz, rpy = (
         np.array((("" if origin is None else origin.get(k)) or "0 0 0").split(), float)
@@ -66,7 +66,7 @@ def _origin(element: Element) -> Array:
 
 
 def colours(root: Element) -> dict[str, str]:
-    """Materials that are defined anywhere: name -> rgba."""
+    """Defined materials: name -> rgba."""
     return {
         m.get("name"): m.find("color").get("rgba")
         for m in root.iter("material")
@@ -75,9 +75,9 @@ def colours(root: Element) -> dict[str, str]:
 
 
 def parts_of(link: Element, options: Options) -> list[tuple[str, Shape | Array]]:
-    """What a link looks like in its frame: a material, and a primitive or points of a surface.
+    """Visible parts of a link, in its frame: material, and primitive or surface points (m, 3), m.
 
-    From its visual elements, or from the collision elements where meshes cannot be read.
+    From its visual elements, or from its collision elements where meshes cannot be read.
     """
     for tag in ("visual", "collision"):
         parts = []
@@ -111,7 +111,7 @@ def _shape(element: Element, options: Options) -> Shape | Array | None:
 
 
 def _mesh_path(name: str, options: Options) -> Path | None:
-    """Where a mesh is: beside the source, below a folder that holds it, or in `meshes`."""
+    """Path of a mesh: beside the source, below one of its parent folders, or in `meshes`."""
     relative = re.sub(r"^(package|file|model)://", "", name).lstrip("/")
     for folder in options.urdf.resolve().parents:
         for part in (relative, relative.partition("/")[2]):
@@ -123,7 +123,7 @@ def _mesh_path(name: str, options: Options) -> Path | None:
 
 
 def _mesh_points(path: Path) -> Array | None:
-    """Points (m, 3) spread over the surface of a mesh, or None if it cannot be read."""
+    """Points (m, 3), m, spread over the surface of a mesh; None if it cannot be read."""
     try:
         mesh = trimesh.load(path, force="mesh")
         points, _ = trimesh.sample.sample_surface(mesh, SURFACE_POINTS, seed=0)

@@ -22,20 +22,20 @@ from .options import Options
 from .pairs import Pairs
 from .source import Array, Element, colours, numbers, read
 
-# What is copied of a link's <inertial> and of a joint.
+# Children of a joint, and of a link's <inertial>, that are copied.
 _JOINT_PARTS: Final = ("parent", "child", "origin", "axis", "limit", "dynamics", "mimic")
 _INERTIAL_PARTS: Final = ("origin", "mass", "inertia")
 
 
 @dataclass(frozen=True)
 class Looks:
-    """What stands in for the meshes.
+    """Header, materials and shapes of a rebuilt URDF.
 
     Attributes:
         header: the comment at the top of the file.
         materials: name -> rgba.
         shapes: link -> its <visual> and <collision> elements as lines of XML.
-        bones: links that are drawn as bones, because the source shows nothing that can be read.
+        bones: links that are drawn as bones, because the source has no readable shape for them.
     """
 
     header: str
@@ -65,13 +65,13 @@ def header_text(options: Options, visuals: int, spheres: int, bones: Sequence[st
 
 
 def _tag(element: Element) -> str:
-    """An element with its attributes as they are, but without children and foreign attributes."""
+    """Text of an element, without its children and foreign attributes."""
     kept = ((k, v) for k, v in element.attrib.items() if not k.startswith("{"))
     return f"<{element.tag}{''.join(f' {k}={quoteattr(v)}' for k, v in kept)}/>"
 
 
 def shape_lines(tag: str, shape: Shape, *, name: str = "", colour: str = "") -> list[str]:
-    """A <visual> or <collision> element in the frame of its link, line by line."""
+    """Lines of a <visual> or <collision> element, in the frame of its link."""
     matrix = np.eye(4)
     matrix[:3, :3] = shape.rotation
     rpy = numbers(trimesh.transformations.euler_from_matrix(matrix, "sxyz"))
@@ -94,7 +94,7 @@ def shape_lines(tag: str, shape: Shape, *, name: str = "", colour: str = "") -> 
 
 
 def looks_of(path: Path) -> Looks:
-    """Header, materials and shapes of a file that this program wrote, with their comments."""
+    """Header, materials and shapes, comments included, of a file that `rebuild` wrote."""
     root = read(path, comments=True)
     before = root.getprevious()
     shapes: dict[str, list[str]] = {}
@@ -108,7 +108,7 @@ def looks_of(path: Path) -> Looks:
 
 
 def urdf_text(root: Element, looks: Looks) -> str:
-    """The URDF: links and joints of the source, digit by digit, with the shapes of `looks`."""
+    """Text of the URDF: links and joints of the source, digit by digit, with `looks`."""
     lines = ['<?xml version="1.0" encoding="utf-8"?>']
     if looks.header:
         lines.append(f"<!--{looks.header}-->")
@@ -138,7 +138,7 @@ def urdf_text(root: Element, looks: Looks) -> str:
 
 
 def default_configuration(path: Path, options: Options, *, floating: bool) -> Array:
-    """The default configuration (nq,): as the options say, else zero or the middle."""
+    """The default configuration (nq,): from the options, else zero, or the middle of the limits."""
     robot = load_urdf(path, floating_base=floating)
     topology = robot.topology
     q = np.array(robot.q_default)
@@ -160,7 +160,7 @@ def default_configuration(path: Path, options: Options, *, floating: bool) -> Ar
 
 
 def toml_text(path: Path, options: Options, pairs: Pairs) -> str:
-    """The companion of the URDF at `path`."""
+    """Text of the companion of the URDF at `path`."""
     robot = load_urdf(path, floating_base=options.floating_base)
     topology = robot.topology
     q = default_configuration(path, options, floating=options.floating_base)

@@ -1,16 +1,16 @@
-"""A dual active-set method: the projection on a polyhedron, found from its active rows.
+"""A dual active-set method for quadratic programs: projection on a polyhedron.
 
     minimise    1/2 x^T H x + 1/2 sum_i s_i^2 / d_i
     subject to  A x + s >= b,    lower <= C x <= upper
 
 In coordinates `y = U^T x`, with `H = U U^T`, this is the projection of the origin on a polyhedron.
-The dual method starts at the origin, takes in the row that is violated most, and drops rows whose
-multiplier would become negative on the way. Every iterate is optimal for the rows it has; most
+The dual method starts at the origin, activates the row that is violated most, and drops rows whose
+multiplier would become negative on the way. Every iterate is optimal for its active rows; most
 problems need one round per row that is active at the solution, and a round costs one product with
 all the rows, and one row.
 
 Source: Goldfarb and Idnani, "A numerically stable dual method for solving strictly convex quadratic
-programs", Mathematical Programming 27, 1983, algorithm 2.2. The factors there are updated from
+programs", Mathematical Programming 27, 1983, algorithm 2.2. There, factors are updated from
 round to round; here, for few active rows, they are computed anew, so that no error accumulates.
 """
 
@@ -28,19 +28,32 @@ from .cholesky import cholesky, cholesky_solve, solve_upper, solve_upper_transpo
 from .rows import FLOOR, Rows, allowance, constraint_values
 
 HARDENINGS = 8
-"""Times, at most, that active rows are made to give less; see `_harden`."""
+"""Largest number of rounds that reduce the slack of active rows; see `_harden`."""
 
 REFINEMENTS = 3
-"""Corrections of the solution by the rows as they are; see `_refine`."""
+"""Corrections of the solution by the rows in original coordinates; see `_refine`."""
 
 NONE, AGAIN = -1, -2
-"""Instead of a row that enters: none, and the loop ends; none, but a row has left."""
+"""In place of an entering row: none, and the loop ends; none, but a row was dropped."""
 
 
 class ActiveSet(NamedTuple):
-    """Active rows in slots, as they are and whitened (`U^-1 a`), and their Gram matrix.
+    """Active rows in c slots; an empty slot is zero, with the row number -1.
 
-    In an empty slot all is zero but the number of the row, which is -1.
+    Attributes:
+        rows: (c,) int32, row numbers in `[A; C; -C]`.
+        normals: (c, n), the rows `a`.
+        whitened: (c, n), `U^-1 a`.
+        gram: (c, c), Gram matrix of `whitened`.
+        give: (c,), compliance: slack per multiplier.
+        rhs: (c,), right-hand sides.
+        multipliers: (c,), not negative.
+        members: uint32 words, the set of active rows as bits.
+        extra: (c,), added to `rhs` to make up for slack; see `_harden`.
+        lacking: (), largest relative slack that the last `_harden` found; infinite before.
+        hardenings: (), int32, number of `_harden` so far.
+        entering: (), int32, the row that enters next, or `NONE` or `AGAIN`.
+        iterations: (), int32.
     """
 
     rows: Array
@@ -69,24 +82,24 @@ def find_active_set(
     capacity: int,
     rounds: int,
 ) -> tuple[Array, Array, ActiveSet]:
-    """The minimiser (n,), the multipliers (capacity,) and the rows that are active.
+    """The minimiser (n,), the multipliers (capacity,) and the active rows.
 
     Args:
         A: the m soft rows.
-        C: (n, n), of the bounds.
+        C: (n, n), the matrix of the bounds.
         factor: (n, n), `U`.
         rhs: (m + 2n,), `[b; lower; -upper]`.
-        tolerance: violation, relative to `1 + |rhs|`, that counts as none.
-        softness: how much a soft row gives, relative to its own compliance.
+        tolerance: negligible violation, relative to `1 + |rhs|`.
+        softness: compliance of a soft row, relative to its squared length in the metric of `H^-1`.
         capacity: largest number of rows that are active at a time.
-        rounds: after which the iterate is returned as it is.
+        rounds: number after which the iterate is returned as it is.
     """
     n = C.shape[-1]
     m = len(rhs) - 2 * n
     bounds, allowed = jnp.concatenate([C, -C]), allowance(rhs, tolerance)
 
     def look(state: ActiveSet, violation: Array) -> ActiveSet:
-        """The row that is violated most, if any is and there is room for it."""
+        """Let the most violated row enter, if there is one and a slot is empty."""
         best, worst = smallest(-violation)
         enters = (best < 0) & jnp.any(state.rows < 0)
         return state._replace(entering=jnp.where(enters, worst, NONE))
@@ -105,7 +118,7 @@ def find_active_set(
         accepted = look(entered._replace(multipliers=goal), violation)
         accepted = _select(accepted.entering == NONE, _harden(accepted, tolerance), accepted)
         new = _retreat(entered, accepted, goal, blocked)
-        # Beyond what the precision can resolve, the multipliers so far have to do.
+        # Where the precision does not suffice, stop at the previous multipliers.
         sound = jnp.all(jnp.isfinite(goal))
         return new._replace(
             multipliers=jnp.where(sound, new.multipliers, state.multipliers),
@@ -141,12 +154,12 @@ def _start(n: int, capacity: int, rhs: Array) -> ActiveSet:
 
 
 def _point(whitened: Array, multipliers: Array) -> Array:
-    """`y` (n,) that belongs to multipliers."""
+    """The whitened point `y` (n,) of the multipliers (c,)."""
     return matmul(whitened.T, multipliers)
 
 
 def _system(state: ActiveSet) -> Array:
-    """The active rows' Gram matrix with what they give; the unit matrix where there is none."""
+    """The active rows' Gram matrix plus compliances (c, c); the unit matrix in empty slots."""
     return state.gram + jnp.diag(jnp.where(state.rows >= 0, state.give, 1))
 
 
@@ -159,11 +172,10 @@ def _enter(
     is_soft: Array,
     softness: float,
 ) -> ActiveSet:
-    """One more active row, in an empty slot, its multiplier still zero; none if `row` is negative.
+    """Add an active row in an empty slot, with a zero multiplier; none if `row` is negative.
 
     Soft rows fill the slots from the first, bounds from the last, which `cholesky` eliminates
-    first: by themselves they are well conditioned, and what is left of the soft rows is so by what
-    they give.
+    first: bounds are well conditioned by themselves, and the rest, of soft rows, by its compliance.
     """
     new = solve_upper(factor, normal)
     square = jnp.sum(new * new)
@@ -188,7 +200,8 @@ def _enter(
 def _retreat(state: ActiveSet, accepted: ActiveSet, goal: Array, blocked: Array) -> ActiveSet:
     """`accepted`, unless multipliers would become negative at `goal`.
 
-    Then those of `state` move towards it until the first vanishes, and its row is dropped.
+    Then the multipliers of `state` move towards `goal` until the first vanishes, and its row is
+    dropped.
     """
     back = jnp.any(blocked)
     ratio = state.multipliers / jnp.where(blocked, state.multipliers - goal, 1)
@@ -214,10 +227,10 @@ def _retreat(state: ActiveSet, accepted: ActiveSet, goal: Array, blocked: Array)
 
 
 def _harden(state: ActiveSet, tolerance: float) -> ActiveSet:
-    """Ask for more by what the active rows gave (the method of multipliers), or end.
+    """Raise the right-hand sides by the slack of the active rows (method of multipliers), or end.
 
-    Slacks vanish where the rows can be met together. Where they cannot, multipliers grow and
-    nothing else changes, which is recognised by slacks that do not shrink.
+    Slacks vanish where the rows are feasible together. Where they are not, only multipliers grow,
+    which shows as slacks that do not shrink.
     """
     given = state.give * state.multipliers
     lacking = jnp.max(jnp.abs(given - state.extra) / (1 + jnp.abs(state.rhs)))
@@ -231,11 +244,11 @@ def _harden(state: ActiveSet, tolerance: float) -> ActiveSet:
 
 
 def _refine(state: ActiveSet, factor: Array, tolerance: float) -> tuple[Array, Array]:
-    """`x` and multipliers, corrected by what the rows themselves, not whitened, say of `x`.
+    """`x` and multipliers, corrected by the residuals of the rows in original coordinates.
 
     The coordinates `y` are ill-conditioned where the inertia is: in float32 up to 1e-4 of a row.
-    Rows that can be met are met as they stand: a multiplier may be so large that what is left of
-    their slack, within the tolerance, would show in the objective.
+    Feasible rows are met without slack: a multiplier may be so large that slack within the
+    tolerance would show in the objective.
     """
     met = state.lacking <= tolerance
     system, multipliers = cholesky(_system(state)), state.multipliers
@@ -251,7 +264,7 @@ def _refine(state: ActiveSet, factor: Array, tolerance: float) -> tuple[Array, A
 
 
 def contains(members: Array, count: int) -> Array:
-    """Which of `count` rows are in a set kept as bits, 32 to a word: (count,) bool.
+    """Membership (count,) bool of rows in a set of bits, 32 to a word.
 
     A vector of booleans, or comparing each row with each active one, would cost more than the
     product with all the rows.
@@ -261,7 +274,7 @@ def contains(members: Array, count: int) -> Array:
 
 
 def bit(row: Array, words: int) -> Array:
-    """The set (words,) of one row."""
+    """The set of one row, as words (words,) of bits."""
     bit = jnp.left_shift(jnp.uint32(1), (row % 32).astype(jnp.uint32))
     return jnp.where(jnp.arange(words) == row // 32, bit, jnp.uint32(0))
 

@@ -3,8 +3,8 @@
 The factor is upper triangular, `U U^T`, found from the last column to the first. For the mass
 matrix of a tree, whose bodies are numbered from the root, this order has no fill-in: where the
 matrix has structural zeros, so has the factor (Featherstone, "Rigid Body Dynamics Algorithms",
-2008, 6.4, with `L = U^T`). LAPACK's routines are not used: several batched ones at a time can lock
-up XLA's threads on a CPU with few cores.
+2008, 6.4, with `L = U^T`). LAPACK's routines are not used: several batched ones at a time can
+lock up XLA's threads on a CPU with few cores.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def solve_upper_transposed(factor: Array, rhs: Array) -> Array:
 
 
 def cholesky_solve(factor: Array, rhs: Array) -> Array:
-    """Solve `U U^T x = rhs` with the factor that `cholesky` gives; rhs (n,) or (n, k)."""
+    """Solve `U U^T x = rhs` with the factor `U` of `cholesky`; rhs (n,) or (n, k)."""
     return solve_upper_transposed(factor, solve_upper(factor, rhs))
 
 

@@ -1,4 +1,4 @@
-"""A projected Newton method: the least violation of rows that cannot be met together.
+"""A projected Newton method for the least violation of infeasible rows.
 
 Minimises `x^T H x / 2` and the squared violations of soft rows, weighed heavily, within hard
 bounds.
@@ -19,26 +19,31 @@ from .cholesky import cholesky, cholesky_solve, solve_upper_transposed
 from .rows import FLOOR, Rows
 
 HOPELESS = 1e-6
-"""Squared length of a row below which its violation is not minimised."""
+"""Squared length of a row below which its violation is ignored."""
 
 VIOLATION_WEIGHT = 1e3
-"""Of squared violations of rows of unit length, against `x^T H x`, where rows cannot be met."""
+"""Weight of squared violations of rows of unit length, against `x^T H x`."""
 
 NEWTON_STEPS = 16
 NEWTON_LENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01)
 GRADIENT_LENGTHS = (1.0, 0.2)
-AT_BOUND, RIDGE = 1e-5, 1e-6
-"""Steps, their lengths, how near a bound counts as at it, regularisation."""
+"""Number of steps, and the lengths that each tries along Newton's step and the gradient."""
+
+AT_BOUND = 1e-5
+"""Relative distance to a bound below which a coordinate counts as at it."""
+
+RIDGE = 1e-6
+"""Regularisation of the Hessian, scaled to a unit diagonal."""
 
 
 def least_violation(
     H: Array, A: Rows, b: Array, C: Array, lower: Array, upper: Array, factor: Array, x: Array
 ) -> tuple[Array, Array, Array]:
-    """`x`, slack and residual where the rows cannot be met together within the bounds.
+    """`x`, slack and residual where the rows are infeasible within the bounds.
 
-    Minimises `x^T H x / 2` and the squared violations, weighed heavily, within the bounds, which
-    are hard: a convex function of `u = C x`, quadratic in pieces, whose minimiser is unique and
-    varies continuously. The step is Newton's among the free coordinates, the best of a few lengths.
+    Minimises `x^T H x / 2` plus the heavily weighted squared violations, within the hard bounds: a
+    convex, piecewise quadratic function of `u = C x`, whose minimiser is unique and varies
+    continuously. Each step is Newton's in the free coordinates, with the best of a few lengths.
     """
     there = jnp.isfinite(b)
     b = jnp.where(there, b, 0)
@@ -47,7 +52,7 @@ def least_violation(
     # Columns one by one, in a loop: there may be hundreds of rows.
     whitened = jax.lax.map(lambda e: A.times(solve_upper_transposed(factor, e)), units)
     length = jnp.sum(whitened**2, axis=0) + FLOOR
-    # Nothing can be done about a row of no length; its violation would drown the others'.
+    # The violation of a row of no length cannot be reduced, and would drown the others'.
     weight = jnp.where(there & (length > HOPELESS), VIOLATION_WEIGHT / length, 0)
 
     def rows(u: Array) -> Array:
@@ -69,7 +74,7 @@ def least_violation(
         return metric(u) - pulled(weight * violation(u))
 
     def freed(u: Array, g: Array) -> Array:
-        """Coordinates that are not all but at a bound and pulled against it."""
+        """Free coordinates (n,) bool: all but those at a bound that descent would cross."""
         near = AT_BOUND * (1 + jnp.abs(u))
         return ~(((u <= lower + near) & (g > 0)) | ((u >= upper - near) & (g < 0)))
 
@@ -78,7 +83,7 @@ def least_violation(
         free = freed(u, g)
         curved = jnp.where(violation(u) > 0, weight, 0)
         hessian = jax.lax.map(lambda e: metric(e) + pulled(curved * rows(e)), units)
-        # To a unit diagonal, as torques of different joints differ in size; a little more for
+        # Scaled to a unit diagonal, as torques of different joints differ in size; regularised for
         # float32, in which the heavy rows leave few digits.
         root = jnp.where(free, jax.lax.rsqrt(jnp.diagonal(hessian)), 0)
         scaled = hessian * root[:, None] * root[None, :]
@@ -91,7 +96,7 @@ def least_violation(
             jnp.clip(u - t * g / jnp.diagonal(hessian), lower, upper) for t in GRADIENT_LENGTHS
         ]
         costs = jax.lax.map(cost, jnp.stack(trials))
-        # The cost is known to its rounding only. Where the system is singular, `u` stays.
+        # Costs are compared up to rounding. Where the system is singular, `u` stays.
         best = jnp.where(jnp.isfinite(costs), costs, jnp.inf)
         _, chosen = smallest(best)
         better = best[chosen] <= cost(u) * (1 + 4 * float(np.finfo(u.dtype).eps))
@@ -103,7 +108,7 @@ def least_violation(
     def missed(u: Array) -> Array:
         return jnp.sum(weight * violation(u) ** 2)
 
-    # Heavy as it is, the weight leaves some violation where little of it was necessary.
+    # A finite weight may leave more violation than the start has: then the start is better.
     u = jnp.where(missed(found) < missed(start), found, start)
     g = gradient(u)
     free = freed(u, g)

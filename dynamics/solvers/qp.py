@@ -3,13 +3,13 @@
     minimise    1/2 x^T H x + 1/2 sum_i s_i^2 / d_i
     subject to  A x + s >= b,    lower <= C x <= upper
 
-The rows of `A` are soft: each has a slack `s_i`, so dear (`d_i` is `softness` times the row's
-squared length in the metric of `H^-1`) that it vanishes where the rows can be met together. The
+The rows of `A` are soft: each has a slack `s_i`, so costly (`d_i` is `softness` times the row's
+squared length in the metric of `H^-1`) that it vanishes where the rows are feasible together. The
 bounds are hard. So there always is a solution, and it varies continuously with the problem.
 
-It is found by a dual active-set method (`active_set`). Where the rows cannot be met together, their
-violation is minimised by a projected Newton method (`projected_newton`). The rows need not be a
-matrix: the linear function and its transpose will do.
+A dual active-set method (`active_set`) finds it. Where the rows are infeasible, a projected Newton
+method (`projected_newton`) minimises their violation. Instead of a matrix, the rows may be a linear
+function and its transpose.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from .projected_newton import least_violation
 from .rows import FLOOR, Rows, allowance, closure_converted, constraint_values, matrix_product
 
 TOLERANCE = {4: 1e-5, 8: 1e-10}
-"""Violation of a row, relative to `1 + |b|`, that counts as none; by the size of a float."""
+"""Negligible violation of a row, relative to `1 + |b|`, by the bytes of a float."""
 
 FEASIBLE = 1e-4
-"""Slack, relative to `1 + |b| + slack`, up to which the rows count as met."""
+"""Slack, relative to `1 + |b| + slack`, up to which the rows count as feasible."""
 
 
 class QP(NamedTuple):
@@ -43,9 +43,9 @@ class QP(NamedTuple):
 
     Attributes:
         H: (n, n), symmetric, positive definite.
-        A: (m, n), soft rows; or the linear function `x -> A x`, as `jax.jvp` gives it, which is
-            often cheaper than all the rows.
-        b: (m,); minus infinity for a row that does not count.
+        A: (m, n), soft rows; or the linear function `x -> A x`, as of `jax.jvp`, which often costs
+            less than all the rows.
+        b: (m,); minus infinity for a row to be ignored.
         C: (n, n), symmetric, positive definite.
         lower: (n,), infinite where there is none.
         upper: (n,), likewise; not below `lower`.
@@ -60,17 +60,16 @@ class QP(NamedTuple):
 
 
 class QPSolution(NamedTuple):
-    """What `solve_qp` returns. Only `x` has derivatives; those of the others are zero.
+    """Solution of a quadratic program. Only `x` has derivatives; those of the others are zero.
 
     Attributes:
         x: (n,), the minimiser.
-        multipliers: (k,), of the active rows, not negative; zero where there is none.
-        active: (k,), int32, rows of `[A; C; -C]` that the multipliers belong to; -1 for none.
+        multipliers: (k,), of the active rows, not negative; zero in empty slots.
+        active: (k,), int32, the multipliers' rows of `[A; C; -C]`; -1 in empty slots.
         slack: (), largest violation of a soft row, in units of `b`.
         feasible: (), bool, whether all soft rows are met, to 1e-4 of their size.
-        residual: (), largest relative violation of the conditions of optimality, apart from slack:
-            of bounds and of rows that are not active, by the size of their terms, and of
-            complementarity.
+        residual: (), largest relative violation of the optimality conditions apart from slack: of
+            bounds and inactive rows, relative to their terms, and of complementarity.
         iterations: (), int32, rounds.
     """
 
@@ -92,12 +91,12 @@ def solve_qp(
 ) -> QPSolution:
     """Solve a quadratic program.
 
-    Finite for finite arguments, whatever they are. Differentiable forwards and backwards, by the
-    conditions of optimality of the rows that are active.
+    Finite for all finite arguments. Differentiable in forward and reverse mode, through the
+    optimality conditions of the active rows.
 
     Args:
-        problem: what to solve.
-        softness: how much a soft row gives, relative to its own compliance.
+        problem: the quadratic program.
+        softness: compliance of a soft row, relative to its squared length in the metric of `H^-1`.
         max_active: largest number of rows that are active at a time. Default: n + 3, at most 16.
         max_iterations: rounds after which the iterate is returned as it is, optimal for the rows
             taken in so far; `residual` says so. Default: 6 max_active.
@@ -130,7 +129,7 @@ def solve_qp(
 
 
 class _Options(NamedTuple):
-    """Of `_solve`: `product(x, *parameters)` is `A x`."""
+    """Static options of `_solve`: `product(x, *parameters)` is `A x`."""
 
     product: Callable[..., Array]
     softness: float
@@ -168,7 +167,7 @@ def _solve(
     gap = jnp.where(jnp.isfinite(rhs), rhs - constraint_values(A, C, x), 0)
     size = allowance(rhs, tolerance) / tolerance + jnp.abs(gap)
     is_soft = np.arange(len(rhs)) < m
-    # What is missed of a bound is a matter of rounding, or of rows that found no room.
+    # Bounds are violated only by rounding, or for want of a slot.
     beyond, worst = smallest(jnp.where(is_soft, FEASIBLE, 10 * FEASIBLE) * size - gap)
     feasible = beyond >= 0
     over = jnp.maximum(matmul(final.normals, x) - final.rhs, 0)
@@ -209,7 +208,7 @@ def _solve_jvp(
         soft = Rows.of(product, parameters, x).transposed((jnp.arange(m) == i).astype(x.dtype))
         return jnp.where(i < m, soft, jnp.concatenate([C, -C])[jnp.maximum(i - m, 0)])
 
-    # What the multipliers pull at `x` with, and where the rows bring it, change with the rows.
+    # Both the pull `A^T l` at `x` and the values `A x` change with the rows.
     each = jnp.zeros(m + 2 * len(x), x.dtype).at[active].add(multipliers * there)
     soft, hard = each[:m], each[m : m + len(x)] - each[m + len(x) :]
 
@@ -225,7 +224,7 @@ def _solve_jvp(
     factor = cholesky(H)
     whitened = solve_upper(factor, rows.T).T
     length = jnp.sum(whitened**2, axis=1)
-    # In float32 a little more than the rows give, so that rows that conflict can be solved for.
+    # In float32 a little more than the rows' compliance, so that conflicting rows can be solved.
     least = 100 * float(np.finfo(x.dtype).eps)
     give = jnp.maximum(jnp.where(active < m, softness, 0), least) * (length + FLOOR) * there
     gram = matmul(whitened, whitened.T) + jnp.diag(give + (1 - there))

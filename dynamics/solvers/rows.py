@@ -1,7 +1,7 @@
 """The rows of a quadratic program: `A x >= b`, soft, and `lower <= C x <= upper`, hard.
 
-The soft rows need not be a matrix: the linear function and its transpose will do. All of them are
-counted as the rows of `[A; C; -C] x >= [b; lower; -upper]`.
+Instead of a matrix, the soft rows may be a linear function and its transpose. All rows are numbered
+as those of `[A; C; -C] x >= [b; lower; -upper]`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jax import Array
 from ..math.algebra import matmul
 
 FLOOR = 1e-9
-"""Squared length of a row, in the metric of `H^-1`, below which nothing can be done about it."""
+"""Squared length of a row, in the metric of `H^-1`, that counts as zero."""
 
 
 class Rows(NamedTuple):
@@ -27,7 +27,7 @@ class Rows(NamedTuple):
 
     @staticmethod
     def of(product: Callable[..., Array], parameters: Sequence[Array], x: Array) -> Rows:
-        """For arguments like `x`."""
+        """Rows of the linear function `product(x, *parameters)`, for arguments like `x`."""
 
         def times(x: Array) -> Array:
             return product(x, *parameters)
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
 
 
 def constraint_values(A: Rows, C: Array, x: Array) -> Array:
-    """`[A; C; -C] x` (m + 2n,)."""
+    """Left-hand sides `[A; C; -C] x` (m + 2n,) of all rows."""
     held = matmul(C, x)
     return jnp.concatenate([A.times(x), held, -held])
 
@@ -45,9 +45,9 @@ def constraint_values(A: Rows, C: Array, x: Array) -> Array:
 def closure_converted(
     A: Callable[[Array], Array], x: Array
 ) -> tuple[Callable[..., Array], list[Array]]:
-    """`A` as a function of `x` and of all that it closes over, and that.
+    """`A` as a function of `x` and of the arrays that it closes over, and these arrays.
 
-    `jax.closure_convert` would leave out what is not a float, such as a barrier's conditions.
+    `jax.closure_convert` would leave out arrays that are no floats, as a barrier's conditions.
     """
     closed = jax.make_jaxpr(A)(x)
 
@@ -64,6 +64,6 @@ def matrix_product(x: Array, A: Array) -> Array:
 
 
 def allowance(rhs: Array, tolerance: float) -> Array:
-    """Violations of rows that count as none, by their right-hand sides."""
-    # Not relative violations, which would take a division for every row.
+    """Negligible violations (k,) of rows with right-hand sides `rhs` (k,)."""
+    # Relative violations would take a division for every row.
     return tolerance * (1 + jnp.where(jnp.isfinite(rhs), jnp.abs(rhs), 0))
