@@ -402,6 +402,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             task_state=task_state,
             episode=episode,
         )
+        # A diverged environment keeps its last finite state.
         new = _select(diverged, state, new).replace(time=state.time + 1)
         control = _select(diverged, jax.tree.map(jnp.zeros_like, control), control)
         safety = _select(diverged, no_safety_report(dtype), safety)

@@ -53,7 +53,7 @@ class ActionSpace(Protocol):
         """The target that keeps the robot at the beginning of an episode."""
 
 
-Ways = Mapping[str, tuple[Array, Array]]
+Displacements = Mapping[str, tuple[Array, Array]]
 """End effector -> its displacement (3,), m, and turn (3,), rad, to a goal, world axes."""
 
 
@@ -61,8 +61,8 @@ Ways = Mapping[str, tuple[Array, Array]]
 class Steerable(Protocol):
     """An action space with an inverse: the action that moves the hands by given displacements."""
 
-    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
-        """The action (k,) that goes these ways in one step, in the units of `axes`, not limited.
+    def towards(self, robot: Robot, q: Array, displacements: Displacements) -> Array:
+        """The action (k,) for these displacements in one step, in the units of `axes`, not limited.
 
         It may lack the last numbers of an action, such as gains, which have no part in the motion.
         """

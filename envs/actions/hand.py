@@ -24,7 +24,7 @@ from fraxenv.dynamics.math.algebra import cross, matmul, norm
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError, check_choice
 
-from .base import ActionAxis, Ways, decimals
+from .base import ActionAxis, Displacements, decimals
 
 LINEAR, ANGULAR = ("x", "y", "z"), ("rx", "ry", "rz")
 AXES = LINEAR + ANGULAR
@@ -169,14 +169,14 @@ class EEDelta(HandAction):
                 rotation = matmul(rotation_exp(lead), here.rotation)
         return PoseTarget(position, rotation)
 
-    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
-        """The ways along the axes that are used."""
+    def towards(self, robot: Robot, q: Array, displacements: Displacements) -> Array:
+        """The displacements along the used axes."""
         parts = []
-        for name, way in ways.items():
+        for name, (move, turn) in displacements.items():
             if self.frame == "ee":
                 rotation = frame_pose(robot, q, name)[1]
-                way = matmul(rotation.T, way[0]), matmul(rotation.T, way[1])
-            six = dict(zip(AXES, jnp.concatenate(way), strict=True))
+                move, turn = matmul(rotation.T, move), matmul(rotation.T, turn)
+            six = dict(zip(AXES, jnp.concatenate([move, turn]), strict=True))
             parts += [six[axis] for axis in self.axes_used]
         return jnp.stack(parts)
 
@@ -229,13 +229,13 @@ class EEPose(HandAction):
             out += [ActionAxis(f"{start}r{c}{a}", -1.0, 1.0, "1") for c in "xy" for a in LINEAR]
         return tuple(out)
 
-    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
-        """The poses at the ends of the ways."""
+    def towards(self, robot: Robot, q: Array, displacements: Displacements) -> Array:
+        """The poses after the displacements."""
         parts = []
-        for name, (way, turn) in ways.items():
+        for name, (move, turn) in displacements.items():
             position, rotation = frame_pose(robot, q, name)
             columns = matmul(rotation_exp(turn), rotation)[:, :2]
-            parts += [position + way, columns.T.ravel()]
+            parts += [position + move, columns.T.ravel()]
         return jnp.concatenate(parts)
 
     def _goal(self, i: int, action: Array, here: PoseTarget, before: PoseTarget) -> PoseTarget:

@@ -18,7 +18,7 @@ from fraxenv.dynamics import Robot
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError, check_choice
 
-from .base import ActionAxis, Ways
+from .base import ActionAxis, Displacements
 from .hand import AXES, EEDelta, EEPose, HandAction
 from .joint import JointDelta, JointPosition
 
@@ -85,9 +85,9 @@ class VariableImpedance:
         target, state = self.space.command(robot, q, action[:-n], state)
         return self._with_gains(robot, target, action[-n:]), state
 
-    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
+    def towards(self, robot: Robot, q: Array, displacements: Displacements) -> Array:
         """The action of the space in front, without gains."""
-        return self.space.towards(robot, q, ways)
+        return self.space.towards(robot, q, displacements)
 
     def _gain_names(self, robot: Robot) -> list[str]:
         if isinstance(self.space, HandAction):

@@ -16,7 +16,7 @@ from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError, check_choice
 
-from .base import ActionAxis, Ways, decimals, unit_of
+from .base import ActionAxis, Displacements, decimals, unit_of
 
 DAMPING = 0.05
 """Damping of `joint_motion`: m or rad of hand motion per unit of joint motion."""
@@ -74,9 +74,9 @@ class JointDelta:
         goal = JointTarget(_within_limits(robot, integrate(robot, q, lead, 1.0)))
         return goal, goal
 
-    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
-        """The least joint motion that goes the ways."""
-        return joint_motion(robot, q, ways)
+    def towards(self, robot: Robot, q: Array, displacements: Displacements) -> Array:
+        """The least joint motion for the displacements."""
+        return joint_motion(robot, q, displacements)
 
 
 @pytree_dataclass
@@ -138,9 +138,9 @@ class JointPosition:
         goal = JointTarget(low + (high - low) * 0.5 * (1 + action))
         return goal, goal
 
-    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
-        """The configuration after the least joint motion that goes the ways."""
-        return q + joint_motion(robot, q, ways)
+    def towards(self, robot: Robot, q: Array, displacements: Displacements) -> Array:
+        """The configuration after the least joint motion for the displacements."""
+        return q + joint_motion(robot, q, displacements)
 
     def _range(self, robot: Robot, xp: Any) -> tuple[Any, Any]:
         """Lowest and highest positions (nv,), rad or m; limits that are traced need `jax.numpy`."""
@@ -225,9 +225,9 @@ class JointRate(LimitFraction):
         """No velocity."""
         return jnp.zeros(robot.nv, q.dtype)
 
-    def towards(self, robot: Robot, q: Array, ways: Ways) -> Array:
-        """The velocities that begin the least joint motion that goes the ways."""
-        return RATE * joint_motion(robot, q, ways)
+    def towards(self, robot: Robot, q: Array, displacements: Displacements) -> Array:
+        """Velocities in the direction of the least joint motion for the displacements."""
+        return RATE * joint_motion(robot, q, displacements)
 
 
 @pytree_dataclass
@@ -245,10 +245,10 @@ class JointTorque(LimitFraction):
         return gravity_forces(robot, q)
 
 
-def joint_motion(robot: Robot, q: Array, ways: Ways) -> Array:
-    """The least joint motion (nv,), rad and m, that goes the ways; damped least squares."""
-    J = jnp.concatenate([frame_jacobian(robot, q, name) for name in ways])
-    target = jnp.concatenate([jnp.concatenate(way) for way in ways.values()])
+def joint_motion(robot: Robot, q: Array, displacements: Displacements) -> Array:
+    """The least joint motion (nv,), rad and m, for displacements; damped least squares."""
+    J = jnp.concatenate([frame_jacobian(robot, q, name) for name in displacements])
+    target = jnp.concatenate([jnp.concatenate(x) for x in displacements.values()])
     gram = matmul(J, J.T) + DAMPING**2 * jnp.eye(len(J), dtype=J.dtype)
     return matmul(J.T, jnp.linalg.solve(gram, target))
 

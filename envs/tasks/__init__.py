@@ -1,1 +1,1 @@
-"""Tasks: where episodes begin, what is observed, what is good."""
+"""Tasks: initial states, observations, rewards, measures."""
