@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,7 @@ from jax import Array
 
 from fraxenv.envs import pytree_dataclass
 
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams, EnvState
+from ..envs import Environment, EnvParams, EnvState
 
 SIDE_BY_SIDE = 250
 """Episodes of one part of a long evaluation."""
