@@ -13,8 +13,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Annotated, Any, Union
 
+from .. import __version__
 from ..errors import FraxenvError, import_extra, unknown_name
-from .common import FAILED, INTERRUPTED, USAGE
+from .common import FAILED, INTERRUPTED, USAGE, parse
 
 COMMANDS = {
     "list": "listing",
@@ -58,8 +59,6 @@ def main(argv: list[str] | None = None) -> int:
 def _run(argv: list[str]) -> int:
     tyro = import_extra("tyro", "cli", "The command line")
     if argv[:1] == ["--version"]:
-        from .. import __version__
-
         print(__version__)
         return 0
     if not argv or argv[0] in ("-h", "--help"):
@@ -73,8 +72,6 @@ def _run(argv: list[str]) -> int:
     if hasattr(module, "parse"):
         options = module.parse(argv[1:])
     else:
-        from .common import parse
-
         options = parse(module.Options, argv[0], argv[1:])
     status: int = module.run(options)
     return status

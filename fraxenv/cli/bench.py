@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -99,8 +100,6 @@ def run(options: Options) -> int:
 
 def measure(made: dict[str, Any], options: Options) -> tuple[list[Measured], bool]:
     """What was measured, until all is or Ctrl-C; and whether that is all."""
-    import statistics
-
     from ..kernels import check_backend, resolve
     from .timing import stepping
 

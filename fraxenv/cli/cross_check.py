@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,10 @@ from ..errors import (
     FraxenvError,
     MissingExtraError,
     RobotLoadError,
+    RobotLoadWarning,
     check_count,
     import_extra,
-    unknown_name,
 )
-
-if TYPE_CHECKING:
-    from ..dynamics import Robot
 
 WITHIN, BEYOND = 0, 1
 """Exit status: all within tolerance; something beyond it."""
@@ -85,7 +82,6 @@ def _compare(options: Options, dtype: np.dtype[Any]) -> int:
     from rich.console import Console
     from rich.progress import track
 
-    from .. import dynamics
     from ..cross_check import comparison
     from ..cross_check.mujoco import MujocoOracle
     from ..cross_check.pinocchio import PinocchioOracle
@@ -94,8 +90,8 @@ def _compare(options: Options, dtype: np.dtype[Any]) -> int:
 
     console = Console()
     with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", dynamics.RobotLoadWarning)
-        robot, path = _load(options.robot, options.floating_base)
+        warnings.simplefilter("always", RobotLoadWarning)
+        robot, path = comparison.load_subject(options.robot, options.floating_base)
     for warning in warned:
         print(f"Warning: {warning.message}", file=sys.stderr)
     robot = comparison.comparable(robot)
@@ -150,7 +146,7 @@ def _compare(options: Options, dtype: np.dtype[Any]) -> int:
     console.print(
         "Errors are relative to the quantity's largest entry. Joint friction and stops are not "
         "compared. Damping is raised, where it is less, to what slows down each joint on its own "
-        f"within {comparison.DAMPING_TIME} s: {_damping(robot)}."
+        f"within {comparison.DAMPING_TIME} s: {comparison.damping_range(robot)}."
     )
     for name, reason in left_out.items():
         console.print(f"{name} is left out: {reason}", markup=False)
@@ -167,43 +163,6 @@ def _compare(options: Options, dtype: np.dtype[Any]) -> int:
         return BEYOND
     console.print(f"pass: {robot.name} agrees with {' and '.join(oracles)}")
     return WITHIN
-
-
-def _load(name: str, floating_base: bool) -> tuple[Robot, Path]:
-    """A robot by its name or its file, and that file.
-
-    Raises:
-        UnknownNameError: neither a bundled robot nor a file.
-        ConfigError: a bundled robot cannot be made to float.
-        RobotLoadError: the file cannot be read.
-    """
-    from .. import dynamics
-
-    path = Path(name)
-    if name in dynamics.list_robots():
-        if floating_base:
-            raise ConfigError(
-                f"--floating-base with the bundled robot {name!r}, whose base is what its "
-                "description says, expected it with a URDF file. Leave it out."
-            )
-        return dynamics.load_robot(name), Path(dynamics.__file__).parent / "robots" / f"{name}.urdf"
-    if path.suffix != ".urdf" and not path.exists():
-        raise unknown_name("robot or file", name, dynamics.list_robots())
-    return dynamics.load_urdf(path, floating_base=floating_base), path
-
-
-def _damping(robot: Robot) -> str:
-    """The range of the damping, for people."""
-    from ..cross_check.comparison import driven
-
-    texts = []
-    turns = robot.topology.dof_rotates
-    for chosen, unit in ((turns, "N m s/rad"), (~turns, "N s/m")):
-        values = np.asarray(robot.damping)[chosen & driven(robot)]
-        if values.size:
-            low, high = f"{values.min():.2g}", f"{values.max():.2g}"
-            texts.append(f"{low} {unit}" if low == high else f"{low} to {high} {unit}")
-    return ", ".join(texts) or "none"
 
 
 @contextmanager

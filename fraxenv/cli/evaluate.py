@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ..errors import ConfigError, check_count
-from .common import INTERRUPTED, console, new_folder, wrote
+from .common import INTERRUPTED, console, evaluate_with_bar, new_folder, wrote
 from .subject import EnvArguments, SettingArguments, check_run, recipe
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run(options: Options) -> int:
     from ..making.make import make
     from ..media.plots import plot_evaluation, plot_learning_curves
     from ..training import load_policy, read_metrics
-    from ..training.evaluation import FRESH_GOALS, evaluate_with_bar
+    from ..training.evaluation import FRESH_GOALS
     from ..training.report import save_summary
 
     if not options.runs:

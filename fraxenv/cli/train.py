@@ -23,7 +23,7 @@ from ..training.config import (
     load_config,
     preset,
 )
-from .common import INTERRUPTED, console, wrote
+from .common import INTERRUPTED, console, evaluate_with_bar, wrote
 from .common import parse as parse_options
 from .subject import SettingArguments
 
@@ -192,7 +192,6 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
     from ..media.plots import plot_learning_curves, plot_rollout
     from ..media.rollouts import film, roll_out
     from ..training import load_policy, read_metrics
-    from ..training.evaluation import evaluate_with_bar
     from ..training.report import EVALUATION, save_summary, table
     from ..training.rounds import CHECKPOINT, CONFIG, METRICS, POLICY
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
 
+from ..errors import ConfigError, unknown_name
 from .mujoco import MujocoOracle
 from .pinocchio import PinocchioOracle
 from .quantities import States, motion, quantities
@@ -60,6 +62,27 @@ TORQUE_ACCELERATION = 30.0
 
 TORQUE_PERIOD = 0.1
 """s, for which a trajectory's torques stay what they are."""
+
+
+def load_subject(name: str, floating_base: bool) -> tuple[Robot, Path]:
+    """A robot by its name or its file, and that file.
+
+    Raises:
+        UnknownNameError: neither a bundled robot nor a file.
+        ConfigError: a bundled robot cannot be made to float.
+        RobotLoadError: the file cannot be read.
+    """
+    path = Path(name)
+    if name in dynamics.list_robots():
+        if floating_base:
+            raise ConfigError(
+                f"--floating-base with the bundled robot {name!r}, whose base is what its "
+                "description says, expected it with a URDF file. Leave it out."
+            )
+        return dynamics.load_robot(name), Path(dynamics.__file__).parent / "robots" / f"{name}.urdf"
+    if path.suffix != ".urdf" and not path.exists():
+        raise unknown_name("robot or file", name, dynamics.list_robots())
+    return dynamics.load_urdf(path, floating_base=floating_base), path
 
 
 def comparable(robot: Robot) -> Robot:
@@ -228,6 +251,18 @@ def _inertia(robot: Robot) -> Array:
     """(nv,), kg m^2 or kg, that each joint feels at the default configuration."""
     M = jax.jit(lambda q: dynamics.crba(robot, q))(np.asarray(robot.q_default))
     return np.asarray(np.diagonal(M), float)
+
+
+def damping_range(robot: Robot) -> str:
+    """The range of the damping of driven joints, for people."""
+    texts = []
+    turns = robot.topology.dof_rotates
+    for chosen, unit in ((turns, "N m s/rad"), (~turns, "N s/m")):
+        values = np.asarray(robot.damping)[chosen & driven(robot)]
+        if values.size:
+            low, high = f"{values.min():.2g}", f"{values.max():.2g}"
+            texts.append(f"{low} {unit}" if low == high else f"{low} to {high} {unit}")
+    return ", ".join(texts) or "none"
 
 
 def driven(robot: Robot) -> NDArray[np.bool_]:

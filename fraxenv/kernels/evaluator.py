@@ -45,7 +45,7 @@ class Fallback:
 
 
 @dataclass
-class Evaluation:
+class PartialEvaluation:
     """The result of partial evaluation.
 
     Attributes:
@@ -65,12 +65,12 @@ class Evaluation:
     equations: int = 0
 
 
-def evaluate(
+def partially_evaluate(
     traced: Any,
     batched: Sequence[bool],
     platform: str,
     expand: Callable[..., Id | None] | None = None,
-) -> Evaluation:
+) -> PartialEvaluation:
     """Partially evaluate a traced function for one environment.
 
     Args:
@@ -81,7 +81,7 @@ def evaluate(
     """
     jaxpr = traced.jaxpr
     buffers = [Buffer.of(a, b) for a, b in zip(traced.operands, batched, strict=True)]
-    evaluator = Evaluator(Evaluation(Program(expand), buffers), platform)
+    evaluator = Evaluator(PartialEvaluation(Program(expand), buffers), platform)
     consts, inputs = traced.consts([evaluator.read(i) for i in range(len(buffers))])
     result = evaluator.result
     result.outputs = evaluator.run(jaxpr, consts, inputs)
@@ -90,16 +90,16 @@ def evaluate(
 
 
 class Evaluator:
-    """Runs equations on arrays of values; see `evaluate`.
+    """Runs equations on arrays of values; see `partially_evaluate`.
 
     Attributes:
         result: the buffers, fallbacks and program so far.
         program: the program under construction.
-        platform: as in `evaluate`.
+        platform: as in `partially_evaluate`.
         scope: the scope of the program that is being built.
     """
 
-    def __init__(self, result: Evaluation, platform: str) -> None:
+    def __init__(self, result: PartialEvaluation, platform: str) -> None:
         self.result = result
         self.program = result.program
         self.platform = platform

@@ -75,7 +75,7 @@ def _native_works() -> bool:
 
 def _self_test() -> str | None:
     """Run a small kernel; None, or the failure."""
-    from .evaluator import evaluate
+    from .evaluator import partially_evaluate
     from .traced import Traced
 
     def fn(x: Any, scale: Any) -> Any:
@@ -85,7 +85,9 @@ def _self_test() -> str | None:
     scale = np.float32(3)
     with jax.ensure_compile_time_eval(), jax.default_device(jax.local_devices(backend="cpu")[0]):
         closed = jax.make_jaxpr(fn)(x[0], scale)
-        made = evaluate(Traced("test", closed, None), (True, False), "cpu", mathlib.expand)
+        made = partially_evaluate(
+            Traced("test", closed, None), (True, False), "cpu", mathlib.expand
+        )
         run, _ = native.build(made.program, made.buffers, made.outputs, made.results)
         total, positive = (np.asarray(r) for r in jax.jit(run, static_argnums=0)(19, x, scale))
     right = np.allclose(total, (x * scale + 1).sum(1), rtol=1e-5)

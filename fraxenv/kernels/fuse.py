@@ -17,7 +17,7 @@ from jax.custom_batching import custom_vmap
 
 from .buffer import Buffer, is_key
 from .errors import BuildError, KernelError, KernelWarning
-from .evaluator import Evaluation, Fallback, evaluate
+from .evaluator import Fallback, PartialEvaluation, partially_evaluate
 from .executors import EXECUTORS, executor_for, slower
 from .rules import (  # noqa: F401 (they register themselves)
     calls,
@@ -206,13 +206,13 @@ class Kernel:
         self.seconds = time.perf_counter() - began
 
     def _build(self) -> None:
-        self.evaluation: Evaluation | None = None
+        self.evaluation: PartialEvaluation | None = None
         self._steps: list[tuple[Any, list[Buffer], Fallback | None]] = []
         if self.backend == "vmap":
             return
         executor = EXECUTORS[self.backend]
         traced = self._traced
-        evaluation = evaluate(traced, self._flags, jax.default_backend(), executor.expand)
+        evaluation = partially_evaluate(traced, self._flags, jax.default_backend(), executor.expand)
         _tell_fallbacks(traced.name, evaluation.fallbacks)
         parts: list[dict[str, Any]] = []
         steps: list[tuple[Any, list[Buffer], Fallback | None]] = []

@@ -5,16 +5,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 from jax import Array
 
+from ..envs import Environment, EnvParams, EnvState
 from ..recording import Policy, Recording, record
+from ..rendering import render_env
 from .video import save_video
-
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams, EnvState
 
 
 def roll_out(
@@ -78,8 +77,6 @@ def film(
         frames_per_second: of the film, at most the policy's rate.
         on_frame: told how many frames of how many are drawn; the film ends where it returns True.
     """
-    from ..rendering import render_env
-
     every = max(1, round(env.policy_hz / frames_per_second))
     shown = range(0, len(states), every)
     over = recording.terminations | recording.truncations

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from ..dynamics import Shape
+from ..envs import Environment, EnvParams, EnvState
 from ..errors import RenderError, check_choice, check_count
 from . import opengl, raycast
 from .scene import default_camera, env_scene, safety_color
 from .shapes import Camera
-
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams, EnvState
 
 Renderer = Literal["auto", "mujoco", "raycast"]
 RENDERERS: Final = ("auto", "mujoco", "raycast")

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 import numpy as np
@@ -15,11 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from ..dynamics import WORLD, Robot, Shape, forward_kinematics
 from ..dynamics.math.rotation import rotation_to
 from ..dynamics.model.robot import Frame, Topology
+from ..envs import Environment, EnvParams, EnvState
 from ..errors import RenderError
 from .shapes import Camera, Point, axes
-
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams, EnvState
 
 _F64 = NDArray[np.float64]
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ..envs import Environment, EnvParams
 from ..errors import import_extra
 from ..wrappers import FiveTuple
 from .config import TrainConfig
 from .evaluation import evaluate
 from .policy import Policy
-
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams
 
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "ppo": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,7 @@ from jax import Array
 
 from fraxenv.envs import pytree_dataclass
 
-from ..interrupt import interruptible
-from ..progress import progress
-
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams, EnvState
+from ..envs import Environment, EnvParams, EnvState
 
 SIDE_BY_SIDE = 250
 """Episodes of one part of a long evaluation."""
@@ -120,40 +116,6 @@ def evaluate_in_parts(
         )
         wanted = min(size, episodes - start)
         yield jax.tree.map(lambda x, n=wanted: np.asarray(x)[:n], run(policy, keys))
-
-
-def evaluate_with_bar(
-    env: Environment,
-    params: EnvParams,
-    policy: Any,
-    episodes: int,
-    seed: int = FRESH_GOALS,
-    name: str = "",
-) -> tuple[Evaluation, bool]:
-    """`evaluate_in_parts` with a progress bar; the first Ctrl-C ends it after a part.
-
-    Args:
-        env: the environment.
-        params: its parameters.
-        policy: action (k,) of an observation (n,); a pytree.
-        episodes: how many.
-        seed: decides the episodes.
-        name: of the policy, for the bar.
-
-    Returns:
-        The evaluation of the episodes that were run, and whether they are all.
-    """
-    parts: list[Evaluation] = []
-    done = 0
-    title = f"evaluating {name}".strip() + f" on {episodes} fresh goals"
-    with interruptible("Stopping after this part") as stop, progress(title, episodes) as show:
-        for part in evaluate_in_parts(env, params, policy, episodes, seed):
-            parts.append(part)
-            done += len(part.success)
-            show(done)
-            if stop():
-                break
-    return join_evaluations(parts), done >= episodes
 
 
 def join_evaluations(parts: Sequence[Evaluation]) -> Evaluation:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ..envs import Measure
 from ..errors import import_extra
 from ..storage.files import write_atomic
 from .evaluation import Evaluation
 from .rounds import Metrics
-
-if TYPE_CHECKING:
-    from ..envs import Measure
 
 EVALUATION = "evaluation.json"
 

@@ -7,10 +7,10 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import jax
 
+from ..envs import Environment, EnvParams
 from ..errors import CheckpointError
 from ..interrupt import interruptible
 from ..making.make import make
@@ -18,9 +18,6 @@ from ..storage.files import write_atomic
 from ..storage.pytrees import load_pytree, save_pytree
 from .algorithms import create_algorithm, init_state
 from .config import TrainConfig, load_config, save_config
-
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams
 
 CONFIG = "config.yaml"
 CHECKPOINT = "checkpoint.npz"

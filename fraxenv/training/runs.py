@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..envs import Environment, EnvParams
 from ..errors import CheckpointError
 from ..storage.pytrees import load_pytree
 from .algorithms import create_algorithm, init_weights, policy_of
 from .config import TrainConfig, load_config
 from .policy import Policy
 from .rounds import CHECKPOINT, CONFIG, POLICY, make_env
-
-if TYPE_CHECKING:
-    from ..envs import Environment, EnvParams
 
 
 def load_policy(run: str | Path) -> tuple[Policy, Environment, EnvParams, TrainConfig]:

@@ -12,7 +12,16 @@ import fraxenv.training
 import fraxenv.wrappers
 from fraxenv.cli import COMMANDS
 
-OURS = ("making", "registry", "setups", "recording", "envs", "controllers", "wrappers", "storage")
+OURS = (
+    "making.make",
+    "making.registry",
+    "making.setups",
+    "recording",
+    "envs",
+    "controllers",
+    "wrappers",
+    "storage",
+)
 
 
 def run(code: str) -> str:
@@ -33,6 +42,7 @@ def test_fraxenv_alone_loads_nothing() -> None:
     assert {m for m in modules if m.startswith("fraxenv")} == {
         "fraxenv",
         "fraxenv.lazy",
+        "fraxenv.making",
         "fraxenv.making.registration",
     }
 

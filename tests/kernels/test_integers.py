@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 from fraxenv.kernels import fuse
-from fraxenv.kernels.evaluator import evaluate
+from fraxenv.kernels.evaluator import partially_evaluate
 from fraxenv.kernels.traced import trace
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -73,7 +73,7 @@ def test_integers(name: str, backend: str, x64: None, equal: Callable[..., None]
 def folded(fn: Callable[..., Any], *constants: np.ndarray) -> Any:
     """What a function of constants alone folds to."""
     traced, _ = trace(lambda: fn(*map(jnp.array, constants)), (), {})
-    made = evaluate(traced, (), "cpu")
+    made = partially_evaluate(traced, (), "cpu")
     return traced.unflatten([
         np.array([made.program.number(x) for x in ids.ravel()], r.dtype).reshape(r.shape)
         for ids, r in zip(made.outputs, made.results, strict=True)

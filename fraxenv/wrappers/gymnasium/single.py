@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...cross_check.physics import with_mujoco
 from ...envs import EnvState
 from ...errors import ConfigError, EnvStateError
 from ...making.make import make
 from ...making.registry import CUSTOM, MAX_STEPS, NAMESPACE, env_spec
 from ...rendering import Renderer
+from ...viewer import Viewer, watch
 from .checks import (
     NO_LIMIT,
     check_not_longer,
@@ -28,9 +30,6 @@ from .checks import (
 )
 from .programs import Words, draw_key, goal_reward, programs_of
 from .values import Info, Numbers, Observation, frame, fresh, gymnasium_box, gymnasium_space, plain
-
-if TYPE_CHECKING:
-    from ...viewer import Viewer
 
 _RENDER_MODES: Final = ("rgb_array", "human")
 
@@ -94,8 +93,6 @@ class GymnasiumEnv(gymnasium.Env[Observation, Numbers]):
             )
         self.environment, params = make(env_id, **overrides)
         if backend == "mujoco":
-            from ...cross_check.physics import with_mujoco
-
             self.environment = with_mujoco(self.environment)
         self._name = f"{NAMESPACE}/{self.environment.name}"
         self.render_mode = checked_render_mode(self._name, render_mode, _RENDER_MODES)
@@ -214,8 +211,6 @@ class GymnasiumEnv(gymnasium.Env[Observation, Numbers]):
         if self.render_mode != "human":
             return
         if self._viewer is None:
-            from ...viewer import watch
-
             self._viewer = watch(self.environment, self.environment.default_params)
         self._viewer.show(state, reward, info)
 

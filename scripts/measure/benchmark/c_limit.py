@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fraxenv.kernels.evaluator import evaluate
+from fraxenv.kernels.evaluator import partially_evaluate
 from fraxenv.kernels.native import mathlib
 from fraxenv.kernels.native.executor import vector_bytes
 from fraxenv.kernels.program import Program, live_values
@@ -171,7 +171,7 @@ class CProgram:
             raise UnavailableError("gcc is not installed")
         began = time.perf_counter()
         traced, _ = trace(fn, tuple(arguments), {})
-        made = evaluate(traced, [True] * len(traced.operands), "cpu", mathlib.expand)
+        made = partially_evaluate(traced, [True] * len(traced.operands), "cpu", mathlib.expand)
         if made.fallbacks or made.program.loops:
             raise UnavailableError("the program is not one sequence of operations")
         outputs = [int(x) for o in made.outputs for x in o.ravel()]
