@@ -75,7 +75,10 @@ def check_state(
             f"{name}: state.task_state is a {type(state.task_state).__name__}, expected a "
             f"{kind.__name__}: the state is another environment's. {remedy}"
         )
-    check_world(name, state.world, params.task, f" {remedy}")
+    try:
+        check_world(name, state.world, params.task)
+    except EnvStateError as error:
+        raise EnvStateError(f"{error} The state is another environment's. {remedy}") from None
     if (state.episode is None) != (params.randomisation is None):
         given, wanted = ("without", "with") if state.episode is None else ("with", "without")
         raise EnvStateError(
@@ -84,7 +87,7 @@ def check_state(
         )
 
 
-def check_world(name: str, world: World, task: Task, remedy: str = "") -> None:
+def check_world(name: str, world: World, task: Task) -> None:
     """Check that the world has as many obstacles as the task says.
 
     Raises:
@@ -93,6 +96,6 @@ def check_world(name: str, world: World, task: Task, remedy: str = "") -> None:
     count, expected = obstacle_count(world.obstacles), task.obstacle_count
     if count != expected:
         raise EnvStateError(
-            f"{name}: the world has {count} obstacles, expected {expected}, as obstacle_count of "
-            f"{type(task).__name__} says.{remedy}"
+            f"{name}: state.world has {count} obstacles, expected {expected}, as obstacle_count of "
+            f"{type(task).__name__} says."
         )

@@ -58,7 +58,7 @@ class Rates:
     def __post_init__(self) -> None:
         rates = {f"{name}_hz": rate for name, rate in vars(self).items()}
         for name, rate in rates.items():
-            check_count(name, rate)
+            check_count(name, rate, of="Hz")
         for slow, fast in pairwise(rates):
             if rates[fast] % rates[slow]:
                 raise ConfigError(

@@ -20,7 +20,7 @@ def draw_pool(reset: Callable[[Array], PoolT], key: Array, size: int) -> PoolT:
     Raises:
         ConfigError: the size is not possible.
     """
-    check_count("reset_pool", size)
+    check_count("reset_pool", size, of="states")
     pool: PoolT = jax.jit(jax.vmap(reset))(jax.random.split(key, size))
     return pool
 

@@ -99,6 +99,7 @@ def check_count(
     *,
     least: int = 1,
     most: int | None = None,
+    of: str = "",
     error: type[FraxenvError] = ConfigError,
 ) -> int:
     """Check an option that counts something; a bool is none.
@@ -108,6 +109,7 @@ def check_count(
         value: what was given.
         least: the smallest that is allowed.
         most: the largest; None for any.
+        of: what is counted: "way-points"; "Hz".
         error: the exception to raise.
 
     Returns:
@@ -121,7 +123,8 @@ def check_count(
     )
     if not (whole and value >= least and (most is None or value <= most)):  # type: ignore[operator]
         upper = "" if most is None else f" and <= {most}"
-        raise error(f"{what}={value!r}, expected a whole number >= {least}{upper}.")
+        counted = f" of {of}" if of else ""
+        raise error(f"{what}={value!r}, expected a whole number >= {least}{upper}{counted}.")
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 

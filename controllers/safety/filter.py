@@ -112,7 +112,8 @@ class SafetyFilter:
 
     def __post_init__(self) -> None:
         if self.nearest is not None:
-            check_count("SafetyFilter: obstacles per collision shape, nearest", self.nearest)
+            each = "obstacles per collision shape, or None for all"
+            check_count("SafetyFilter: nearest", self.nearest, of=each)
 
     def look_around(
         self,

@@ -87,7 +87,7 @@ class MinimumJerk:
     count: int = static(default=4)
 
     def __post_init__(self) -> None:
-        check_count("MinimumJerk: way-points, count", self.count)
+        check_count("MinimumJerk: count", self.count, of="way-points")
 
     def sample(self, key: Array, home: Array) -> Array:
         """Way-points (count + 1, k, 3), m; the first is `home`."""

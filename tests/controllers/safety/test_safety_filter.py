@@ -486,7 +486,7 @@ def test_looking_around_finds_what_matters() -> None:
 
 
 def test_looking_around_for_nothing() -> None:
-    with pytest.raises(ConfigError, match=r"nearest=0 of SafetyFilter.*None for all"):
+    with pytest.raises(ConfigError, match=r"SafetyFilter: nearest=0.*None for all"):
         SafetyFilter(nearest=0)
 
 
