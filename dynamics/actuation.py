@@ -243,8 +243,6 @@ def effort_bounds(
 def _per_joint(robot: Robot, name: str, value: ArrayLike, dtype: jnp.dtype) -> Array:
     """A scalar, or one value for each degree of freedom, as (nv,)."""
     array = jnp.asarray(value, dtype)
-    return (
-        jnp.broadcast_to(array, robot.nv)
-        if array.ndim == 0
-        else checked_tangent(robot, name, array)
-    )
+    if array.ndim == 0:
+        return jnp.broadcast_to(array, robot.nv)
+    return checked_tangent(robot, name, array)
