@@ -75,10 +75,8 @@ def check_state(
             f"{name}: state.task_state is a {type(state.task_state).__name__}, expected a "
             f"{kind.__name__}: the state is another environment's. {remedy}"
         )
-    try:
-        check_world(name, state.world, params.task)
-    except EnvStateError as error:
-        raise EnvStateError(f"{error} The state is another environment's. {remedy}") from None
+    note = f": the state is another environment's. {remedy}"
+    check_world(f"{name}: state.world", state.world, params.task, note)
     if (state.episode is None) != (params.randomisation is None):
         given, wanted = ("without", "with") if state.episode is None else ("with", "without")
         raise EnvStateError(
@@ -87,8 +85,14 @@ def check_state(
         )
 
 
-def check_world(name: str, world: World, task: Task) -> None:
+def check_world(what: str, world: World, task: Task, note: str = ".") -> None:
     """Check that the world has as many obstacles as the task says.
+
+    Args:
+        what: beginning of the error's message.
+        world: to be checked.
+        task: with the expected number.
+        note: end of the error's message.
 
     Raises:
         EnvStateError: it has not.
@@ -96,6 +100,6 @@ def check_world(name: str, world: World, task: Task) -> None:
     count, expected = obstacle_count(world.obstacles), task.obstacle_count
     if count != expected:
         raise EnvStateError(
-            f"{name}: state.world has {count} obstacles, expected {expected}, as obstacle_count of "
-            f"{type(task).__name__} says."
+            f"{what} has {count} obstacles, expected {expected}, as obstacle_count of "
+            f"{type(task).__name__} says{note}"
         )

@@ -337,7 +337,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
         q, task_state = params.task.reset(keys[0], robot)
         world = params.task.world(keys[0], robot, q, task_state)
-        check_world(self.name, world, params.task)
+        check_world(f"{self.name}: the world", world, params.task)
         v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
         terms = compute_terms(robot, q, v)
         state = EnvState(
