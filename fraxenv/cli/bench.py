@@ -45,7 +45,7 @@ class Options(EnvArguments):
 
 
 @dataclass(frozen=True)
-class Measured:
+class Throughput:
     """What came out: environment steps per second.
 
     Attributes:
@@ -98,7 +98,7 @@ def run(options: Options) -> int:
     return 0 if whole else INTERRUPTED
 
 
-def measure(made: dict[str, Any], options: Options) -> tuple[list[Measured], bool]:
+def measure(made: dict[str, Any], options: Options) -> tuple[list[Throughput], bool]:
     """What was measured, until all is or Ctrl-C; and whether that is all."""
     from ..kernels import check_backend, resolve
     from .timing import stepping
@@ -107,7 +107,7 @@ def measure(made: dict[str, Any], options: Options) -> tuple[list[Measured], boo
     for backend in backends:
         check_backend(backend)
     turns = len(backends) * (1 + options.rounds)
-    results: list[Measured] = []
+    results: list[Throughput] = []
     done = 0
     with (
         interruptible("Stopping after this call") as stop,
@@ -134,7 +134,7 @@ def measure(made: dict[str, Any], options: Options) -> tuple[list[Measured], boo
             for backend, taken in seconds.items():
                 rates = [batch * options.steps / s for s in taken]
                 results.append(
-                    Measured(
+                    Throughput(
                         backend,
                         batch,
                         statistics.median(rates),
@@ -146,7 +146,7 @@ def measure(made: dict[str, Any], options: Options) -> tuple[list[Measured], boo
     return results, True
 
 
-def _table(results: list[Measured], name: str) -> Any:
+def _table(results: list[Throughput], name: str) -> Any:
     from rich.table import Table
 
     first = results[0].backend

@@ -20,7 +20,7 @@ from ..making.registry import list_envs
 from ..progress import progress as progress_bar
 from ..storage.config import with_tuples
 from ..storage.provenance import provenance
-from ..storage.state import as_written, check_environment, identity, is_key, pack, read, write
+from ..storage.state import check_environment, checked_contents, identity, is_key, pack, read, write
 from .stepping import begin, flat, split_final, step
 
 FORMAT = "fraxenv recording"
@@ -248,7 +248,7 @@ def load_recording(path: str | Path) -> Recording:
     """
     arrays, metadata = read(path, FORMAT, VERSION)
     tree: dict[str, Any] = {"infos": {}}
-    with as_written(path):
+    with checked_contents(path):
         for name, array in arrays.items():
             *folders, last = name.split("/", 1) if name.startswith("start/") else name.split("/")
             branch = tree

@@ -34,7 +34,7 @@ def describe_preset(kind: str, name: str) -> str:
     return " ".join(line.lstrip("# ") for line in comment)
 
 
-def assigned(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+def apply_settings(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
     """Values with some replaced, as command lines say it: `control_hz=500`, `task_options.a=3`.
 
     Args:
@@ -64,13 +64,13 @@ def assigned(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str,
     return result
 
 
-def merged(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def merge(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Nested dicts, those of `other` on top."""
     result = _copied(values)
     for key, value in other.items():
         inner = result.get(key)
         if isinstance(inner, Mapping) and isinstance(value, Mapping):
-            value = merged(inner, value)
+            value = merge(inner, value)
         result[key] = value
     return result
 

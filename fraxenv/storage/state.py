@@ -88,7 +88,7 @@ def load_state(
         ConfigError: `env` or `params` is something else.
     """
     arrays, metadata = read(path, FORMAT, VERSION)
-    with as_written(path):
+    with checked_contents(path):
         check_identity(path, metadata, env)
         check_precision(path, metadata)
         state, params = unpack_environment(path, arrays, metadata, env, params)
@@ -357,7 +357,7 @@ def check_precision(path: str | Path, metadata: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def as_written(path: str | Path) -> Iterator[None]:
+def checked_contents(path: str | Path) -> Iterator[None]:
     """Reading a whole file whose contents may be other than what was ever written.
 
     Raises:

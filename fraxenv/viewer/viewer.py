@@ -74,7 +74,7 @@ def open_viewer(
             "open_viewer: a policy and a recording, expected one of them: what was recorded has "
             "been decided. Leave one out."
         )
-    recorded = played(recording, env, params)
+    recorded = recorded_snapshots(recording, env, params)
     return Viewer(
         env, params, recorded=recorded, recorded_envs=recording.num_envs, host=host, port=port
     )
@@ -379,7 +379,7 @@ class Viewer:
         self._rate_steps += self._at != before
 
     def _append(self, snapshot: Snapshot) -> None:
-        self._timeline.append(measured(self._env, snapshot))
+        self._timeline.append(with_barriers(self._env, snapshot))
         surplus = len(self._timeline) - _KEPT_SECONDS * self._env.policy_hz
         if surplus > 0:
             del self._timeline[:surplus]
@@ -492,7 +492,7 @@ class Viewer:
         self._panel.show_obstacle(index)
 
 
-def played(
+def recorded_snapshots(
     recording: Recording, env: Environment, params: EnvParams
 ) -> Callable[[int], list[Snapshot]]:
     """The snapshots of a recording, by the number of the environment: its actions are taken again.
@@ -506,11 +506,11 @@ def played(
     def snapshot(t: int, n: int) -> Snapshot:
         state = jax.tree.map(lambda x: x[n], states[t])
         info = jax.tree.map(lambda x: x[t, n], recording.infos)
-        return measured(env, Snapshot(t + 1, state, float(recording.rewards[t, n]), info))
+        return with_barriers(env, Snapshot(t + 1, state, float(recording.rewards[t, n]), info))
 
     return lambda n: [snapshot(t, n) for t in range(len(states))]
 
 
-def measured(env: Environment, snapshot: Snapshot) -> Snapshot:
+def with_barriers(env: Environment, snapshot: Snapshot) -> Snapshot:
     """The snapshot with its barrier values."""
     return dataclasses.replace(snapshot, barriers=barrier_meter(env)(snapshot.state))
