@@ -46,7 +46,7 @@ class Options(EnvArguments):
 
 @dataclass(frozen=True)
 class Throughput:
-    """What came out: environment steps per second.
+    """Throughput of one executor at one batch size, environment steps per second.
 
     Attributes:
         backend: the executor.
@@ -99,7 +99,7 @@ def run(options: Options) -> int:
 
 
 def measure(made: dict[str, Any], options: Options) -> tuple[list[Throughput], bool]:
-    """What was measured, until all is or Ctrl-C; and whether that is all."""
+    """Throughputs of all executors at all batch sizes, and whether none is missing, by Ctrl-C."""
     from ..kernels import check_backend, resolve
     from .timing import stepping
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Basis:
-    """What decides the defaults of everything else."""
+    """The options on which the defaults of all others depend."""
 
     env: str | None = None
     algorithm: AlgorithmName | None = None
@@ -173,6 +173,7 @@ def run(options: tuple[TrainConfig, Path, bool]) -> int:
 
 
 def _told(config: TrainConfig, reported: tuple[Measure, ...], metrics: Metrics) -> str:
+    """The text beside the progress bar after a round."""
     from ..envs.tasks.measures import told
 
     left = (config.rounds - metrics["round"]) * config.round_timesteps
@@ -187,6 +188,7 @@ def _told(config: TrainConfig, reported: tuple[Measure, ...], metrics: Metrics) 
 
 
 def _report(config: TrainConfig, run: Path, started: float) -> None:
+    """Evaluate a finished run, draw and film it, and print its summary."""
     import jax
 
     from ..media.plots import plot_learning_curves, plot_rollout

@@ -1,4 +1,4 @@
-"""The parts that `make` composes environments of, from what it is given."""
+"""The parts that `make` composes environments of, built from its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Robots as environments have them: placed as their setups say; and setups of one's own robots."""
+"""Robots placed as their setups say, and setups of users' own robots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations in YAML: those that ship with fraxenv, and one's own."""
+"""Configurations in YAML: presets that ship with fraxenv, and users' own files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def describe_preset(kind: str, name: str) -> str:
 
 
 def apply_settings(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Values with some replaced, as command lines say it: `control_hz=500`, `task_options.a=3`.
+    """Values with a command line's settings applied: `control_hz=500`, `task_options.a=3`.
 
     Args:
         values: nested dicts; not changed.
@@ -65,7 +65,7 @@ def apply_settings(values: Mapping[str, Any], assignments: Sequence[str]) -> dic
 
 
 def merge(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dicts, those of `other` on top."""
+    """Nested dicts merged key by key; values of `other` win."""
     result = _copied(values)
     for key, value in other.items():
         inner = result.get(key)
@@ -76,7 +76,7 @@ def merge(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]
 
 
 def read_yaml(source: str | Path, kind: str) -> tuple[dict[str, Any], str]:
-    """The mapping in a YAML file, or in a preset of this kind; and what to call it in messages.
+    """The mapping in a YAML file, or in a preset of this kind; and its name for messages.
 
     Raises:
         ConfigError: the file cannot be read, or does not hold `key: value` lines.
@@ -104,7 +104,7 @@ def read_yaml(source: str | Path, kind: str) -> tuple[dict[str, Any], str]:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """What a text says in YAML, of plain types alone.
+    """The value of a text in YAML, of plain types alone.
 
     Raises:
         ConfigError: it is not YAML, or names other types.

@@ -413,7 +413,7 @@ class Viewer:
         return self._simulation
 
     def _measure_rate(self, now: float) -> None:
-        """Times real time that the last second was."""
+        """Measure the speed of the last second, in multiples of real time."""
         if not self._playing or now - self._rate_since > 1.0:
             passed = now - self._rate_since
             self._rate = self._rate_steps / self._env.policy_hz / passed if self._playing else 0.0
@@ -444,7 +444,7 @@ class Viewer:
                 self._handles.pop(name).remove()
 
     def _place(self, name: str, pose: Any, move: Callable[..., None], turns: bool) -> None:
-        """Put a handle to drag something by where it is, but not out of somebody's hand."""
+        """Put a handle for dragging at a pose, unless somebody is dragging it."""
         position, wxyz = pose[0], quaternion(pose[1])
         if name in self._handles:
             if name not in self._held:
