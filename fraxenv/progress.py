@@ -10,7 +10,7 @@ from .errors import import_extra
 
 
 def on_terminal() -> bool:
-    """Whether somebody watches."""
+    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 

@@ -45,8 +45,8 @@ class Options(EnvArguments):
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What came out: environment steps per second.
+class Throughput:
+    """Throughput of one executor at one batch size, environment steps per second.
 
     Attributes:
         backend: the executor.
@@ -98,8 +98,8 @@ def run(options: Options) -> int:
     return 0 if whole else INTERRUPTED
 
 
-def measure(made: dict[str, Any], options: Options) -> tuple[list[Measured], bool]:
-    """What was measured, until all is or Ctrl-C; and whether that is all."""
+def measure(made: dict[str, Any], options: Options) -> tuple[list[Throughput], bool]:
+    """Throughputs of all executors at all batch sizes, and whether none is missing, by Ctrl-C."""
     from ..kernels import check_backend, resolve
     from .timing import stepping
 
@@ -107,7 +107,7 @@ def measure(made: dict[str, Any], options: Options) -> tuple[list[Measured], boo
     for backend in backends:
         check_backend(backend)
     turns = len(backends) * (1 + options.rounds)
-    results: list[Measured] = []
+    results: list[Throughput] = []
     done = 0
     with (
         interruptible("Stopping after this call") as stop,
@@ -134,7 +134,7 @@ def measure(made: dict[str, Any], options: Options) -> tuple[list[Measured], boo
             for backend, taken in seconds.items():
                 rates = [batch * options.steps / s for s in taken]
                 results.append(
-                    Measured(
+                    Throughput(
                         backend,
                         batch,
                         statistics.median(rates),
@@ -146,7 +146,7 @@ def measure(made: dict[str, Any], options: Options) -> tuple[list[Measured], boo
     return results, True
 
 
-def _table(results: list[Measured], name: str) -> Any:
+def _table(results: list[Throughput], name: str) -> Any:
     from rich.table import Table
 
     first = results[0].backend

@@ -38,7 +38,7 @@ def console() -> Any:
 
 
 def new_folder(runs: Path, name: str) -> Path:
-    """Where a command that is not told otherwise leaves its files."""
+    """The default folder of a command's files, named by the time."""
     return runs / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 

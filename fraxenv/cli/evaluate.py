@@ -102,7 +102,7 @@ def run(options: Options) -> int:
 
 
 def _group(config: TrainConfig) -> str:
-    """What runs have in common that differ in their seed alone, for people."""
+    """Title of the runs that differ from this one in their seed alone."""
     changed = ", ".join(f"{k}={v}" for k, v in config.overrides.items())
     return f"{config.env}, {config.algorithm.upper()}" + (f", {changed}" if changed else "")
 

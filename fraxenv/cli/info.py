@@ -150,7 +150,7 @@ def _summary(kind: type) -> str:
 
 
 def _meanings(kind: type) -> dict[str, str]:
-    """What docstrings say of a dataclass's fields, those of the classes it derives from as well."""
+    """Descriptions of a dataclass's fields from its docstring, and from those of its bases."""
     parser = import_extra("docstring_parser", "cli", "The command line")
     found: dict[str, str] = {}
     for cls in reversed(kind.__mro__):

@@ -11,7 +11,7 @@ import tyro
 
 from ..errors import ConfigError, unknown_name
 from ..making.make import env_config, load_env_config, make
-from ..storage.config import assigned, merged
+from ..storage.config import apply_settings, merge
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams
@@ -59,8 +59,8 @@ def recipe(arguments: EnvArguments, otherwise: Mapping[str, Any] | None = None) 
     if arguments.id:
         asked["id"] = arguments.id
     elif "id" not in asked and otherwise:
-        asked = merged(otherwise, asked)
-    asked = env_config(assigned(asked, arguments.set), "the command line")
+        asked = merge(otherwise, asked)
+    asked = env_config(apply_settings(asked, arguments.set), "the command line")
     if "id" not in asked and not {"robot", "task"} <= asked.keys():
         raise ConfigError(
             "no environment, expected an id, such as PandaReach-v0, or --set robot=... --set "

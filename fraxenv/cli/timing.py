@@ -1,4 +1,4 @@
-"""How long steps take: what `fraxenv bench` and the scripts that measure have in common."""
+"""Timing of steps, for `fraxenv bench` and the scripts that measure."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import tyro
 from ..errors import ConfigError
 from ..making.make import env_config, load_env_config
 from ..progress import progress
-from ..storage.config import assigned, merged
+from ..storage.config import apply_settings, merge
 from ..training.config import (
     AlgorithmName,
     PPOConfig,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Where:
-    """What decides the defaults of everything else."""
+class Basis:
+    """The options on which the defaults of all others depend."""
 
     env: str | None = None
     algorithm: AlgorithmName | None = None
@@ -94,48 +94,48 @@ def parse(argv: Sequence[str]) -> tuple[TrainConfig, Path, bool]:
     argv = ["--env", *argv] if argv and not argv[0].startswith("-") else list(argv)
     # Twice: the environment, or the run to resume, decides the defaults of everything else.
     asked = [a for a in argv if a not in ("-h", "--help")]
-    where, _ = tyro.cli(
-        Where, args=asked, return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,)
+    basis, _ = tyro.cli(
+        Basis, args=asked, return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,)
     )
-    run, default = _defaults(where)
+    run, default = _defaults(basis)
     kinds: dict[type, type] = {PPOConfig: Options, SACConfig: SACOptions}
     kind = kinds[type(default)]
     own = {f.name: getattr(default, f.name) for f in dataclasses.fields(default)}
     options: Any = parse_options(kind, "train", argv, kind(**own))
-    overrides = env_config(assigned(options.overrides, options.set), "the command line")
+    overrides = env_config(apply_settings(options.overrides, options.set), "the command line")
     values = {name: getattr(options, name) for name in own} | {"overrides": overrides}
     return type(default)(**values), run, options.resume
 
 
-def _defaults(where: Where) -> tuple[Path, TrainConfig]:
+def _defaults(basis: Basis) -> tuple[Path, TrainConfig]:
     """The run's folder, and the configuration that the command line changes."""
-    given = load_env_config(where.env_config) if where.env_config else {}
+    given = load_env_config(basis.env_config) if basis.env_config else {}
     id = given.pop("id", None)
-    if id is not None and where.env not in (None, id):
+    if id is not None and basis.env not in (None, id):
         raise ConfigError(
-            f"--env {where.env} with {where.env_config}, which is of {id}. Leave one out."
+            f"--env {basis.env} with {basis.env_config}, which is of {id}. Leave one out."
         )
-    env = where.env or id or TrainConfig.env
-    algorithm = where.algorithm or TrainConfig.algorithm
-    if where.resume:
+    env = basis.env or id or TrainConfig.env
+    algorithm = basis.algorithm or TrainConfig.algorithm
+    if basis.resume:
         from ..training.rounds import CONFIG
         from ..training.runs import latest_run
 
-        run = where.runs / where.name
-        if not where.name:
-            run = latest_run(where.runs, where.env or id, where.algorithm)
+        run = basis.runs / basis.name
+        if not basis.name:
+            run = latest_run(basis.runs, basis.env or id, basis.algorithm)
         return run, load_config(run / CONFIG)
-    default = load_config(where.config) if where.config else preset(env, algorithm)
-    if where.config and where.algorithm not in (None, default.algorithm):
+    default = load_config(basis.config) if basis.config else preset(env, algorithm)
+    if basis.config and basis.algorithm not in (None, default.algorithm):
         raise ConfigError(
-            f"--algorithm {where.algorithm} with {where.config}, which is of {default.algorithm}. "
+            f"--algorithm {basis.algorithm} with {basis.config}, which is of {default.algorithm}. "
             "Leave one out."
         )
     if given or id:
-        overrides = merged(default.overrides, given)
+        overrides = merge(default.overrides, given)
         default = dataclasses.replace(default, env=env, overrides=overrides)
-    name = where.name or f"{default.env}-{time.strftime('%Y%m%d-%H%M%S')}"
-    return where.runs / name, default
+    name = basis.name or f"{default.env}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return basis.runs / name, default
 
 
 def run(options: tuple[TrainConfig, Path, bool]) -> int:
@@ -173,6 +173,7 @@ def run(options: tuple[TrainConfig, Path, bool]) -> int:
 
 
 def _told(config: TrainConfig, reported: tuple[Measure, ...], metrics: Metrics) -> str:
+    """The text beside the progress bar after a round."""
     from ..envs.tasks.measures import told
 
     left = (config.rounds - metrics["round"]) * config.round_timesteps
@@ -187,6 +188,7 @@ def _told(config: TrainConfig, reported: tuple[Measure, ...], metrics: Metrics) 
 
 
 def _report(config: TrainConfig, run: Path, started: float) -> None:
+    """Evaluate a finished run, draw and film it, and print its summary."""
     import jax
 
     from ..media.plots import plot_learning_curves, plot_rollout

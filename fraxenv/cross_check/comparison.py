@@ -31,10 +31,10 @@ SOLVED = (
     "configuration after a step",
     "velocity after a step",
 )
-"""What a solve with the mass matrix is part of."""
+"""Quantities that are solved from the mass matrix."""
 
 MAX_TOLERANCE = 1e-3
-"""Of these, however badly the mass matrix is conditioned."""
+"""Largest tolerance of `SOLVED`, however badly the mass matrix is conditioned."""
 
 SMALLEST = {
     "frame position": 1e-2,  # m
@@ -43,7 +43,7 @@ SMALLEST = {
     "centre of mass jacobian": 1e-2,  # m, and m/rad
     "frame jacobian dot": 1e-1,  # m/s, at 10 rad/s
 }
-"""What errors of a quantity are relative to at least: it may vanish, and only rounding is left."""
+"""Smallest scale of a quantity's relative error: it may vanish, and only rounding is left."""
 
 SMALLEST_PART = 1e-2
 PARTS = {
@@ -52,7 +52,7 @@ PARTS = {
     "gravity": "inverse dynamics",
     "potential energy": "kinetic energy",
 }
-"""The same, as this part of a larger quantity, which never vanishes at random states."""
+"""Quantity -> a larger one, of which `SMALLEST_PART` is the scale; it never vanishes."""
 
 DAMPING_TIME = 0.1
 """s, within which a trajectory's joint damping slows down each joint on its own."""
@@ -122,7 +122,7 @@ def relative_errors(ours: Mapping[str, Array], reference: Mapping[str, Array]) -
 
 
 def _floor(name: str, reference: Mapping[str, Array]) -> float:
-    """What errors of this quantity are relative to at least."""
+    """Smallest scale of a quantity's relative error."""
     if PARTS.get(name) in reference:
         return SMALLEST_PART * float(np.median(_largest(reference[PARTS[name]])))
     return SMALLEST.get(name, 0.0)

@@ -191,7 +191,7 @@ class MujocoOracle:
 
     @cached_property
     def bodies(self) -> Addresses:
-        """(nb,), their body of each of ours."""
+        """(nb,), MuJoCo's body of each of our bodies."""
         names = self.robot.topology.body_names
         return np.array([self.model.body(_body_name(name)).id for name in names])
 
@@ -240,7 +240,7 @@ class MujocoOracle:
 
         data.qacc[dofs] = a
         mujoco.mj_inverse(model, data)
-        # Theirs is what all external forces must add up to, and overcomes damping, too.
+        # MuJoCo's is what all external forces must add up to, and overcomes damping, too.
         inverse = data.qfrc_inverse + data.qfrc_passive - pushed
         result["inverse dynamics"] = inverse[dofs]
 

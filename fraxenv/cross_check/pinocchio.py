@@ -68,7 +68,7 @@ class PinocchioOracle:
         """Take a model whose joints have the names of ours."""
         oracle = cls(robot, model)
         model.gravity.linear = np.asarray(robot.gravity)
-        model.armature = oracle._own(np.asarray(robot.armature))
+        model.armature = oracle._to_pinocchio(np.asarray(robot.armature))
         return oracle
 
     # --- conventions ---
@@ -81,11 +81,11 @@ class PinocchioOracle:
 
     @cached_property
     def joints(self) -> tuple[int, ...]:
-        """Their joint of each of our bodies."""
+        """Pinocchio's joint of each of our bodies."""
         return tuple(self.model.getJointId(j.name) for j in self.robot.topology.joints)
 
-    def _own(self, x: np.ndarray) -> np.ndarray:
-        """Theirs (model.nv,) of a value of each of our degrees of freedom, zero elsewhere."""
+    def _to_pinocchio(self, x: np.ndarray) -> np.ndarray:
+        """Our values (nv,) at Pinocchio's degrees of freedom, (model.nv,); zero elsewhere."""
         theirs = np.zeros(self.model.nv)
         index = self.robot.topology.v_index
         for i, id_ in enumerate(self.joints):
@@ -94,7 +94,7 @@ class PinocchioOracle:
         return theirs
 
     def configuration(self, q: np.ndarray) -> np.ndarray:
-        """Their configuration: quaternions xyzw, cosine and sine for unlimited angles."""
+        """Pinocchio's configuration: quaternions xyzw, cosine and sine for unlimited angles."""
         theirs = np.zeros(self.model.nq)
         topology = self.robot.topology
         for i, id_ in enumerate(self.joints):
@@ -164,7 +164,7 @@ class PinocchioOracle:
         world = pin.LOCAL_WORLD_ALIGNED
 
         def columns(x: np.ndarray) -> np.ndarray:
-            """Theirs of one degree of freedom are vectors, not matrices with one column."""
+            """Matrices also for one degree of freedom, for which Pinocchio returns vectors."""
             return np.reshape(x, (-1, model.nv))
 
         J = [columns(pin.getFrameJacobian(model, data, i, world)) for i in ids]

@@ -98,7 +98,7 @@ def quantities(robot: Robot, s: States) -> dict[str, Array]:
 
 
 def motion(robot: Robot, s: States, timestep: float) -> dict[str, Array]:
-    """What joint damping acts on, and one step of it, at one state."""
+    """Damped forward dynamics, integration and one step of the physics, at one state."""
     speeds = jnp.asarray(s.v)
     damped = jnp.asarray(s.tau) - jnp.asarray(robot.damping, speeds.dtype) * speeds
     q, v = dynamics.step(robot, s.q, s.v, s.tau, timestep, s.forces)

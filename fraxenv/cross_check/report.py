@@ -1,4 +1,4 @@
-"""What a cross-check shows: a table of errors, and a picture of the trajectories."""
+"""The report of a cross-check: a table of errors, and a picture of the trajectories."""
 
 from __future__ import annotations
 

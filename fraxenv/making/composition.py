@@ -1,4 +1,4 @@
-"""The parts that `make` composes environments of, from what it is given."""
+"""The parts that `make` composes environments of, built from its arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..envs import ActionSpace, Randomisation, Task, VariableImpedance, make_act
 from ..errors import ConfigError, check_choice, unknown_name
 from ..storage.config import check_kind
 from .registry import TASKS, EnvSpec
-from .robots import own_setup, placed, setup_for
+from .robots import default_setup, load_setup, place_robot
 from .setups import SETUPS, EndEffectors, RobotSetup
 
 NEAREST = 3
@@ -50,21 +50,21 @@ def _robot(
         Hands.of(end_effector)
     given = spec.robot if given is None and spec is not None else given
     if isinstance(given, Robot):
-        return (SETUPS[spec.robot] if spec else setup_for(given, end_effector)), given
+        return (SETUPS[spec.robot] if spec else default_setup(given, end_effector)), given
     if not isinstance(given, str):
         raise ConfigError(
             f"robot={given!r}, expected the name of a bundled one ({', '.join(SETUPS)}), a YAML "
             "file of its setup, or a Robot, such as dynamics.load_urdf('my.urdf') returns."
         )
     if given.endswith((".yaml", ".yml")):
-        setup, robot = own_setup(Path(given), end_effector)
+        setup, robot = load_setup(Path(given), end_effector)
     elif given in SETUPS:
         setup = SETUPS[given]
-        robot = placed(setup)
+        robot = place_robot(setup)
     else:
         raise unknown_name("robot", given, SETUPS, f"of {name}")
     if end_effector is not None and end_effector != setup.end_effector:
-        setup = dataclasses.replace(setup_for(robot, end_effector), title=setup.title)
+        setup = dataclasses.replace(default_setup(robot, end_effector), title=setup.title)
     return setup, robot
 
 

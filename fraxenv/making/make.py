@@ -1,7 +1,4 @@
-"""`make`: environments from ids, or composed of robot and task; its options from YAML.
-
-Not called `make.py`: a module of that name would take the place of the function in `fraxenv`.
-"""
+"""`make`: environments from ids, or composed of robot and task; its options from YAML."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _named(function: Callable[P, T]) -> Callable[P, T]:
-    """A function of an id and keywords that names the closest ones where a keyword is unknown."""
+def _with_known_keywords(function: Callable[P, T]) -> Callable[P, T]:
+    """A function of an id and keywords that refuses unknown keywords and names the closest ones."""
     known = list(inspect.signature(function).parameters)
 
     @functools.wraps(function)
@@ -41,7 +38,7 @@ def _named(function: Callable[P, T]) -> Callable[P, T]:
     return checked
 
 
-@_named
+@_with_known_keywords
 def make(
     id: str | None = None,
     *,
@@ -173,7 +170,7 @@ def _overrides() -> dict[str, str]:
 
 
 OVERRIDES = _overrides()
-"""What `make` takes besides an id, and what it is."""
+"""Arguments of `make` besides the id -> meaning."""
 
 
 def load_env_config(source: str | Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The registry of environments: ids, robots, tasks and what they are. It loads no JAX."""
+"""The registry of environments: ids, and the robots and tasks behind them. It loads no JAX."""
 
 from __future__ import annotations
 

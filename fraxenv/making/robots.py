@@ -1,4 +1,4 @@
-"""Robots as environments have them: placed as their setups say; and setups of one's own robots."""
+"""Robots placed as their setups say, and setups of users' own robots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAMPLES = 256
 """Random configurations that show along which axes a hand moves."""
 
 
-def placed(setup: RobotSetup) -> Robot:
+def place_robot(setup: RobotSetup) -> Robot:
     """The robot of a setup, with soft stops at its position limits.
 
     Raises:
@@ -74,10 +74,10 @@ def _without_pairs(robot: Robot, links: tuple[str, ...]) -> Robot:
     return robot.replace(topology=dataclasses.replace(topology, self_collision_pairs=pairs_array))
 
 
-def own_setup(path: Path, end_effector: EndEffectors | None) -> tuple[RobotSetup, Robot]:
+def load_setup(path: Path, end_effector: EndEffectors | None) -> tuple[RobotSetup, Robot]:
     """A setup from a YAML file, and its robot, placed.
 
-    What the file leaves out is as in `setup_for`, and the robot is the URDF of the file's name
+    What the file leaves out is as in `default_setup`, and the robot is the URDF of the file's name
     beside it; a `robot` that is given is the name of a bundled one, or a path from the file.
 
     Raises:
@@ -89,12 +89,12 @@ def own_setup(path: Path, end_effector: EndEffectors | None) -> tuple[RobotSetup
     if values["robot"].endswith(".urdf"):
         values["robot"] = str(path.parent / values["robot"])
     nowhere = {"goal_low": (0.0, 0.0, 0.0), "goal_high": (0.0, 0.0, 0.0)}
-    robot = placed(RobotSetup(**{**nowhere, **values}))
-    guessed = setup_for(robot, end_effector or values.get("end_effector"))
+    robot = place_robot(RobotSetup(**{**nowhere, **values}))
+    guessed = default_setup(robot, end_effector or values.get("end_effector"))
     return dataclasses.replace(guessed, **values), robot
 
 
-def setup_for(robot: Robot, end_effector: EndEffectors | None) -> RobotSetup:
+def default_setup(robot: Robot, end_effector: EndEffectors | None) -> RobotSetup:
     """A setup for a user's own robot: goals around where its hands are by default.
 
     The box of goals reaches a fifth of the hand's distance from its first joint to every side, but

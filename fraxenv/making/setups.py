@@ -1,4 +1,4 @@
-"""What environments need to know of a robot: its hands, where they can go, how it is held."""
+"""Setups of robots: their end effectors, boxes of goals, posture and soft stops."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is looked at: figures and films."""
+"""Figures and films."""

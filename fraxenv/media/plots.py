@@ -29,7 +29,7 @@ COLOURS = (
     "#e377a2",
     "#7f8c8d",
 )
-"""Of lines, in order; the first ones can be told apart by everybody, and in grey."""
+"""Colours of lines, in order; the first ones can be told apart by everybody, and in grey."""
 
 STYLE: Mapping[str, Any] = {
     "font.size": 10,
@@ -56,12 +56,12 @@ STYLE: Mapping[str, Any] = {
 """matplotlib's settings."""
 
 BAND = 0.18
-"""Opacity of what shows a spread."""
+"""Opacity of bands that show a spread."""
 
 _MOST_LEGEND = 9
 
 _SMALLEST_SHOWN = 5e-4
-"""Of a tolerance: errors below are rounding."""
+"""Smallest error that is drawn, as a part of its tolerance; what is below is rounding."""
 
 
 @contextmanager
@@ -100,7 +100,7 @@ _CURVES: tuple[_Curve, ...] = (
     ("return", "return of an episode", 1.0, {}),
     ("success", "success at the end, %", 100.0, {"ylim": (-3, 103)}),
 )
-"""Of all tasks."""
+"""Panels of all tasks."""
 
 
 def plot_learning_curves(
@@ -131,7 +131,7 @@ def plot_learning_curves(
                 values = factor * values
                 low, middle, high = np.quantile(values, (0, 0.5, 1), axis=0)
                 marker = {"marker": "o", "markersize": 3} if len(steps) <= 60 else {}
-                axes.plot(steps / 1e6, middle, color=colour, label=_counted(name, runs), **marker)
+                axes.plot(steps / 1e6, middle, color=colour, label=_run_label(name, runs), **marker)
                 axes.fill_between(steps / 1e6, low, high, color=colour, alpha=BAND, linewidth=0)
             axes.set(xlabel="environment steps, millions", ylabel=label, **options)
             axes.set_xlim(left=0)
@@ -148,7 +148,7 @@ def _curve(measure: Measure) -> _Curve:
     return measure.name, f"final {measure.title('median')}", measure.factor, options
 
 
-def _counted(name: str, runs: Sequence[Any]) -> str:
+def _run_label(name: str, runs: Sequence[Any]) -> str:
     return name if len(runs) == 1 else f"{name}: median and range of {len(runs)} seeds"
 
 
@@ -282,7 +282,7 @@ def plot_evaluation(
     reported: Sequence[Measure],
     tolerances: Mapping[str, float],
 ) -> None:
-    """Draw which part of episodes ended with measures of at most what to a PNG; atomic.
+    """Draw cumulative distributions of final measures over episodes to a PNG; atomic.
 
     Args:
         path: the file.
@@ -384,7 +384,7 @@ def _plain_log(axes: Any, which: str = "y") -> None:
 
 
 def _with_gaps(infos: Any, before: NDArray[np.intp]) -> Any:
-    """What the first environment reported, (T, ...) each, with nothing before these steps."""
+    """Infos (T, ...) of the first environment, with a gap inserted before each of these steps."""
     if isinstance(infos, Mapping):
         return {name: _with_gaps(part, before) for name, part in infos.items()}
     own = np.asarray(infos)[:, 0]

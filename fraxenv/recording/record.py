@@ -20,7 +20,7 @@ from ..making.registry import list_envs
 from ..progress import progress as progress_bar
 from ..storage.config import with_tuples
 from ..storage.provenance import provenance
-from ..storage.state import as_written, check_environment, identity, is_key, pack, read, write
+from ..storage.state import check_environment, checked_contents, identity, is_key, pack, read, write
 from .stepping import begin, flat, split_final, step
 
 FORMAT = "fraxenv recording"
@@ -30,7 +30,7 @@ Policy = Callable[[Any, Array], Array]
 """Action (k,) for the observation of one environment and a random key."""
 
 SERIES = ("observations", "actions", "rewards", "terminations", "truncations", "infos")
-"""The arrays of a recording with a row for every step."""
+"""The arrays of a recording that have a row for every step."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Episode:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recording:
-    """What N environments did in T steps, side by side, with autoreset.
+    """A rollout of N environments over T steps, side by side, with autoreset.
 
     Attributes:
         observations: (T + 1, N, m), or a dict of these: what the policy saw. After the step that
@@ -76,7 +76,7 @@ class Recording:
             in the order of steps, and of environments within a step.
         infos: what the steps reported, (T, N, ...) each; a dict, nested.
         start: initial states, parameters and key by name, such as `state.q` (N, nq).
-        metadata: how it came about; what JSON can hold.
+        metadata: environment, options and provenance, as JSON can hold them.
     """
 
     observations: Any
@@ -248,7 +248,7 @@ def load_recording(path: str | Path) -> Recording:
     """
     arrays, metadata = read(path, FORMAT, VERSION)
     tree: dict[str, Any] = {"infos": {}}
-    with as_written(path):
+    with checked_contents(path):
         for name, array in arrays.items():
             *folders, last = name.split("/", 1) if name.startswith("start/") else name.split("/")
             branch = tree

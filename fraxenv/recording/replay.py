@@ -18,9 +18,9 @@ from ..progress import progress as progress_bar
 from ..storage.config import with_tuples
 from ..storage.provenance import changes, provenance
 from ..storage.state import (
-    as_written,
     check_identity,
     check_precision,
+    checked_contents,
     pack,
     restore,
     unpack_environment,
@@ -129,7 +129,7 @@ def replay(
         MissingExtraError: a progress bar is asked for, and the extra is not installed.
     """
     metadata = recording.metadata
-    with as_written("the recording"):
+    with checked_contents("the recording"):
         check_precision("the recording", metadata)
         env = _remade(metadata) if env is None else env
         check_identity("the recording", metadata, env)

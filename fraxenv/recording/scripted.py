@@ -68,7 +68,7 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
 
 
 def _configuration(env: Environment, scaled: Array) -> Array:
-    """`q` (nq,) of what `envs.joint_terms` makes of it."""
+    """`q` (nq,) from the scaled joint positions of `envs.joint_terms`."""
     robot = env.robot
     lower, upper = np.asarray(robot.position_limits).T
     limited = np.isfinite(upper - lower)

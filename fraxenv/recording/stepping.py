@@ -1,4 +1,4 @@
-"""The compiled programs that recordings are made with, and replayed with once more."""
+"""The compiled programs of recordings, shared by `record` and `replay`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a picture of an environment shows: the robot, its hands' frames and the task's markers."""
+"""The scene of an environment: the robot, its hands' frames and the task's markers."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def default_camera(robot: Robot) -> Camera:
 
 
 def safety_color(report: Mapping[str, Any] | None) -> Point | None:
-    """What colour tells how a safety filter is doing: green, amber where it intervenes, or red.
+    """The colour of a safety filter's state: green; amber where it intervenes; red below zero.
 
     Args:
         report: `info["safety"]` of one environment.

@@ -1,4 +1,4 @@
-"""What pictures are made of: shapes, checked and stacked, and the camera that looks at them."""
+"""Shapes, checked and stacked, and the camera that looks at them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations in YAML: those that ship with fraxenv, and one's own."""
+"""Configurations in YAML: presets that ship with fraxenv, and users' own files."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def describe_preset(kind: str, name: str) -> str:
     return " ".join(line.lstrip("# ") for line in comment)
 
 
-def assigned(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Values with some replaced, as command lines say it: `control_hz=500`, `task_options.a=3`.
+def apply_settings(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Values with a command line's settings applied: `control_hz=500`, `task_options.a=3`.
 
     Args:
         values: nested dicts; not changed.
@@ -64,19 +64,19 @@ def assigned(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str,
     return result
 
 
-def merged(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dicts, those of `other` on top."""
+def merge(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dicts merged key by key; values of `other` win."""
     result = _copied(values)
     for key, value in other.items():
         inner = result.get(key)
         if isinstance(inner, Mapping) and isinstance(value, Mapping):
-            value = merged(inner, value)
+            value = merge(inner, value)
         result[key] = value
     return result
 
 
 def read_yaml(source: str | Path, kind: str) -> tuple[dict[str, Any], str]:
-    """The mapping in a YAML file, or in a preset of this kind; and what to call it in messages.
+    """The mapping in a YAML file, or in a preset of this kind; and its name for messages.
 
     Raises:
         ConfigError: the file cannot be read, or does not hold `key: value` lines.
@@ -104,7 +104,7 @@ def read_yaml(source: str | Path, kind: str) -> tuple[dict[str, Any], str]:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """What a text says in YAML, of plain types alone.
+    """The value of a text in YAML, of plain types alone.
 
     Raises:
         ConfigError: it is not YAML, or names other types.

@@ -1,4 +1,4 @@
-"""Where numbers were computed: equal bits are promised only where all of this is equal."""
+"""Provenance: versions, processor, precision. Equal bits are promised only where all are equal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def provenance() -> dict[str, Any]:
 
 
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two provenances, one phrase each, such as `jax 0.10.1 -> 0.10.2`."""
+    """The differences of two provenances, a phrase each, such as `jax 0.10.1 -> 0.10.2`."""
     before, after = ({**p, **p.get("versions", {}), "versions": None} for p in (then, now))
     names = sorted(set(before) | set(after))
     return [

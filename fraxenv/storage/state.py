@@ -88,7 +88,7 @@ def load_state(
         ConfigError: `env` or `params` is something else.
     """
     arrays, metadata = read(path, FORMAT, VERSION)
-    with as_written(path):
+    with checked_contents(path):
         check_identity(path, metadata, env)
         check_precision(path, metadata)
         state, params = unpack_environment(path, arrays, metadata, env, params)
@@ -195,7 +195,7 @@ def unpack_environment(
 
 
 def structure(tree: Any) -> str:
-    """Digest of all of a pytree that is not in its leaves: types, names, static options."""
+    """Digest of a pytree's structure: types, names and static options, without the leaves."""
     return fingerprint(_nodes(jax.tree.structure(tree)), functions="name").hex()
 
 
@@ -213,7 +213,7 @@ def is_key(leaf: Any) -> bool:
 
 
 def _within(prefix: str, name: str) -> bool:
-    """Whether a leaf of this name is, or is in, what has that name."""
+    """Whether the name of a leaf is the prefix, or a path below it."""
     return name.startswith(prefix) and name[len(prefix) : len(prefix) + 1] in ("", ".", "[")
 
 
@@ -302,7 +302,7 @@ def check_environment(env: Any) -> None:
 
 
 def identity(env: Environment) -> dict[str, Any]:
-    """What decides how an environment's states go on, besides state and parameters."""
+    """Name, class, robot and rates: a state's future depends on no more, but its parameters."""
     return {
         "name": env.name,
         "kind": type(env).__qualname__,
@@ -357,11 +357,11 @@ def check_precision(path: str | Path, metadata: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def as_written(path: str | Path) -> Iterator[None]:
-    """Reading a whole file whose contents may be other than what was ever written.
+def checked_contents(path: str | Path) -> Iterator[None]:
+    """A context in which contents that fraxenv never wrote raise an error that names the file.
 
     Raises:
-        CheckpointError: they are, whatever else that would have led to.
+        CheckpointError: in place of whatever such contents lead to.
     """
     try:
         yield

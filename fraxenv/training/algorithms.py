@@ -29,7 +29,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "sac": ("num_epochs", "batch_size", "buffer_size", "fill_buffer", "polyak"),
 }
-"""What rejax calls as our configurations do, of each algorithm; besides what all have."""
+"""Options of each algorithm that rejax names as our configurations do, besides the common ones."""
 
 
 def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -> Any:

@@ -14,15 +14,15 @@ from ..storage.config import TRAINING, list_presets, read_yaml, write_yaml
 
 AlgorithmName = Literal["ppo", "sac"]
 
-_PARTS = ("gamma", "gae_lambda", "polyak")
-"""What is at most 1."""
+_FRACTIONS = ("gamma", "gae_lambda", "polyak")
+"""Fields that are fractions: at most 1."""
 
 ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "swish")
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """What decides a training run, whatever the algorithm. The same one gives the same policy.
+    """The configuration of a training run, of any algorithm. Equal ones give the same policy.
 
     The algorithms are those of rejax. A round goes from one evaluation, which writes a checkpoint,
     to the next. Presets hold only what differs from the defaults, and were measured with these.
@@ -30,7 +30,7 @@ class TrainConfig:
     Attributes:
         env: id of the environment.
         overrides: passed to `fraxenv.make`.
-        algorithm: what trains.
+        algorithm: "ppo" or "sac".
         seed: decides initial weights, episodes and exploration.
         total_timesteps: environment steps of all environments together, rounded up to whole rounds.
         num_envs: environments that run side by side.
@@ -65,7 +65,7 @@ class TrainConfig:
             elif f.type == "int" and f.name != "seed":
                 object.__setattr__(self, f.name, check_count(f.name, value))
             elif f.type == "float":
-                most = 1.0 if f.name in _PARTS else math.inf
+                most = 1.0 if f.name in _FRACTIONS else math.inf
                 if not 0.0 <= value <= most:
                     raise ConfigError(f"{f.name}={value!r}, expected a number from 0 to {most}.")
         if "id" in self.overrides:

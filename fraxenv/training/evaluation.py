@@ -23,7 +23,7 @@ FRESH_GOALS = 0x5EED
 
 @pytree_dataclass
 class Evaluation:
-    """What n episodes gave, each (n,).
+    """The results of n episodes, (n,) each.
 
     Attributes:
         episode_return: sum of rewards.

@@ -24,7 +24,7 @@ class PPO(rejax.PPO):  # type: ignore[misc]
     """
 
     def collect_trajectories(self, ts: Any) -> tuple[Any, Any]:
-        """`num_steps` of all environments: rejax's state, and what happened."""
+        """Take `num_steps` in all environments: rejax's new state, and the transitions."""
 
         def rest(obs: Array) -> Array:
             worth: Array = self.gamma * self.critic.apply(ts.critic_ts.params, obs[None])[0]

@@ -1,4 +1,4 @@
-"""What a run leaves for people: a table, and its numbers."""
+"""The summary of a run: its numbers, and a table of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVALUATION = "evaluation.json"
 
 
 def summary(result: Evaluation) -> dict[str, float]:
-    """The numbers that say how good a policy is; of NumPy arrays."""
+    """Success rate, mean return, and median and 95th percentile of measures; of NumPy arrays."""
     measures = {}
     for name, values in result.measures.items():
         measures[f"{name}_median"] = float(np.median(values))
@@ -37,7 +37,7 @@ def summary(result: Evaluation) -> dict[str, float]:
 def measure_rows(
     reported: Iterable[Measure], numbers: Mapping[str, float]
 ) -> list[tuple[str, str]]:
-    """Title and text of what a `summary` says of measures: medians, and the tails of errors."""
+    """Title and text of the measures in a `summary`: medians, and the tails of errors."""
     rows = []
     for measure in reported:
         median, p95 = (numbers[f"{measure.name}_{part}"] for part in ("median", "p95"))

@@ -1,4 +1,4 @@
-"""Reading back what a training run left."""
+"""Training runs on disk: the policy of one, and the latest one."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class SAC(rejax.SAC):  # type: ignore[misc]
     """
 
     def collect_transitions(self, ts: Any) -> tuple[Any, Minibatch]:
-        """One step of all environments: rejax's state, and what happened."""
+        """Take one step in all environments: rejax's new state, and the transitions."""
         rng, rng_action, rng_steps = jax.random.split(ts.rng, 3)
         seen = ts.last_obs
         if self.normalize_observations:

@@ -185,7 +185,7 @@ class Panel:
         return "  \n".join(lines)
 
     def _row(self, snapshot: Snapshot, report: Mapping[str, Any]) -> str:
-        """What the smallest barrier is about."""
+        """Name of the smallest barrier's row."""
         if self._rows is None:
             safety = self._params.safety or default_filter(self._env)
             around = snapshot.state.world.obstacles

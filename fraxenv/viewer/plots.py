@@ -1,4 +1,4 @@
-"""What the viewer plots: the last seconds before the moment that is shown."""
+"""Plots of the last seconds before the snapshot that is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One environment, stepped at leisure, with a target and obstacles that can be moved."""
+"""The simulation of one environment, with a target and obstacles that can be moved."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _Program = Callable[..., Any]
 
 @pytree_dataclass
 class Follow(HandAction):
-    """Actions do nothing; the hands go where the action space's state says, which is written to."""
+    """An action space without actions: the hands' targets are written into its state."""
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
         """None."""

@@ -1,4 +1,4 @@
-"""What the viewer shows at one moment, whoever computed it, and what it plots of that."""
+"""Snapshots: an environment at one moment, as the viewer shows and plots it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fraxenv.dynamics import compute_terms
 from fraxenv.envs import Environment, EnvParams, EnvState, PoseGoals, World
 
 Numbers = dict[str, float]
-"""By name."""
+"""Plotted values by name."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def hands_of(env: Environment, params: EnvParams) -> EndEffectors:
 
 
 def default_filter(env: Environment) -> SafetyFilter:
-    """What keeps an environment safe that has no filter of its own."""
+    """The safety filter of an environment that has none of its own."""
     return SafetyFilter(end_effectors=Hands.of(hands_of(env, env.default_params)).names)
 
 

@@ -74,7 +74,7 @@ def open_viewer(
             "open_viewer: a policy and a recording, expected one of them: what was recorded has "
             "been decided. Leave one out."
         )
-    recorded = played(recording, env, params)
+    recorded = recorded_snapshots(recording, env, params)
     return Viewer(
         env, params, recorded=recorded, recorded_envs=recording.num_envs, host=host, port=port
     )
@@ -379,7 +379,7 @@ class Viewer:
         self._rate_steps += self._at != before
 
     def _append(self, snapshot: Snapshot) -> None:
-        self._timeline.append(measured(self._env, snapshot))
+        self._timeline.append(with_barriers(self._env, snapshot))
         surplus = len(self._timeline) - _KEPT_SECONDS * self._env.policy_hz
         if surplus > 0:
             del self._timeline[:surplus]
@@ -413,7 +413,7 @@ class Viewer:
         return self._simulation
 
     def _measure_rate(self, now: float) -> None:
-        """Times real time that the last second was."""
+        """Measure the speed of the last second, in multiples of real time."""
         if not self._playing or now - self._rate_since > 1.0:
             passed = now - self._rate_since
             self._rate = self._rate_steps / self._env.policy_hz / passed if self._playing else 0.0
@@ -444,7 +444,7 @@ class Viewer:
                 self._handles.pop(name).remove()
 
     def _place(self, name: str, pose: Any, move: Callable[..., None], turns: bool) -> None:
-        """Put a handle to drag something by where it is, but not out of somebody's hand."""
+        """Put a handle for dragging at a pose, unless somebody is dragging it."""
         position, wxyz = pose[0], quaternion(pose[1])
         if name in self._handles:
             if name not in self._held:
@@ -492,7 +492,7 @@ class Viewer:
         self._panel.show_obstacle(index)
 
 
-def played(
+def recorded_snapshots(
     recording: Recording, env: Environment, params: EnvParams
 ) -> Callable[[int], list[Snapshot]]:
     """The snapshots of a recording, by the number of the environment: its actions are taken again.
@@ -506,11 +506,11 @@ def played(
     def snapshot(t: int, n: int) -> Snapshot:
         state = jax.tree.map(lambda x: x[n], states[t])
         info = jax.tree.map(lambda x: x[t, n], recording.infos)
-        return measured(env, Snapshot(t + 1, state, float(recording.rewards[t, n]), info))
+        return with_barriers(env, Snapshot(t + 1, state, float(recording.rewards[t, n]), info))
 
     return lambda n: [snapshot(t, n) for t in range(len(states))]
 
 
-def measured(env: Environment, snapshot: Snapshot) -> Snapshot:
+def with_barriers(env: Environment, snapshot: Snapshot) -> Snapshot:
     """The snapshot with its barrier values."""
     return dataclasses.replace(snapshot, barriers=barrier_meter(env)(snapshot.state))

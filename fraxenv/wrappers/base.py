@@ -1,4 +1,4 @@
-"""What wrappers of the functional protocol have in common."""
+"""The base class of wrappers of the functional protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from ..envs import Environment
 
 
 class Wrapper:
-    """Hands on what it does not change. Compared and hashed by content, as environments are.
+    """Delegates what it does not change to the wrapped environment.
+
+    Compared and hashed by content, as environments are.
 
     Args:
         env: an environment, or a wrapped one.

@@ -29,7 +29,7 @@ from brax.envs.wrappers import training
 from ..envs import Environment, EnvParams
 
 _SAFETY = ("intervened", "feasible", "deviation", "slack")
-"""What of the safety filter's report can be added up."""
+"""Entries of the safety filter's report that can be summed over an episode."""
 
 
 class BraxEnv(base.Env):  # type: ignore[misc]
@@ -80,7 +80,7 @@ class BraxEnv(base.Env):  # type: ignore[misc]
 
     @property
     def observation_size(self) -> Any:
-        """How many numbers an observation has; a dict of shapes where it is a dict."""
+        """Length of an observation; shapes by name where it is a dict."""
         space = self.env.observation_space(self.params)
         if hasattr(space, "spaces"):
             return {name: box.shape for name, box in space.spaces.items()}
@@ -88,12 +88,12 @@ class BraxEnv(base.Env):  # type: ignore[misc]
 
     @property
     def action_size(self) -> int:
-        """How many numbers an action has."""
+        """Length of an action."""
         return self.env.num_actions
 
     @property
     def backend(self) -> str:
-        """Whose physics it is."""
+        """Name of the physics."""
         return "fraxenv"
 
     @property

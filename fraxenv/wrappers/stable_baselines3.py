@@ -113,7 +113,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]
 
 
 def _success(info: dict[str, Any], num_envs: int) -> NDArray[np.bool_]:
-    """(num_envs,), of the step, also where an episode is over."""
+    """Success (num_envs,) of the step, also where an episode is over."""
     none = np.zeros(num_envs, np.bool_)
     last = info.get("final_info", {}).get("success", none)
     return np.asarray(info.get("success", none), np.bool_) | np.asarray(last, np.bool_)

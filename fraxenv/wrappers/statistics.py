@@ -19,10 +19,10 @@ from .five_tuple import FiveTuple
 
 @pytree_dataclass
 class Totals:
-    """Of an episode so far.
+    """Running totals of the episode under way.
 
     Attributes:
-        reward: (), their sum.
+        reward: (), sum of the rewards.
         length: (), int32, policy steps.
         reward_terms: term -> (), sums of the terms before weighting.
     """
@@ -39,7 +39,7 @@ class StatisticsState:
     Attributes:
         env_state: the environment's own.
         totals: of the episode under way.
-        episode: of the last one that ended, as in `info["episode"]`.
+        episode: statistics of the last episode that ended, as in `info["episode"]`.
         successes: (), int32, how many ended well.
     """
 
@@ -134,7 +134,7 @@ class EpisodeStatistics(Wrapper):
 
 
 def _summary(totals: Totals, success: Array, count: Array, successes: Array) -> dict[str, Any]:
-    """What is reported of an episode, with the number of episodes so far."""
+    """Statistics of an episode, as in `info["episode"]`, with the number of episodes so far."""
 
     def part(x: Array, whole: Array) -> Array:
         return x / jnp.maximum(whole, 1).astype(totals.reward.dtype)

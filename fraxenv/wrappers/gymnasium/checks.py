@@ -62,7 +62,7 @@ def checked_actions(
 
 
 def _columns(env: Environment, space: gymnasium.Space[Any]) -> str:
-    """What the numbers of an action are, for a message."""
+    """Names of an action's components, for a message."""
     axes = ", ".join(axis.name for axis in env.default_params.action.axes(env.robot))
     return f"{axes}{', for each environment' if len(space.shape or ()) == 2 else ''}"
 

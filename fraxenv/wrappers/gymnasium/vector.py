@@ -149,7 +149,7 @@ class GymnasiumVectorEnv(VectorEnv[Observation, Numbers, NDArray[Any]]):
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
-        """What seeded them."""
+        """The seed of every environment's generator."""
         return tuple(self._generator(i)[1] for i in range(self.num_envs))
 
     def reset(

@@ -30,7 +30,7 @@ from fraxenv.errors import (
     import_extra,
 )
 from fraxenv.making.make import OVERRIDES
-from fraxenv.making.robots import placed
+from fraxenv.making.robots import place_robot
 from fraxenv.making.setups import SETUPS
 
 
@@ -392,7 +392,7 @@ def test_what_is_said_to_be_out_of_reach_is() -> None:
     """The pairs that a setup leaves out never come near each other."""
     setup = SETUPS["g1"]
     assert setup.out_of_reach
-    robot, all_pairs = placed(setup), placed(dataclasses.replace(setup, out_of_reach=()))
+    robot, all_pairs = place_robot(setup), place_robot(dataclasses.replace(setup, out_of_reach=()))
     names = dynamics.self_distance_names(all_pairs)
     left_out = [name not in dynamics.self_distance_names(robot) for name in names]
     assert 0 < sum(left_out) < len(names)

@@ -15,7 +15,7 @@ from fraxenv.making.make import load_env_config
 from fraxenv.storage.config import (
     ENVIRONMENTS,
     TRAINING,
-    assigned,
+    apply_settings,
     list_presets,
     parse_yaml,
     read_yaml,
@@ -129,7 +129,7 @@ def test_configurations_come_back_as_they_were_saved(tmp_path: Path, config: Any
 def test_assignments_reach_into_dicts() -> None:
     values = {"control_hz": 1000, "task_options": {"goal_low": (0, 0, 0)}}
     texts = ["control_hz=500", "task_options.goal_low=[1, 2, 3e-1]", "action_options.frame=ee"]
-    assert assigned(values, texts) == {
+    assert apply_settings(values, texts) == {
         "control_hz": 500,
         "task_options": {"goal_low": (1, 2, 0.3)},
         "action_options": {"frame": "ee"},
@@ -137,9 +137,9 @@ def test_assignments_reach_into_dicts() -> None:
     assert values == {"control_hz": 1000, "task_options": {"goal_low": (0, 0, 0)}}
     for wrong in ("control_hz", "=1", "a..b=1"):
         with pytest.raises(ConfigError, match="expected KEY=VALUE"):
-            assigned({}, [wrong])
+            apply_settings({}, [wrong])
     with pytest.raises(ConfigError, match="control_hz is 1000, which has nothing below it"):
-        assigned(values, ["control_hz.x=1"])
+        apply_settings(values, ["control_hz.x=1"])
 
 
 @pytest.mark.parametrize(
