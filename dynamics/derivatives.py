@@ -24,7 +24,7 @@ from jaxtyping import Float, Real
 
 from .crba import crba
 from .forward_dynamics import spd_solve
-from .integration import implicit_resistance
+from .joint_resistance import implicit_resistance
 from .kinematics import (
     Kinematics,
     checked_configuration,

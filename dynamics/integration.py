@@ -14,15 +14,12 @@ from jaxtyping import Float, Real
 from fraxenv.errors import check_choice
 
 from .forward_dynamics import implicit_acceleration
+from .joint_resistance import implicit_resistance
 from .kinematics import checked_tangent
-from .manifold import displacement_rate, integrate, scalar_coordinates
+from .manifold import displacement_rate, integrate
 from .model.robot import Robot
 from .rnea import generalized_forces
 from .terms import Terms, compute_terms
-
-FRICTION_VELOCITY = 0.01
-"""Joint speed `s`, rad/s or m/s, that smooths Coulomb friction: `friction v / sqrt(v^2 + s^2)`."""
-
 
 Integrator = Literal["euler", "rk4"]
 
@@ -110,25 +107,3 @@ def _joint_acceleration(
         terms = dataclasses.replace(terms, bias=terms.bias - force)
     resistance = implicit_resistance(robot, terms.q, terms.v, dt)
     return implicit_acceleration(robot, terms, tau, external_forces, resistance)
-
-
-def implicit_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
-    """Joint force (nv,), N m and N, of damping, friction and stops, and `dt` times its slope (nv,).
-
-    The slope is by the joint velocity.
-    """
-    damping = jnp.asarray(robot.damping, v.dtype)
-    friction = jnp.asarray(robot.friction, v.dtype)
-    # The slope of friction is its secant through zero, not its derivative. The derivative vanishes
-    # at speed: friction would then be explicit, and turn a joint around instead of stopping it.
-    slope = damping + friction * jax.lax.rsqrt(v * v + FRICTION_VELOCITY**2)
-
-    lower, upper = jnp.asarray(robot.position_limits, v.dtype).T
-    stiffness = jnp.asarray(robot.stop_stiffness, v.dtype)
-    stop_damping = jnp.asarray(robot.stop_damping, v.dtype)
-    # Positive above the upper limit, negative below the lower one, zero between.
-    x = scalar_coordinates(robot, q)
-    beyond = jnp.maximum(x - upper, 0) + jnp.minimum(x - lower, 0)
-    touching = (beyond != 0).astype(v.dtype)
-    slope = slope + touching * (stop_damping + dt * stiffness)
-    return stiffness * beyond + slope * v, dt * slope

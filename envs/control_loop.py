@@ -122,6 +122,7 @@ def control_loop(
         more than the motors' range; the worst of the filter's reports.
     """
     robot, true_robot, controller, safety, actuators, physics = parts
+    moving = robot if true_robot is None else true_robot
     dtype = state.q.dtype
     dt = jnp.asarray(1.0 / rates.physics, dtype)
     control_dt = jnp.asarray(1.0 / rates.control, dtype)
@@ -143,8 +144,8 @@ def control_loop(
             worst = worse_report(worst, report)
         applied, commanded, actuator_state = actuators(robot, tau, v, actuator_state, control_dt)
         for substep in range(rates.physics // rates.control):
-            known = terms if substep == 0 and true_robot is None else None
-            q, v = physics.step(true_robot or robot, q, v, applied, dt, known)
+            known = terms if substep == 0 and moving is robot else None
+            q, v = physics.step(moving, q, v, applied, dt, known)
         telemetry |= {"saturation": jnp.mean(saturated.astype(dtype)), "torque": commanded}
         return (q, v, controller_state, actuator_state, worst), telemetry
 

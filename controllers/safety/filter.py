@@ -32,7 +32,7 @@ from fraxenv.dynamics import (
     frame_jacobian,
     nearest_obstacles,
 )
-from fraxenv.dynamics.integration import implicit_resistance
+from fraxenv.dynamics.joint_resistance import implicit_resistance
 from fraxenv.dynamics.math.algebra import matmul, norm, smallest
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.dynamics.solvers.cholesky import cholesky, cholesky_solve, solve_upper

@@ -17,7 +17,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from fraxenv.dynamics import Robot, Terms
-from fraxenv.dynamics.integration import implicit_resistance
+from fraxenv.dynamics.joint_resistance import implicit_resistance
 from fraxenv.envs import Environment, EnvParams, GoalEnvironment
 
 from ..errors import ConfigError

@@ -107,6 +107,7 @@ TESTS = {
         "tests/dynamics/model/test_urdf.py", "tests/dynamics/test_robot.py",
     ),
     "dynamics/integration.py": ("tests/dynamics/test_integration.py",),
+    "dynamics/joint_resistance.py": ("tests/dynamics/test_integration.py",),
     "dynamics/jacobian.py": (*MECHANICS, "tests/dynamics/test_robot.py"),
     "dynamics/kinematics.py": (*MECHANICS, "tests/dynamics/test_robot.py"),
     "dynamics/model/lock.py": ("tests/dynamics/model/test_lock.py",),

@@ -17,7 +17,8 @@ from support import dtype_with_slow, with_slow
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
-from fraxenv.dynamics.integration import FRICTION_VELOCITY, Integrator
+from fraxenv.dynamics.integration import Integrator
+from fraxenv.dynamics.joint_resistance import FRICTION_VELOCITY
 from fraxenv.errors import ConfigError
 
 STEP = 1e-3  # s

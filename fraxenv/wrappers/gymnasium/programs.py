@@ -16,12 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from ...envs import Environment, EnvState
 from ...errors import ArrayError
 from ...kernels import fusible, resolve
+from .seeding import Words, key_of_step
 from .values import Flags, Info, Numbers
 
 _REWARD_ROWS: Final = 256
-_KEY: Final = "threefry2x32"  # fixed, so that a seed means the same under every JAX configuration
 
-Words = NDArray[np.uint32]
 Transition = tuple[Any, Array, Array, Array, Info]
 
 
@@ -50,15 +49,12 @@ def programs_of(env: Environment) -> Programs:
     """Compiled once for all environments that are equal; parameters are constants of them."""
     params = env.default_params
 
-    def key(words: Array, time: Array | int) -> Array:
-        return jax.random.fold_in(jax.random.wrap_key_data(words, impl=_KEY), time)
-
     def reset(words: Array) -> tuple[Any, EnvState]:
-        return env.reset_env(key(words, 0), params)
+        return env.reset_env(key_of_step(words, 0), params)
 
     def step(words: Array, state: EnvState, action: Array) -> tuple[Transition, EnvState]:
         obs, new, reward, terminated, info = env.step_env(
-            key(words, state.time + 1), state, action, params
+            key_of_step(words, state.time + 1), state, action, params
         )
         truncated = env.is_truncated(new, params)
         transition = obs, reward, terminated, truncated, info
@@ -95,11 +91,6 @@ def _single(fn: Callable[..., Any], env: Environment) -> Callable[..., Any]:
         return jax.tree.map(lambda x: x[0], results)
 
     return jax.jit(single)
-
-
-def draw_key(generator: np.random.Generator) -> Words:
-    """A JAX key of two words."""
-    return generator.integers(2**32, size=2, dtype=np.uint32)
 
 
 def goal_reward(name: str, programs: Programs) -> Callable[..., Any]:

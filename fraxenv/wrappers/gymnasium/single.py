@@ -28,7 +28,8 @@ from .checks import (
     not_reset_error,
     warn_no_render_mode,
 )
-from .programs import Words, draw_key, goal_reward, programs_of
+from .programs import goal_reward, programs_of
+from .seeding import Words, draw_key
 from .values import Info, Numbers, Observation, frame, fresh, gymnasium_box, gymnasium_space, plain
 
 _RENDER_MODES: Final = ("rgb_array", "human")

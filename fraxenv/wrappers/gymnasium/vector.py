@@ -30,7 +30,8 @@ from .checks import (
     some,
     warn_no_render_mode,
 )
-from .programs import Words, draw_key, goal_reward, programs_of
+from .programs import goal_reward, programs_of
+from .seeding import Words, draw_key
 from .values import (
     Flags,
     Info,
