@@ -96,6 +96,8 @@ TESTS = {
         "dynamics/geometry/obstacles.py", "dynamics/geometry/shapes.py",
     ), ("tests/dynamics/test_collision.py",)),
     "dynamics/crba.py": MECHANICS,
+    "dynamics/delay.py": ("tests/dynamics/test_actuation.py",),
+    "dynamics/model/combine.py": ("tests/dynamics/model/test_combine.py",),
     "dynamics/derivatives.py": (f"{DERIVATIVES}[tree]", "tests/dynamics/test_derivatives.py"),
     "dynamics/energy.py": MECHANICS,
     "fraxenv/errors.py": ("tests/dynamics/test_robot.py", "tests/dynamics/model/test_urdf.py"),
