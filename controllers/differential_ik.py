@@ -24,8 +24,7 @@ from .hands import PoseTarget, error_lengths, jacobians, pose_errors
 from .impedance import gains
 from .joint_velocity import joint_velocity_torque
 from .pose_controller import PoseController
-from .posture import posture_error
-from .singularity import damp
+from .redundancy import damp, posture_error
 from .velocity_limits import limit_velocity, speed_scales
 
 

@@ -28,8 +28,7 @@ from .hands import (
 )
 from .impedance import compensation, damping, gains
 from .pose_controller import PoseController
-from .posture import posture_error
-from .singularity import damp
+from .redundancy import damp, posture_error
 from .velocity_limits import speed_scales
 
 Decoupling = Literal["full", "partial", "none"]

@@ -23,9 +23,8 @@ from .hands import (
     interpolated,
     measured_poses,
 )
-from .posture import POSTURES, Posture
+from .redundancy import POSTURES, PRIORITIES, Posture, Priority
 from .setpoint import Ramp, ramp_at
-from .singularity import PRIORITIES, Priority
 
 
 @pytree_dataclass
