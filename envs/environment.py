@@ -35,8 +35,7 @@ from fraxenv.kernels import check_backend, fusible
 
 from .actions.base import check_axes
 from .checks import check_state, check_world, checked_action
-from .control_loop import LoopParts, LoopState, Rates, control_loop
-from .physics import Physics, RigidBodyPhysics
+from .control_loop import LoopParts, LoopState, Physics, Rates, RigidBodyPhysics, control_loop
 from .randomisation import RandomisedEpisode, draw_episode, draw_velocity, with_noise
 from .reset_pool import draw_from_pool, draw_pool
 from .state import EnvParams, EnvState, default_dtype, strongly_typed
