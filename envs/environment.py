@@ -33,12 +33,18 @@ from fraxenv.dynamics.model.fingerprint import fingerprint
 from fraxenv.errors import is_concrete
 from fraxenv.kernels import check_backend, fusible
 
-from .actions.base import check_axes
-from .checks import check_state, check_world, checked_action
+from .actions.base import check_axes, checked_action
 from .control_loop import LoopParts, LoopState, Physics, Rates, RigidBodyPhysics, control_loop
 from .randomisation import RandomisedEpisode, draw_episode, draw_velocity, with_noise
 from .reset_pool import draw_from_pool, draw_pool
-from .state import EnvParams, EnvState, default_dtype, strongly_typed
+from .state import (
+    EnvParams,
+    EnvState,
+    check_state,
+    check_world,
+    default_dtype,
+    strongly_typed,
+)
 from .tasks.base import Motion
 from .tasks.measures import Measure, reported_measures
 from .world import world_shapes
