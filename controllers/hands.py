@@ -24,7 +24,8 @@ from fraxenv.dynamics.math.algebra import norm
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import ConfigError
 
-from .base import Telemetry, broadcast_gain, check_target, checked_array
+from .base import Telemetry, check_target, checked_array
+from .impedance import broadcast_gain
 from .setpoint import Ramp, advance
 
 EndEffectors = str | tuple[str, ...]

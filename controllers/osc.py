@@ -18,7 +18,7 @@ from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.dynamics.solvers.cholesky import cholesky, solve_upper
 from fraxenv.errors import check_choice, check_not_negative
 
-from .base import Telemetry, broadcast_gain
+from .base import Telemetry
 from .hands import (
     Errors,
     PoseTarget,
@@ -26,7 +26,7 @@ from .hands import (
     jacobians,
     pose_errors,
 )
-from .impedance import compensation, damping, gains
+from .impedance import broadcast_gain, compensation, damping, gains
 from .pose_controller import PoseController
 from .redundancy import damp, posture_error
 from .velocity_limits import speed_scales
