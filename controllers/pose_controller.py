@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
@@ -13,18 +15,21 @@ from fraxenv.dynamics import Robot, Terms
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import check_choice, check_not_negative
 
-from .base import Telemetry, finite_or
-from .hands import (
-    EndEffectors,
-    Hands,
-    PoseTarget,
-    checked_target,
-    hold_target,
-    interpolated,
-    measured_poses,
-)
+from .base import Telemetry, check_target, checked_array, finite_or
+from .hands import EndEffectors, Hands, PoseTarget, measured_poses
+from .impedance import broadcast_gain
 from .redundancy import POSTURES, PRIORITIES, Posture, Priority
-from .setpoint import Ramp, ramp_at
+from .setpoint import Ramp, interpolated, ramp_at
+
+_SHAPES = {
+    "position": (3,),
+    "rotation": (3, 3),
+    "velocity": (6,),
+    "acceleration": (6,),
+    "wrench": (6,),
+    "kp": (6,),
+    "damping_ratio": (6,),
+}
 
 
 @pytree_dataclass
@@ -135,3 +140,45 @@ class PoseController(ABC):
     @abstractmethod
     def _law(self, robot: Robot, terms: Terms, goal: PoseTarget) -> tuple[Array, Telemetry]:
         """The control law: torques (nv,) for a set-point with an axis of hands; and telemetry."""
+
+
+def checked_target(
+    controller: object, hands: Hands, target: PoseTarget, dtype: jnp.dtype
+) -> PoseTarget:
+    """The target with every array checked, and with an axis of hands.
+
+    Raises:
+        ConfigError: the target is no `PoseTarget`.
+        ArrayError: an array has the wrong shape.
+    """
+    check_target(controller, target, PoseTarget)
+    note = "" if hands.alone else f": one row for each of {', '.join(map(repr, hands.names))}"
+    arrays = {}
+    for name, shape in _SHAPES.items():
+        value = getattr(target, name)
+        if value is not None:
+            expected = shape if hands.alone else (hands.count, *shape)
+            what = f"{type(controller).__name__}: target.{name}"
+            arrays[name] = checked_array(what, value, expected, dtype, note)
+    return hands.with_axis(PoseTarget(**arrays))
+
+
+def hold_target(
+    target: PoseTarget, position: Array, rotation: Array, **gains: ArrayLike
+) -> PoseTarget:
+    """A target with the fields of another one, that brings the hands to rest at these poses.
+
+    Args:
+        target: the other one, with an axis of k hands.
+        position: (k, 3), m.
+        rotation: (k, 3, 3).
+        **gains: of the controller, in place of the target's.
+    """
+    rest: PoseTarget = jax.tree.map(jnp.zeros_like, target)
+    own = {
+        name: None
+        if (x := getattr(target, name)) is None
+        else broadcast_gain(name, gain, x.shape, x.dtype)
+        for name, gain in gains.items()
+    }
+    return dataclasses.replace(rest, position=position, rotation=rotation, **own)
