@@ -125,11 +125,11 @@ def check_state(
             f"{name}: the state is a {type(state).__name__}, expected an EnvState. {remedy}"
         )
     expected = {"q": (robot.nq,), "v": (robot.nv,), "action": (num_actions,)}
-    for field, shape in expected.items():
-        have = jnp.shape(getattr(state, field))
+    for part, shape in expected.items():
+        have = jnp.shape(getattr(state, part))
         if have != shape:
             raise EnvStateError(
-                f"{name}: state.{field} has shape {have}, expected {shape}: the state is another "
+                f"{name}: state.{part} has shape {have}, expected {shape}: the state is another "
                 f"environment's, or a batch without jax.vmap. {remedy}"
             )
     kind = params.task.state_type
