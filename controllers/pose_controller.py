@@ -131,7 +131,17 @@ class PoseController(ABC):
             ConfigError: the target is no `PoseTarget`, or has fields that the law cannot follow.
             ArrayError: an array of the target has the wrong shape.
         """
-        return checked_target(self, self.hands, target, dtype)
+        check_target(self, target, PoseTarget)
+        hands = self.hands
+        note = "" if hands.alone else f": one row for each of {', '.join(map(repr, hands.names))}"
+        arrays = {}
+        for name, shape in _SHAPES.items():
+            value = getattr(target, name)
+            if value is not None:
+                expected = shape if hands.alone else (hands.count, *shape)
+                what = f"{type(self).__name__}: target.{name}"
+                arrays[name] = checked_array(what, value, expected, dtype, note)
+        return hands.with_axis(PoseTarget(**arrays))
 
     @abstractmethod
     def _gains(self) -> dict[str, Any]:
@@ -140,27 +150,6 @@ class PoseController(ABC):
     @abstractmethod
     def _law(self, robot: Robot, terms: Terms, goal: PoseTarget) -> tuple[Array, Telemetry]:
         """The control law: torques (nv,) for a set-point with an axis of hands; and telemetry."""
-
-
-def checked_target(
-    controller: object, hands: Hands, target: PoseTarget, dtype: jnp.dtype
-) -> PoseTarget:
-    """The target with every array checked, and with an axis of hands.
-
-    Raises:
-        ConfigError: the target is no `PoseTarget`.
-        ArrayError: an array has the wrong shape.
-    """
-    check_target(controller, target, PoseTarget)
-    note = "" if hands.alone else f": one row for each of {', '.join(map(repr, hands.names))}"
-    arrays = {}
-    for name, shape in _SHAPES.items():
-        value = getattr(target, name)
-        if value is not None:
-            expected = shape if hands.alone else (hands.count, *shape)
-            what = f"{type(controller).__name__}: target.{name}"
-            arrays[name] = checked_array(what, value, expected, dtype, note)
-    return hands.with_axis(PoseTarget(**arrays))
 
 
 def hold_target(
