@@ -10,14 +10,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from fraxenv.dynamics import (
-    Kinematics,
-    Poses,
     Robot,
     Terms,
     frame_jacobian,
-    frame_pose,
     orientation_error,
 )
+from fraxenv.dynamics.kinematics import frame_poses
 from fraxenv.dynamics.math.algebra import norm
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import ConfigError
@@ -118,14 +116,6 @@ class Hands:
         return "" if self.alone else f"{name}."
 
 
-def measured_poses(
-    robot: Robot, q: Array, hands: Hands, kin: Kinematics | Poses
-) -> tuple[Array, Array]:
-    """Poses of k hands: positions (k, 3), m, and rotations (k, 3, 3), to world."""
-    poses = [frame_pose(robot, q, name, kin=kin) for name in hands.names]
-    return jnp.stack([p for p, _ in poses]), jnp.stack([r for _, r in poses])
-
-
 def jacobians(robot: Robot, terms: Terms, hands: Hands, rows: int) -> Array:
     """The first `rows` rows of the Jacobian of each of k hands, stacked: (k rows, nv)."""
     blocks = [frame_jacobian(robot, terms.q, n, kin=terms.kin)[:rows] for n in hands.names]
@@ -134,7 +124,7 @@ def jacobians(robot: Robot, terms: Terms, hands: Hands, rows: int) -> Array:
 
 def pose_errors(robot: Robot, terms: Terms, hands: Hands, target: PoseTarget) -> Errors:
     """Errors from the measured poses of k hands to a target with an axis of hands."""
-    position, rotation = measured_poses(robot, terms.q, hands, terms.kin)
+    position, rotation = frame_poses(robot, terms.q, hands.names, kin=terms.kin)
     turn = jnp.stack([orientation_error(*r) for r in zip(target.rotation, rotation, strict=True)])
     return Errors(target.position - position, turn)
 

@@ -12,11 +12,12 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms
+from fraxenv.dynamics.kinematics import frame_poses
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import check_choice, check_not_negative
 
 from .base import Telemetry, check_target, checked_array, finite_or
-from .hands import EndEffectors, Hands, PoseTarget, measured_poses
+from .hands import EndEffectors, Hands, PoseTarget
 from .impedance import broadcast_gain
 from .redundancy import POSTURES, PRIORITIES, Posture, Priority
 from .setpoint import Ramp, interpolated, ramp_at
@@ -93,7 +94,7 @@ class PoseController(ABC):
         self.hands.check(robot)
         if self.interpolation_time is None:
             return None
-        return ramp_at(*measured_poses(robot, terms.q, self.hands, terms.kin))
+        return ramp_at(*frame_poses(robot, terms.q, self.hands.names, kin=terms.kin))
 
     def __call__(
         self,
@@ -118,7 +119,7 @@ class PoseController(ABC):
         hands.check(robot)
         dt = jnp.asarray(dt, terms.v.dtype)
         goal = self.checked_target(target, terms.v.dtype)
-        here = measured_poses(robot, terms.q, hands, terms.kin)
+        here = frame_poses(robot, terms.q, hands.names, kin=terms.kin)
         goal, finite = finite_or(goal, hold_target(goal, *here, **self._gains()))
         goal, ramp = interpolated(goal, state, self.interpolation_time, dt)
         tau, telemetry = self._law(robot, terms, goal)
