@@ -12,6 +12,7 @@ from jax import Array
 from fraxenv.dynamics import (
     Robot,
     Terms,
+    frame_bias_acceleration,
     frame_jacobian,
     orientation_error,
 )
@@ -120,6 +121,13 @@ def jacobians(robot: Robot, terms: Terms, hands: Hands, rows: int) -> Array:
     """The first `rows` rows of the Jacobian of each of k hands, stacked: (k rows, nv)."""
     blocks = [frame_jacobian(robot, terms.q, n, kin=terms.kin)[:rows] for n in hands.names]
     return jnp.concatenate(blocks)
+
+
+def bias_accelerations(robot: Robot, terms: Terms, hands: Hands, rows: int) -> Array:
+    """The first `rows` rows of `Jdot v` of each of k hands, stacked: (k rows,)."""
+    q, v = terms.q, terms.v
+    parts = [frame_bias_acceleration(robot, q, v, n, kin=terms.kin)[:rows] for n in hands.names]
+    return jnp.concatenate(parts)
 
 
 def pose_errors(robot: Robot, terms: Terms, hands: Hands, target: PoseTarget) -> Errors:
