@@ -121,7 +121,9 @@ class PoseController(ABC):
         goal = self.checked_target(target, terms.v.dtype)
         here = frame_poses(robot, terms.q, hands.names, kin=terms.kin)
         goal, finite = finite_or(goal, hold_target(goal, *here, **self._gains()))
-        goal, ramp = interpolated(goal, state, self.interpolation_time, dt)
+        ramp = state
+        if self.interpolation_time is not None:
+            goal, ramp = interpolated(goal, state, self.interpolation_time, dt)
         tau, telemetry = self._law(robot, terms, goal)
         return tau, ramp, telemetry | {"target_finite": finite}
 

@@ -67,17 +67,15 @@ def advance(ramp: Ramp, position: Array, rotation: Array, duration: ArrayLike, d
 
 
 def interpolated(
-    target: PoseTarget, ramp: Ramp | None, duration: ArrayLike | None, dt: Array
-) -> tuple[PoseTarget, Ramp | None]:
+    target: PoseTarget, ramp: Ramp | None, duration: ArrayLike, dt: Array
+) -> tuple[PoseTarget, Ramp]:
     """The target of k hands with set-points as its poses, and the next ramp.
 
-    Both are unchanged without interpolation: where `duration`, s, is None.
+    New poses are reached after `duration`, s.
 
     Raises:
         ConfigError: the state has no ramp.
     """
-    if duration is None:
-        return target, ramp
     if ramp is None:
         raise ConfigError(
             "interpolation_time is set, and the state has no set-point, expected a state of this "
