@@ -142,7 +142,9 @@ class Trip:
         return [(depth, place) for place, depth in found.items()]
 
 
-def _place(filename: str, function: str, rooms: tuple[str, ...], ground: tuple[str, ...]) -> Any:
+def _place(
+    filename: str, function: str, rooms: tuple[str, ...], ground: tuple[str, ...]
+) -> Place | None:
     """The place of a function in one of the rooms and not on the ground; None for all others."""
     path = Path(filename)
     for root in (ROOT, ROOT.parent):
@@ -168,7 +170,7 @@ def traced(rooms: tuple[str, ...], ground: tuple[str, ...] = ()) -> Iterator[Tri
     """
     trip = Trip()
     open_calls: list[tuple[FrameType, Call]] = []
-    places: dict[Any, Place | None] = {}
+    places: dict[tuple[str, str], Place | None] = {}
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         if event == "return" and open_calls and open_calls[-1][0] is frame:
@@ -176,10 +178,11 @@ def traced(rooms: tuple[str, ...], ground: tuple[str, ...] = ()) -> Iterator[Tri
         code = frame.f_code
         if event != "call" or not code.co_flags & inspect.CO_OPTIMIZED:
             return  # bodies of modules and classes, run by an import, are no hops
-        if code not in places:
+        key = (code.co_filename, code.co_qualname)
+        if key not in places:
             real = str(Path(code.co_filename).resolve())
-            places[code] = _place(real, code.co_qualname, rooms, ground)
-        place = places[code]
+            places[key] = _place(real, code.co_qualname, rooms, ground)
+        place = places[key]
         if place is None:
             return
         caller = open_calls[-1][1] if open_calls else None
@@ -216,7 +219,8 @@ def load_trip() -> Trip:
     """A robot by name, from its files to the model that an environment has."""
     import fraxenv.making.make  # an import reads files of its own
 
-    with traced(("dynamics/model/", "fraxenv/making/", "fraxenv/storage/")) as trip:
+    rooms = ("dynamics/model/", "fraxenv/making/", "fraxenv/storage/")
+    with traced(rooms, ("fraxenv/making/registration.py",)) as trip:
         fraxenv.make("PandaReach-v0", robot="panda")
     return trip
 
