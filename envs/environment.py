@@ -19,14 +19,9 @@ from gymnax.environments import environment as gymnax_environment
 from gymnax.environments import spaces
 from jax import Array
 
-from fraxenv.controllers.safety.filter import no_safety_report
 from fraxenv.dynamics import (
-    Actuators,
-    ActuatorState,
     Robot,
     Shape,
-    compute_terms,
-    forward_kinematics,
 )
 from fraxenv.dynamics.delay import pushed
 from fraxenv.dynamics.model.fingerprint import fingerprint
@@ -34,21 +29,16 @@ from fraxenv.errors import is_concrete
 from fraxenv.kernels import check_backend, fusible
 
 from .actions.base import check_axes
-from .checks import check_state, check_world, checked_action
-from .control_loop import LoopParts, LoopState, Rates, control_loop
+from .checks import check_state, checked_action
+from .control_loop import Rates
+from .episode import first_state, next_state, sized_actuators
+from .observation import OBSERVATION_BOUND, motion_of, observation
 from .physics import Physics, RigidBodyPhysics
-from .randomisation import RandomisedEpisode, draw_episode, draw_velocity, with_noise
 from .reset_pool import draw_from_pool, draw_pool
 from .state import EnvParams, EnvState, default_dtype, strongly_typed
 from .tasks.base import Motion
 from .tasks.measures import Measure, reported_measures
 from .world import world_shapes
-
-OBSERVATION_BOUND = 10.0
-"""Observations are clipped to plus and minus this; their terms are about one in magnitude."""
-
-DIVERGED_SPEED = 1e3
-"""Joint speed, rad/s or m/s, beyond which an environment counts as diverged."""
 
 
 class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type: ignore[misc]
@@ -92,7 +82,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         if params.randomisation is not None:
             sized = params.randomisation.sized(control_hz, policy_hz)
             params = params.replace(randomisation=sized)
-        params = params.replace(actuators=self._sized_actuators(params))
+        params = params.replace(actuators=sized_actuators(params, self.rates))
         self._name = name
         self.robot = robot
         self._params = strongly_typed(params)
@@ -177,7 +167,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         if not is_concrete(parts):
             return
         check_axes(params.action, self.robot)
-        self._sized_actuators(params)
+        sized_actuators(params, self.rates)
         if params.robot is None:
             params.task.check(self.robot)
         if params.randomisation is not None:
@@ -332,41 +322,16 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         return next_obs, next_state, reward, terminated, truncated, {**info, **ends}
 
     def _reset_one(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
-        """A new episode: task, world, randomisation, motors."""
-        robot, random = self._robot(params), params.randomisation
-        keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
-        q, task_state = params.task.reset(keys[0], robot)
-        world = params.task.world(keys[0], robot, q, task_state)
-        check_world(f"{self.name}: the world", world, params.task)
-        v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
-        terms = compute_terms(robot, q, v)
-        state = EnvState(
-            time=jnp.zeros((), jnp.int32),
-            q=q,
-            v=v,
-            action=jnp.zeros(self.num_actions, q.dtype),
-            action_state=params.action.init(robot, q),
-            controller_state=params.controller.init(robot, terms),
-            actuator_state=ActuatorState(),
-            world=world,
-            task_state=task_state,
+        """A new episode: observation and state."""
+        state = first_state(
+            self.name,
+            key,
+            self._robot(params),
+            params,
+            self.rates,
+            self.num_actions,
+            partial(self._observation, params=params),
         )
-        actuators = self._sized_actuators(params)
-        if random is not None:
-            episode = draw_episode(
-                keys[3],
-                random,
-                robot,
-                params.controller,
-                actuators,
-                self.policy_hz,
-                state.action,
-                self._observation(keys[2], state, params),
-            )
-            actuators = episode.own_actuators(actuators)
-            state = state.replace(episode=episode)
-        motors = actuators.init(robot, terms.bias, 1.0 / self.control_hz)
-        state = state.replace(actuator_state=motors)
         return self.observe(key, state, None, params), state
 
     def _step_one(
@@ -374,39 +339,10 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     ) -> tuple[Array, EnvState, Array, Array, dict[str, Any]]:
         """One policy step: command, control loop, task."""
         robot = self._robot(params)
-        dtype = state.q.dtype
         action = checked_action(self.name, action, self._params.action.axes(self.robot))
-        finite_action = jnp.all(jnp.isfinite(action))
-        action = jnp.clip(jnp.where(jnp.isfinite(action), action, 0.0), -1.0, 1.0).astype(dtype)
-
-        target, action_state, episode = self._command(robot, state, action, params)
-        moved, control, safety = control_loop(
-            self._loop_parts(robot, episode, params),
-            LoopState(state.q, state.v, state.world, state.controller_state, state.actuator_state),
-            target,
-            self.rates,
+        new, diverged, control, safety = next_state(
+            robot, state, action, params, self.rates, self.physics
         )
-
-        healthy = jnp.all(jnp.isfinite(moved.q)) & jnp.all(jnp.abs(moved.v) < DIVERGED_SPEED)
-        diverged = ~(healthy & finite_action)
-        task_state = params.task.advance(state.task_state, jnp.asarray(1.0 / self.policy_hz, dtype))
-        new = EnvState(
-            time=state.time,
-            q=moved.q,
-            v=moved.v,
-            action=action,
-            action_state=action_state,
-            controller_state=moved.controller,
-            actuator_state=moved.actuators,
-            world=moved.world,
-            task_state=task_state,
-            episode=episode,
-        )
-        # A diverged environment keeps its last finite state.
-        new = _select(diverged, state, new).replace(time=state.time + 1)
-        control = _select(diverged, jax.tree.map(jnp.zeros_like, control), control)
-        safety = _select(diverged, no_safety_report(dtype), safety)
-
         motion = self._motion(new, state.action, params)
         terms = params.task.reward_terms(robot, motion, new.task_state)
         reward = self._reward(robot, motion, new, terms, params)
@@ -433,41 +369,9 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         self.physics.check(self.name, params)
         return self.robot if params.robot is None else params.robot
 
-    def _sized_actuators(self, params: EnvParams) -> Actuators:
-        """The motors, with room for the longest delay of randomised ones."""
-        random = params.randomisation
-        room = 0 if random is None or random.steps is None else random.steps[0]
-        return params.actuators.sized(self.control_hz, room)
-
-    def _command(
-        self, robot: Robot, state: EnvState, action: Array, params: EnvParams
-    ) -> tuple[Any, Any, RandomisedEpisode | None]:
-        """The controller's target, and the next states of the action space and the episode."""
-        episode, before = state.episode, state.action_state
-        if episode is None or episode.actions is None:
-            return (*params.action.command(robot, state.q, action, before), episode)
-        actions = pushed(episode.actions, action)
-        command = params.action.command(robot, state.q, actions.due, before)
-        hold = params.action.hold(robot, state.q, before), before
-        # Before the first action arrives the robot stays where it is.
-        command = _select(state.time >= actions.steps, command, hold)
-        return (*command, dataclasses.replace(episode, actions=actions))
-
-    def _loop_parts(
-        self, robot: Robot, episode: RandomisedEpisode | None, params: EnvParams
-    ) -> LoopParts:
-        """The parts of the control loop in an episode."""
-        controller, actuators, true_robot = params.controller, params.actuators, None
-        if episode is not None:
-            controller = episode.own_controller(controller)
-            actuators = episode.own_actuators(actuators)
-            true_robot = episode.true_robot(robot)
-        return LoopParts(robot, true_robot, controller, params.safety, actuators, self.physics)
-
     def _motion(self, state: EnvState, previous_action: Array, params: EnvParams) -> Motion:
         """The argument of the task's functions."""
-        poses = forward_kinematics(self._robot(params), state.q)
-        return Motion(state.q, state.v, poses, state.world, state.action, previous_action)
+        return motion_of(self._robot(params), state, previous_action)
 
     def _measures(self, state: EnvState, params: EnvParams) -> dict[str, Array]:
         """The task's measures of a state."""
@@ -501,14 +405,5 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         return ()
 
     def _observation(self, key: Array, state: EnvState, params: EnvParams) -> Array:
-        """The observation (k,) of a state without delay: its terms, with noise, clipped."""
-        terms, hidden = self._observation_terms(state, params), self._hidden_terms(params)
-        obs = jnp.concatenate([x for name, x in terms.items() if name not in hidden])
-        obs = with_noise(key, params.randomisation, obs)
-        obs = jnp.where(jnp.isnan(obs), 0.0, obs)  # of a caller's state that is not finite
-        return jnp.clip(obs, -OBSERVATION_BOUND, OBSERVATION_BOUND)
-
-
-def _select(condition: Array, a: Any, b: Any) -> Any:
-    """The pytree `a` where the condition holds, else `b`."""
-    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+        """The observation (k,) of a state without delay."""
+        return observation(key, self._robot(params), state, params, self._hidden_terms(params))

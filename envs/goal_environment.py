@@ -17,7 +17,8 @@ from jax.typing import ArrayLike
 from fraxenv.dynamics import Robot
 from fraxenv.errors import ArrayError, ConfigError, check_choice
 
-from .environment import OBSERVATION_BOUND, Environment
+from .environment import Environment
+from .observation import OBSERVATION_BOUND
 from .state import EnvParams, EnvState, default_dtype
 from .tasks.base import GoalTask, Motion
 
