@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fraxenv.controllers.safety.filter import SafetyReport, no_safety_report
+from fraxenv.controllers.safety.filter import no_safety_report
 from fraxenv.dynamics import Actuators, ActuatorState, Robot, compute_terms
 from fraxenv.dynamics.delay import pushed
 
@@ -28,7 +28,6 @@ DIVERGED_SPEED = 1e3
 
 
 def first_state(
-    name: str,
     key: Array,
     robot: Robot,
     params: EnvParams,
@@ -39,7 +38,6 @@ def first_state(
     """The beginning of an episode: task, world, randomisation, motors.
 
     Args:
-        name: of the environment.
         key: decides all draws.
         robot: the model.
         params: of the environment.
@@ -55,7 +53,7 @@ def first_state(
     keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
     q, task_state = params.task.reset(keys[0], robot)
     world = params.task.world(keys[0], robot, q, task_state)
-    check_world(f"{name}: the world", world, params.task)
+    check_world(f"{type(params.task).__name__}.world", world, params.task)
     v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
     terms = compute_terms(robot, q, v)
     state = EnvState(
@@ -69,7 +67,7 @@ def first_state(
         world=world,
         task_state=task_state,
     )
-    actuators = sized_actuators(params, rates)
+    actuators = _sized_actuators(params, rates)
     if random is not None:
         episode = draw_episode(
             keys[3],
@@ -94,7 +92,7 @@ def next_state(
     params: EnvParams,
     rates: Rates,
     physics: Physics,
-) -> tuple[EnvState, Array, dict[str, Array], SafetyReport]:
+) -> tuple[EnvState, dict[str, Any]]:
     """The state one policy step later: action space, control loop, the task's goal.
 
     Args:
@@ -106,8 +104,9 @@ def next_state(
         physics: the integrator of the robot's motion.
 
     Returns:
-        The state, or the given one where the new one has diverged or the action is not finite;
-        whether it is so, () bool; the controller's telemetry; the filter's report.
+        The state, and for `info`: `diverged`, () bool, whether the new state has, or the action was
+        not finite, and the state is the given one; the `controller`'s telemetry; the `safety`
+        filter's report.
     """
     dtype = state.q.dtype
     finite_action = jnp.all(jnp.isfinite(action))
@@ -139,15 +138,23 @@ def next_state(
     new = _select(diverged, state, new).replace(time=state.time + 1)
     control = _select(diverged, jax.tree.map(jnp.zeros_like, control), control)
     safety = _select(diverged, no_safety_report(dtype), safety)
-    return new, diverged, control, safety
+    return new, {"diverged": diverged, "controller": control, "safety": safety}
 
 
-def sized_actuators(params: EnvParams, rates: Rates) -> Actuators:
-    """The motors, with room for the longest delay of randomised ones.
+def with_room_for_delays(params: EnvParams, rates: Rates) -> EnvParams:
+    """The parameters with capacity for their longest delays, which must not be traced.
 
     Raises:
-        ConfigError: the room is set already, and too small.
+        ConfigError: the capacity is set already, and too small.
     """
+    random = params.randomisation
+    if random is not None:
+        params = params.replace(randomisation=random.sized(rates.control, rates.policy))
+    return params.replace(actuators=_sized_actuators(params, rates))  # type: ignore[no-any-return]
+
+
+def _sized_actuators(params: EnvParams, rates: Rates) -> Actuators:
+    """The motors, with room for the longest delay of randomised ones."""
     random = params.randomisation
     room = 0 if random is None or random.steps is None else random.steps[0]
     return params.actuators.sized(rates.control, room)
