@@ -121,7 +121,7 @@ def test_wrong_goals_and_tasks(goals: Any) -> None:
 
     jax.tree_util.register_static(Nothing)
     with pytest.raises(ConfigError, match=r"the task Nothing has no goals.*GoalTask"):
-        fraxenv.make(robot="panda", task=Nothing(), goal_env=True)
+        fraxenv.make(robot="panda", task=Nothing(), goal_env=True, reset_pool=4)
     with pytest.raises(ConfigError, match="goal_reward='shaped'"):
         fraxenv.make("PandaReach-v0", goal_env=True, goal_reward="shaped")
 
