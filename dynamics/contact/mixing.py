@@ -57,8 +57,8 @@ def mixed_parameters(constraints: Constraints, dtype: np.dtype) -> PairParameter
         solref=decided(solref, jnp.where(is_time, averaged, jnp.minimum(*solref))),
         solref_friction=jnp.zeros((len(indices), 2), dtype),
         solimp=decided(solimp, share * solimp[0] + (1 - share) * solimp[1]),
-        margin=sum(both(geoms.margin)),
-        gap=sum(both(geoms.gap)),
+        margin=jnp.add(*both(geoms.margin)),
+        gap=jnp.add(*both(geoms.gap)),
     )
 
     def parameter(name: str) -> Array:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby
+from operator import itemgetter
 
 import jax
 import jax.numpy as jnp
@@ -86,27 +89,38 @@ def find_contacts(system: Robot, constraints: Constraints, kin: Kinematics | Pos
     Raises:
         ConfigError: contacts of a pair's kinds of geoms are not modelled.
     """
-    layout = constraints.layout
+    layout, dtype = constraints.layout, kin.position.dtype
     geoms = _placed(constraints, kin)
-    kinds = [tuple(layout.geoms[g].kind for g in p.geoms) for p in layout.pairs]
-    margin = mixed_parameters(constraints, kin.position.dtype).margin
-    found = []
-    for _, group in groupby(range(len(kinds)), key=kinds.__getitem__):
-        pairs = list(group)
-        first, second = (kinds[pairs[0]][k] for k in (0, 1))
-        slots_of(first, second)
-        collide, _ = COLLIDERS[first, second]
-        sides = [np.array([layout.pairs[p].geoms[k] for p in pairs]) for k in (0, 1)]
-        placed = [jax.tree.map(lambda x, side=side: x[side], geoms) for side in sides]
-        contacts = jax.vmap(_contacts, (None, 0, 0, 0))(
-            collide, *placed, margin[pairs[0] : pairs[-1] + 1]
+    margin = jnp.asarray(mixed_parameters(constraints, dtype).margin)
+    none = jnp.zeros((0, 3), dtype)
+    found = [Contacts(none[:, 0], none, jnp.zeros((0, 3, 3), dtype), jnp.zeros(0, bool))]
+    kinds = [(layout.geoms[p.geoms[0]].kind, layout.geoms[p.geoms[1]].kind) for p in layout.pairs]
+    for alike, group in groupby(range(len(kinds)), key=kinds.__getitem__):
+        pairs = np.array(list(group))
+        slots_of(*alike)
+        first, second = np.array([layout.pairs[p].geoms for p in pairs]).T
+        contacts = jax.vmap(partial(pair_contacts, COLLIDERS[alike][0]))(
+            jax.tree.map(itemgetter(first), geoms),
+            jax.tree.map(itemgetter(second), geoms),
+            margin[pairs],
         )
         found.append(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), contacts))
-    if not found:
-        dtype = kin.position.dtype
-        none = jnp.zeros((0, 3), dtype)
-        return Contacts(none[:, 0], none, jnp.zeros((0, 3, 3), dtype), jnp.zeros(0, bool))
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *found)
+    return _joined(found)
+
+
+def pair_contacts(collide: Collider, first: Placed, second: Placed, margin: Array) -> Contacts:
+    """Contacts of one pair of geoms, in its slots.
+
+    Args:
+        collide: of `COLLIDERS`, for their kinds.
+        first: the first geom.
+        second: the second geom.
+        margin: m; contacts count below this distance.
+    """
+    found = collide(first, second)
+    counts = found.exists & (found.distance < margin) & (found.separation <= margin)
+    frame = jax.vmap(contact_frame)(found.normal, found.tangent)
+    return Contacts(found.distance, found.position, frame, counts)
 
 
 def contact_frame(normal: Float[Array, " 3"], tangent: Float[Array, " 3"]) -> Float[Array, "3 3"]:
@@ -130,11 +144,13 @@ def contact_frame(normal: Float[Array, " 3"], tangent: Float[Array, " 3"]) -> Fl
     return jnp.stack([normal, across, cross(normal, across)])
 
 
-def _contacts(collide: Collider, first: Placed, second: Placed, margin: Array) -> Contacts:
-    found = collide(first, second)
-    counts = found.exists & (found.distance < margin) & (found.separation <= margin)
-    frame = jax.vmap(contact_frame)(found.normal, found.tangent)
-    return Contacts(found.distance, found.position, frame, counts)
+def _joined(contacts: list[Contacts]) -> Contacts:
+    return Contacts(
+        *(
+            jnp.concatenate([getattr(c, f.name) for c in contacts])
+            for f in dataclasses.fields(Contacts)
+        )
+    )
 
 
 def _placed(constraints: Constraints, kin: Kinematics | Poses) -> Placed:

@@ -36,8 +36,10 @@ def capsule_capsule(first: Placed, second: Placed) -> Points:
     s = jnp.clip(along1 + cosine * t, -half1, half1)
 
     s_ends = jnp.stack([half1, -half1])
-    t_ends = jnp.clip(cosine * s_ends - along2, -half2, half2)
-    s_ends = jnp.clip(along1 + cosine * t_ends, -half1, half1)
+    t_ends = cosine * s_ends - along2
+    is_beyond = jnp.abs(t_ends) > half2
+    t_ends = jnp.clip(t_ends, -half2, half2)
+    s_ends = jnp.where(is_beyond, jnp.clip(along1 + cosine * t_ends, -half1, half1), s_ends)
 
     s = jnp.stack([jnp.where(is_parallel, s_ends[0], s), s_ends[1]])[:, None]
     t = jnp.stack([jnp.where(is_parallel, t_ends[0], t), t_ends[1]])[:, None]
