@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import permutations, product
 from typing import Any
 
 import numpy as np
 
-KINDS = ("plane", "sphere", "capsule", "cylinder", "box")
 CUBE_ROTATIONS = np.array(
     [
         m
@@ -94,7 +93,7 @@ def random_poses(rng: np.random.Generator, kinds: tuple[str, str], n: int) -> Po
 
 
 def aligned_poses(rng: np.random.Generator, kinds: tuple[str, str], n: int) -> Poses:
-    """Axes along each other but for some power of ten of a radian, or exactly; one above the other."""
+    """Axes along each other, exactly or but for some power of ten of a radian."""
     poses = random_poses(rng, kinds, n)
     angle = np.where(rng.random(n) < 0.3, 0.0, 10.0 ** rng.uniform(-12, -1, n))
     relative = turned(rng, CUBE_ROTATIONS[rng.integers(24, size=n)], angle)
@@ -150,22 +149,33 @@ class MujocoNarrowphase:
         self.data = mujoco.MjData(self.model)
         mujoco.mj_forward(self.model, self.data)
 
-    def __call__(self, poses: Poses, margin: float) -> list[Found]:
+    def __call__(self, poses: Poses, margin: np.ndarray) -> list[Found]:
+        """Contacts of each pose with its margin (n,), m."""
         model, data = self.model, self.data
-        model.pair_margin[:] = margin
         results = []
         for k in range(len(poses)):
+            model.pair_margin[:] = margin[k]
             model.geom_size[:] = poses.size[k]
             data.geom_xpos[:] = poses.position[k]
             data.geom_xmat[:] = poses.rotation[k].reshape(2, 9)
             self.mujoco.mj_collision(model, data)
             contact = data.contact
-            results.append(
-                Found(
-                    contact.dist.copy(), contact.pos.copy(), contact.frame.reshape(-1, 3, 3).copy()
-                )
-            )
+            frame = contact.frame.reshape(-1, 3, 3).copy()
+            results.append(Found(contact.dist.copy(), contact.pos.copy(), frame))
         return results
+
+    def moved(self, poses: Poses, margin: np.ndarray, step: float) -> np.ndarray:
+        """(n,) how far its own results move if geoms are moved by `step`, m and rad, at random."""
+        rng = np.random.default_rng(0)
+        reference, worst = self(poses, margin), np.zeros(len(poses))
+        for _ in range(16):
+            position = poses.position.copy()
+            position[:, 1] += step * rng.uniform(-1, 1, position[:, 1].shape)
+            rotation = poses.rotation.copy()
+            rotation[:, 1] = turned(rng, rotation[:, 1], np.full(len(poses), step))
+            there = self(Poses(poses.size, position, rotation), margin)
+            worst = np.maximum(worst, compared(there, reference).worst())
+        return np.minimum(worst, 1.0)
 
 
 @dataclass(frozen=True)
@@ -193,23 +203,30 @@ class Agreement:
 def compared(ours: list[Found], reference: list[Found]) -> Agreement:
     """Match the contacts of each pose by position, nearest first."""
     n = len(ours)
-    counts = np.array([(len(a.distance), len(b.distance)) for a, b in zip(ours, reference)])
+    counts = np.array([(len(a.distance), len(b.distance)) for a, b in zip(ours, reference, strict=True)])
     errors = np.full((3, n), np.nan)
-    for k in range(n):
-        a, b = ours[k], reference[k]
+    for k, (a, b) in enumerate(zip(ours, reference, strict=True)):
         if len(a.distance) != len(b.distance):
             continue
-        apart = np.linalg.norm(a.position[:, None] - b.position[None], axis=2)
         errors[:, k] = 0.0
+        apart = np.linalg.norm(a.position[:, None] - b.position[None], axis=2)
         for _ in range(len(a.distance)):
             i, j = np.unravel_index(np.argmin(apart), apart.shape)
-            errors[0, k] = max(errors[0, k], abs(a.distance[i] - b.distance[j]))
-            errors[1, k] = max(errors[1, k], apart[i, j])
-            errors[2, k] = max(errors[2, k], np.abs(a.frame[i] - b.frame[j]).max())
+            frame = np.abs(a.frame[i] - b.frame[j]).max()
+            found = abs(a.distance[i] - b.distance[j]), apart[i, j], frame
+            errors[:, k] = np.maximum(errors[:, k], found)
             apart[i], apart[:, j] = np.inf, np.inf
     return Agreement(counts, *errors)
 
 
-def shifted(poses: Poses, step: np.ndarray) -> Poses:
-    """The same, elsewhere."""
-    return replace(poses, position=poses.position + step)
+POSES = (random_poses, aligned_poses, gridded_poses)
+
+
+def all_poses(kinds: tuple[str, str], n: int) -> tuple[Poses, np.ndarray]:
+    """About n poses, a third of each of `POSES`, and margins (n,), m."""
+    rng = np.random.default_rng(0)
+    parts = [make(rng, kinds, n // len(POSES)) for make in POSES]
+    joined = (np.concatenate([getattr(p, f) for p in parts]) for f in ("size", "position", "rotation"))
+    poses = Poses(*joined)
+    # The largest reaches everything: distances of what does not touch are compared, too.
+    return poses, rng.choice([0.0, 0.02, 5.0], len(poses))

@@ -30,7 +30,8 @@ def capsule_capsule(first: Placed, second: Placed) -> Points:
     is_parallel = square < PARALLEL**2
 
     # The axes' points are s and t, m, from the centres: first where infinite lines come closest.
-    s = (along1 - cosine * along2) / jnp.where(is_parallel, 1.0, square)
+    # That is (along1 - cosine along2) / sine^2, without its cancellation.
+    s = dot(cross(offset, axis2), normal) / jnp.where(is_parallel, 1.0, square)
     s = jnp.clip(s, -half1, half1)
     t = jnp.clip(cosine * s - along2, -half2, half2)
     s = jnp.clip(along1 + cosine * t, -half1, half1)

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from ...math.algebra import matmul
-from .points import MINVAL, Placed, Points, chosen, dot
+from .points import MINVAL, Placed, Points, chosen, dot, flat_angle
 from .sphere import point_box
 
 EDGES = [(axis, sign) for axis in range(3) for sign in range(8) if not sign >> axis & 1]
@@ -132,8 +132,9 @@ def _step_to_second(
         reach: (3,), m, from there to its end.
         half: (3,), m, half extents of the box.
     """
-    size = jnp.abs(reach)
-    is_square = size <= MINVAL
+    size, length = jnp.abs(reach), jnp.sqrt(dot(reach, reach))
+    # An axis at right angles to the segment bounds no step, wherever rounding has it.
+    is_square = size <= flat_angle(reach.dtype) * length
     across = jnp.where(is_square, UNBOUNDED, 2 * half / jnp.where(is_square, 1.0, size))
     to_end, to_start = 1 - nearest.place, 1 + nearest.place
 
@@ -153,7 +154,7 @@ def _step_to_second(
     # From a corner: along the edge that the segment is the nearest to, or over the face.
     single = jnp.where(count == 1, inwards, ~inwards)
     along, back = jnp.where(count == 1, to_end, to_start), jnp.where(count == 1, to_start, to_end)
-    is_steep = chosen(single, size) ** 2 > 0.5 * dot(reach, reach)
+    is_steep = chosen(single, size) ** 2 > 0.5 * length**2
     along = jnp.minimum(along, _smallest(single, across))
     back = -jnp.minimum(back, _smallest(~single, across))
     from_corner = jnp.where(is_steep, along, back) * jnp.where(count == 1, 1.0, -1.0)
@@ -166,7 +167,8 @@ def _step_to_second(
     is_same = jnp.any((reach > 0) & nearest.edge) == is_ahead
     rest = 0.5 * (1 - jnp.where(is_same, nearest.on_edge, -nearest.on_edge))
     from_edge = jnp.minimum(jnp.where(is_ahead, to_end, to_start), _smallest(flat, across))
-    from_edge = jnp.minimum(from_edge, _smallest(nearest.edge, across) * rest)
+    beyond = _smallest(nearest.edge, across) * jnp.where(jnp.any(nearest.edge & is_square), 1.0, rest)
+    from_edge = jnp.minimum(from_edge, beyond)
     from_edge = jnp.where(is_ahead, from_edge, -from_edge)
 
     step = jnp.where(nearest.is_corner, from_corner, from_edge)
