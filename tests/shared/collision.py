@@ -203,7 +203,9 @@ class Agreement:
 def compared(ours: list[Found], reference: list[Found]) -> Agreement:
     """Match the contacts of each pose by position, nearest first."""
     n = len(ours)
-    counts = np.array([(len(a.distance), len(b.distance)) for a, b in zip(ours, reference, strict=True)])
+    counts = np.array(
+        [(len(a.distance), len(b.distance)) for a, b in zip(ours, reference, strict=True)]
+    )
     errors = np.full((3, n), np.nan)
     for k, (a, b) in enumerate(zip(ours, reference, strict=True)):
         if len(a.distance) != len(b.distance):
@@ -219,14 +221,24 @@ def compared(ours: list[Found], reference: list[Found]) -> Agreement:
     return Agreement(counts, *errors)
 
 
+def shifted(poses: Poses, step: np.ndarray) -> Poses:
+    """The same, elsewhere."""
+    return Poses(poses.size, poses.position + step, poses.rotation)
+
+
 POSES = (random_poses, aligned_poses, gridded_poses)
+
+
+def joined(parts: list[Poses]) -> Poses:
+    """All poses of all parts."""
+    return Poses(
+        *(np.concatenate([getattr(p, f) for p in parts]) for f in ("size", "position", "rotation"))
+    )
 
 
 def all_poses(kinds: tuple[str, str], n: int) -> tuple[Poses, np.ndarray]:
     """About n poses, a third of each of `POSES`, and margins (n,), m."""
     rng = np.random.default_rng(0)
-    parts = [make(rng, kinds, n // len(POSES)) for make in POSES]
-    joined = (np.concatenate([getattr(p, f) for p in parts]) for f in ("size", "position", "rotation"))
-    poses = Poses(*joined)
+    poses = joined([make(rng, kinds, n // len(POSES)) for make in POSES])
     # The largest reaches everything: distances of what does not touch are compared, too.
     return poses, rng.choice([0.0, 0.02, 5.0], len(poses))

@@ -167,7 +167,9 @@ def _step_to_second(
     is_same = jnp.any((reach > 0) & nearest.edge) == is_ahead
     rest = 0.5 * (1 - jnp.where(is_same, nearest.on_edge, -nearest.on_edge))
     from_edge = jnp.minimum(jnp.where(is_ahead, to_end, to_start), _smallest(flat, across))
-    beyond = _smallest(nearest.edge, across) * jnp.where(jnp.any(nearest.edge & is_square), 1.0, rest)
+    beyond = _smallest(nearest.edge, across) * jnp.where(
+        jnp.any(nearest.edge & is_square), 1.0, rest
+    )
     from_edge = jnp.minimum(from_edge, beyond)
     from_edge = jnp.where(is_ahead, from_edge, -from_edge)
 
