@@ -30,7 +30,7 @@ from collision import (
     shifted,
 )
 from jax import Array
-from support import dtype_with_slow
+from support import dtype_with_slow, with_slow
 
 from fraxenv.dynamics.contact.colliders.points import Placed, Points
 from fraxenv.dynamics.contact.narrowphase import COLLIDERS, Contacts, pair_contacts, slots_of
@@ -40,6 +40,8 @@ from fraxenv.errors import ConfigError
 pytest.importorskip("mujoco")
 
 PAIRS = list(COLLIDERS)
+QUICK = [("plane", "cylinder"), ("sphere", "box"), ("box", "box")]
+"""Of which derivatives are compared in quick runs, too."""
 FEW, MANY = 1_200, 10_002
 TOLERANCE = 1e-12
 """m, and of unit vectors' entries."""
@@ -168,7 +170,8 @@ def test_single_precision(kinds: tuple[str, str]) -> None:
     differs = np.flatnonzero(error > 1e-6)
     poses, margin, error = poses[differs], margin[differs], error[differs]
     slight = mujoco.moved(poses, margin, 1e-6)
-    assert (error < 2 * slight).all()
+    rounding = np.maximum(2 * slight, 5e-7 / round_gap(kinds, poses, mujoco(poses, margin)))
+    assert (error < rounding).all()
     assert len(differs) < 0.01 * FEW
 
 
@@ -198,7 +201,7 @@ def coincident(kinds: tuple[str, str], n: int) -> Poses:
 
 
 def slots(kinds: tuple[str, str]) -> Callable[[tuple[Array, ...], Array], Array]:
-    """All slots' numbers (k, 13), active or not, of a pose: moved, turned, scaled by a step (8,)."""
+    """All slots' numbers (k, 13), active or not, of a pose moved, turned, scaled by a step."""
     collide, _ = COLLIDERS[kinds]
 
     def numbers(pose: tuple[Array, ...], step: Array) -> Array:
@@ -239,7 +242,7 @@ def test_derivatives_are_finite(kinds: tuple[str, str], dtype: np.dtype) -> None
 
 
 @pytest.mark.usefixtures("x64")
-@pair
+@pytest.mark.parametrize("kinds", with_slow(PAIRS, *(set(PAIRS) - set(QUICK))), ids="-".join)
 def test_derivatives_are_those_of_differences(kinds: tuple[str, str]) -> None:
     poses = arrays_of(random_poses(np.random.default_rng(3), kinds, 300), np.dtype(float))
     along = jnp.asarray(np.random.default_rng(4).normal(size=(300, 8)))
@@ -247,20 +250,21 @@ def test_derivatives_are_those_of_differences(kinds: tuple[str, str]) -> None:
 
     @jax.jit
     @jax.vmap
-    def slopes(pose: tuple[Array, ...], along: Array) -> tuple[Array, Array, Array]:
+    def slopes(pose: tuple[Array, ...], along: Array) -> tuple[Array, ...]:
         def of_step(step: Array) -> Array:
             return numbers(pose, step)
 
-        exact = jax.jvp(of_step, (0 * along,), (along,))[1]
+        value, exact = jax.jvp(of_step, (0 * along,), (along,))
         at = jax.vmap(of_step)(h * jnp.array([-2.0, -1.0, 1.0, 2.0])[:, None] * along)
-        return exact, (at[2] - at[1]) / (2 * h), (at[3] - at[0]) / (4 * h)
+        bend = (at[2] - 2 * value + at[1]) / h
+        return exact, (at[2] - at[1]) / (2 * h), (at[3] - at[0]) / (4 * h), bend
 
-    exact, near, far = (np.asarray(x) for x in slopes(poses, along))
+    exact, near, far, bend = (np.asarray(x) for x in slopes(poses, along))
     # Their error is a third of what they differ by, but where a feature changes in between.
-    error, doubt = np.abs(exact - near), np.abs(far - near)
-    is_smooth = doubt < 1e-4
-    assert is_smooth.mean() > 0.95
-    assert (error < doubt + 1e-8 * (1 + np.abs(exact)))[is_smooth].all()
+    error, doubt, scale = np.abs(exact - near), np.abs(far - near), 1 + np.abs(exact)
+    is_smooth = (doubt < 1e-4 * scale) & (np.abs(bend) < 1e-2 * scale)
+    assert is_smooth.mean() > 0.9
+    assert (error < doubt + 1e-8 * scale)[is_smooth].all()
 
 
 def arrays_of(poses: Poses, dtype: np.dtype) -> tuple[Array, Array, Array]:
