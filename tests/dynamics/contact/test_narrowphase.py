@@ -70,7 +70,7 @@ def random_geoms(rng: np.random.Generator, kinds: list[GeomKind]) -> Geoms:
         solref=np.where(direct[:, None], stiffness, time),
         solimp=solimp,
         solmix=rng.choice([0.0, 1e-16, 1.0, 0.3, 7.0], n),
-        margin=rng.uniform(0, 0.02, n),
+        margin=rng.uniform(0, 0.5, n),
         gap=rng.uniform(0, 0.02, n),
     )
 
