@@ -246,7 +246,7 @@ def test_derivatives_are_finite(kinds: tuple[str, str], dtype: np.dtype) -> None
 def test_derivatives_are_those_of_differences(kinds: tuple[str, str]) -> None:
     poses = arrays_of(random_poses(np.random.default_rng(3), kinds, 300), np.dtype(float))
     along = jnp.asarray(np.random.default_rng(4).normal(size=(300, 8)))
-    numbers, h = slots(kinds), 1e-5
+    numbers, h = slots(kinds), 1e-6
 
     @jax.jit
     @jax.vmap
@@ -260,11 +260,11 @@ def test_derivatives_are_those_of_differences(kinds: tuple[str, str]) -> None:
         return exact, (at[2] - at[1]) / (2 * h), (at[3] - at[0]) / (4 * h), bend
 
     exact, near, far, bend = (np.asarray(x) for x in slopes(poses, along))
-    # Their error is a third of what they differ by, but where a feature changes in between.
+    # Differences err by a third of what they differ by, more where a feature changes in between.
     error, doubt, scale = np.abs(exact - near), np.abs(far - near), 1 + np.abs(exact)
     is_smooth = (doubt < 1e-4 * scale) & (np.abs(bend) < 1e-2 * scale)
     assert is_smooth.mean() > 0.9
-    assert (error < doubt + 1e-8 * scale)[is_smooth].all()
+    assert (error < doubt + 1e-6 * scale)[is_smooth].all()
 
 
 def arrays_of(poses: Poses, dtype: np.dtype) -> tuple[Array, Array, Array]:
