@@ -36,8 +36,8 @@ def passive_forces(
 ) -> Float[Array, " nv"]:
     """Springs, damping and gravity compensation, N m and N.
 
-    A spring pulls along `difference(q, reference)`: those of ball and free joints turn the short way
-    back.
+    A spring pulls along `difference(q, reference)`: that of a ball or free joint turns the short
+    way back.
 
     Args:
         scene: the scene.

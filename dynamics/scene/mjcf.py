@@ -7,6 +7,7 @@ are in MuJoCo: joint references are part of the frames.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fraxenv.errors import SceneLoadError, import_extra
+from fraxenv.errors import SceneLoadError, import_extra, unknown_name
 
 from ..contact.model import (
     Constraints,
@@ -74,21 +75,40 @@ def load_mjcf_robot(
 ) -> Robot:
     """The robot of an MJCF file: its one kinematic tree, without contacts and actuators.
 
-    As `load_mjcf(model).system`, but what only concerns contact, equality constraints and actuators
-    is not looked at. Its effort limits are the ranges of joints (`actuatorfrcrange`) and of the
-    actuators that drive them.
+    As `load_mjcf(model).system`, but what only concerns contact, equality constraints, actuators
+    and the physics step is not looked at. Effort limits are the ranges of joints
+    (`actuatorfrcrange`) and those of the actuators that drive them. Collision shapes are the
+    primitives that may touch anything at all; the default configuration is MuJoCo's `qpos0`.
 
     Args:
         model: as in `load_mjcf`.
         end_effectors: alias -> name of a body or site.
 
     Raises:
-        SceneLoadError: the file cannot be read, is not one tree, or its joints have something that
-            is not modelled.
+        SceneLoadError: the file cannot be read, is not one tree, or has forces that a `Robot` has
+            not: of tendons, springs, gravity compensation; names the element and the remedy.
         UnknownNameError: there is no such body or site.
         MissingExtraError: MuJoCo is not installed.
     """
-    raise NotImplementedError
+    mujoco = import_extra("mujoco", "mujoco", "load_mjcf_robot")
+    where, compiled = _compiled(mujoco, model)
+    check_robot_supported(mujoco, compiled, where)
+    robot = _Reader(mujoco, compiled, where).system(None)
+    roots = np.flatnonzero(robot.topology.parent == WORLD)
+    if len(roots) != 1:
+        names = ", ".join(repr(robot.topology.body_names[i]) for i in roots)
+        raise SceneLoadError(
+            f"{where}: {len(roots)} kinematic trees{f' begin with {names}' if names else ''}, "
+            "expected one, a robot's. Take load_mjcf(...).system for all of them, or a file with "
+            "the robot alone."
+        )
+    frames, aliases = robot.frame_names, dict(end_effectors or {})
+    for frame in aliases.values():
+        if frame not in frames:
+            raise unknown_name("body or site", frame, frames, f"of {where}")
+    end_effector_index = {alias: frames.index(frame) for alias, frame in aliases.items()}
+    topology = dataclasses.replace(robot.topology, end_effectors=end_effector_index)
+    return dataclasses.replace(robot, topology=topology)
 
 
 def _compiled(mujoco: Any, model: Any) -> tuple[str, Any]:
@@ -160,6 +180,8 @@ class _Reader:
         self.geom_names = self._names(
             "geom", model.ngeom, lambda i: f"{self.body_names[model.geom_bodyid[i]]}_geom"
         )
+        joints = mujoco.mjtJoint
+        self._scalar_types = (int(joints.mjJNT_HINGE), int(joints.mjJNT_SLIDE))
         self.bodies: list[_Body] = []
         self.places = self._place_bodies()
 
@@ -212,7 +234,7 @@ class _Reader:
         """Unique names of all elements of a kind."""
         mujoco, obj = self.mujoco, getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
         given = [mujoco.mj_id2name(self.model, obj, i) for i in range(count)]
-        return _unique(given, [otherwise(i) if not n else n for i, n in enumerate(given)])
+        return _unique(given, [n or otherwise(i) for i, n in enumerate(given)])
 
     # --- bodies and joints ---
 
@@ -261,7 +283,7 @@ class _Reader:
         mass, com, inertia = self._inertias()
         collision, visual = self._shapes(layout)
         limits = np.full((m.nv, 2), (-np.inf, np.inf))
-        effort = np.full(m.nv, np.inf)
+        effort = self._effort_limits()
         damping, armature = m.dof_damping.copy(), m.dof_armature.copy()
         for j in range(m.njnt):
             dof, kind = m.jnt_dofadr[j], self.mujoco.mjtJoint(m.jnt_type[j]).name
@@ -269,11 +291,9 @@ class _Reader:
                 limits[dof] = m.jnt_range[j]
             if m.jnt_limited[j] and kind == "mjJNT_BALL":
                 limits[dof] = 0.0, m.jnt_range[j].max()
-            if m.jnt_actfrclimited[j]:
-                effort[dof] = np.abs(m.jnt_actfrcrange[j]).max()
-        for i in range(m.nu):
+        for i, dof in self._driven():
             # What actuators add to their joints.
-            dof, gear = m.jnt_dofadr[m.actuator_trnid[i, 0]], m.actuator_gear[i, 0]
+            gear = m.actuator_gear[i, 0]
             damping[dof] += gear**2 * _optional(m, "actuator_damping", i)
             armature[dof] += gear**2 * _optional(m, "actuator_armature", i)
         topology = Topology(
@@ -305,6 +325,37 @@ class _Reader:
             effort_rate_limits=np.full(m.nv, np.inf),
             q_default=m.qpos0.copy(),
         )
+
+    def _driven(self) -> Iterator[tuple[int, int]]:
+        """Actuators of single degrees of freedom, and these."""
+        m = self.model
+        for i in range(getattr(m, "nactuator", m.nu)):
+            name = self.mujoco.mjtTrn(m.actuator_trntype[i]).name
+            joint = m.actuator_trnid[i, 0]
+            if name in _ON_JOINTS and m.jnt_type[joint] in self._scalar_types:
+                yield i, int(m.jnt_dofadr[joint])
+
+    def _effort_limits(self) -> Array:
+        """The most that actuators can do at each degree of freedom, and that its joint allows."""
+        m, limits = self.model, np.full(self.model.nv, np.inf)
+        strongest: dict[int, float] = {}
+        for i, dof in self._driven():
+            force = np.inf
+            unbiased = m.actuator_biastype[i] == self.mujoco.mjtBias.mjBIAS_NONE
+            fixed = m.actuator_gaintype[i] == self.mujoco.mjtGain.mjGAIN_FIXED
+            if unbiased and fixed and m.actuator_ctrllimited[i]:
+                force = np.abs(m.actuator_gainprm[i, 0] * m.actuator_ctrlrange[i]).max()
+            if m.actuator_forcelimited[i]:
+                force = min(force, np.abs(m.actuator_forcerange[i]).max())
+            strongest[dof] = strongest.get(dof, 0.0) + force * abs(m.actuator_gear[i, 0])
+        for dof, force in strongest.items():
+            limits[dof] = force
+        for j in np.flatnonzero(m.jnt_actfrclimited):
+            dof = m.jnt_dofadr[j]
+            limits[dof] = min(limits[dof], np.abs(m.jnt_actfrcrange[j]).max())
+        for j in np.flatnonzero(m.jnt_type == self.mujoco.mjtJoint.mjJNT_FREE):
+            limits[m.jnt_dofadr[j] : m.jnt_dofadr[j] + 6] = 0.0  # nothing drives it, as in URDF
+        return limits
 
     def _inertias(self) -> tuple[Array, Array, Array]:
         """Mass, centre of mass and inertia of the forest's bodies, merged from their links."""
@@ -361,7 +412,6 @@ class _Reader:
         pairs = [self._pair(geoms, index, pair) for pair in mixed]
         pairs += [self._pair(geoms, index, pair, k) for k, pair in enumerate(explicit)]
         dof, kinds = m.jnt_dofadr, self.mujoco.mjtJoint
-        scalar = (int(kinds.mjJNT_HINGE), int(kinds.mjJNT_SLIDE))
         limited = [j for j in range(m.njnt) if m.jnt_limited[j]]
         layout = Layout(
             geoms=geoms,
@@ -371,7 +421,7 @@ class _Reader:
             ),
             pairs=by_kinds(geoms, pairs),
             equalities=tuple(self._equality(e) for e in range(m.neq)),
-            limited=tuple(int(dof[j]) for j in limited if m.jnt_type[j] in scalar),
+            limited=tuple(int(dof[j]) for j in limited if m.jnt_type[j] in self._scalar_types),
             limited_balls=tuple(j for j in limited if m.jnt_type[j] == kinds.mjJNT_BALL),
             friction_loss=tuple(int(i) for i in np.flatnonzero(m.dof_frictionloss > 0)),
             cone=_CONES[self.mujoco.mjtCone(m.opt.cone).name],
@@ -490,7 +540,11 @@ class _Reader:
     def _shapes(self, layout: Layout | None) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
         """Collision shapes and visual shapes: primitives."""
         m = self.model
-        touching = set() if layout is None else {g.name for g in layout.geoms}
+        if layout is None:
+            masks = m.geom_contype | m.geom_conaffinity
+            touching = {self.geom_names[g] for g in np.flatnonzero(masks)}
+        else:
+            touching = {g.name for g in layout.geoms}
         collision, visual = [], []
         for g in range(m.ngeom):
             kind = self._kind(g)
@@ -636,6 +690,7 @@ _JOINTS: dict[str, JointKind] = {
     "mjJNT_SLIDE": "prismatic",
     "mjJNT_HINGE": "revolute",
 }
+_ON_JOINTS = ("mjTRN_JOINT", "mjTRN_JOINTINPARENT")
 _CONES: dict[str, Any] = {"mjCONE_PYRAMIDAL": "pyramidal", "mjCONE_ELLIPTIC": "elliptic"}
 _SIZES: dict[GeomKind, int] = {"plane": 0, "sphere": 1, "capsule": 2, "cylinder": 2, "box": 3}
 _DEFAULT_RGBA = np.array([0.5, 0.5, 0.5, 1.0], np.float32)

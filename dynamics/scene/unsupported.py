@@ -75,6 +75,44 @@ def check_supported(mujoco: Any, model: Any, where: str) -> None:
             )
 
 
+def check_robot_supported(mujoco: Any, model: Any, where: str) -> None:
+    """Check what a `Robot` takes from a model: bodies, joints, and forces of neither.
+
+    Raises:
+        SceneLoadError: something is not modelled; names the element, the reason and the remedy.
+    """
+    _check_bodies(mujoco, model, where)
+    _check_joints(mujoco, model, where)
+    if model.nflex:
+        _refuse_flex(mujoco, model, where)
+    for tendon in range(model.ntendon):
+        acts = any(
+            _any(model, f"tendon_{field}", tendon)
+            for field in ("stiffness", "stiffnesspoly", "damping", "dampingpoly", "armature")
+        )
+        if acts or model.tendon_frictionloss[tendon] or model.tendon_limited[tendon]:
+            refuse(
+                where,
+                named(mujoco, model, "tendon", tendon),
+                "it acts by itself, and tendons are not modelled",
+                "Remove it; a tendon that only transmits an actuator's force may stay.",
+            )
+    for joint in np.flatnonzero(model.jnt_stiffness):
+        refuse(
+            where,
+            named(mujoco, model, "joint", joint),
+            "it has a spring, and a Robot has none",
+            "Set stiffness='0', or take load_mjcf, whose scenes have springs.",
+        )
+    for body in np.flatnonzero(model.body_gravcomp):
+        refuse(
+            where,
+            named(mujoco, model, "body", body),
+            "gravcomp, a force that holds its weight, is nothing a Robot has",
+            "Remove it; controllers compensate gravity. load_mjcf's scenes have it.",
+        )
+
+
 def _any(model: Any, field: str, index: Any = slice(None)) -> bool:
     """Whether a field, which older versions of MuJoCo lack, has an entry that is not zero."""
     return bool(np.any(getattr(model, field, np.zeros(1))[index if hasattr(model, field) else 0]))
@@ -157,12 +195,7 @@ def _check_options(mujoco: Any, model: Any, where: str) -> None:
             "Remove them.",
         )
     if model.nflex:
-        refuse(
-            where,
-            named(mujoco, model, "flex", 0),
-            "deformable bodies are not modelled",
-            "Remove it, or replace it by rigid bodies.",
-        )
+        _refuse_flex(mujoco, model, where)
     if model.ntendon:
         refuse(
             where,
@@ -171,6 +204,15 @@ def _check_options(mujoco: Any, model: Any, where: str) -> None:
             "Remove it and what refers to it; fingers that move together are coupled by "
             "<equality><joint joint1=... joint2=.../></equality>.",
         )
+
+
+def _refuse_flex(mujoco: Any, model: Any, where: str) -> NoReturn:
+    refuse(
+        where,
+        named(mujoco, model, "flex", 0),
+        "deformable bodies are not modelled",
+        "Remove it, or replace it by rigid bodies.",
+    )
 
 
 # --- bodies, joints, geoms ------------------------------------------------------------------------
