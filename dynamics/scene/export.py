@@ -73,9 +73,7 @@ class _Pose:
     rotation: Array
 
     def __matmul__(self, other: _Pose) -> _Pose:
-        return _Pose(
-            self.position + self.rotation @ other.position, self.rotation @ other.rotation
-        )
+        return _Pose(self.position + self.rotation @ other.position, self.rotation @ other.rotation)
 
     @property
     def inverse(self) -> _Pose:
@@ -102,7 +100,9 @@ class _Writer:
         self.main: dict[int, int] = {}
         for i, link in enumerate(self.layout.links):
             self.main.setdefault(link.body, i)
+        self.chains = self._chains()
         self.elements: list[Any] = []
+        self.equality_data: list[Array | None] = []
 
     def model(self) -> Any:
         self._set_options()
@@ -152,9 +152,7 @@ class _Writer:
 
     def _add_bodies(self) -> None:
         topology, mujoco = self.system.topology, self.mujoco
-        chains = self._chains()
         inertias = self._link_inertias()
-        joint_index = 0
         for i, link in enumerate(self.layout.links):
             if i == 0:
                 self.elements.append(self.spec.worldbody)
@@ -162,7 +160,7 @@ class _Writer:
             if link.body == WORLD or self.main[link.body] != i:
                 above, chain = link.body, []
             else:
-                chain = chains[link.body]
+                chain = self.chains[link.body]
                 above = int(topology.parent[chain[0]])
             parent = self.elements[0 if above == WORLD else self.main[above]]
             start = _IDENTITY if above == WORLD else self.link_pose[self.main[above]].inverse
@@ -187,7 +185,6 @@ class _Writer:
             self.elements.append(element)
             for b, at in zip(chain, placed, strict=True):
                 self._add_joint(element, b, pose.inverse @ at)
-            joint_index += len(chain)
 
     def _chains(self) -> dict[int, list[int]]:
         """Of each body with a link, itself and the bodies without one that it is mounted on."""
@@ -244,7 +241,7 @@ class _Writer:
         )
 
     def _add_joint(self, element: Any, b: int, at: _Pose) -> None:
-        """Joints whose coordinates are those of joint `b`, `at` being its frame in the element's."""
+        """Joints whose coordinates are those of joint `b`; `at` is its frame in the element's."""
         joint, kinds = self.system.topology.joints[b], self.mujoco.mjtJoint
         dof = int(self.system.topology.v_index[b])
         if joint.kind == "floating" and self._is_free(b):
@@ -405,8 +402,7 @@ class _Writer:
         one, two = (self.layout.geoms[g].body for g in pair.geoms)
         if WORLD in (one, two):
             return False
-        chains = self._chains()
-        above = [int(self.system.topology.parent[chains[b][0]]) for b in (one, two)]
+        above = [int(self.system.topology.parent[self.chains[b][0]]) for b in (one, two)]
         return one == above[1] or two == above[0]
 
     def _masks(self) -> list[tuple[int, int]]:
@@ -452,7 +448,9 @@ class _Writer:
 
     def _add_pairs(self) -> None:
         numbers, geoms = self.scene.constraints.pairs, self.layout.geoms
-        own = sorted((p for p in self.layout.pairs if p.parameters >= 0), key=lambda p: p.parameters)
+        own = sorted(
+            (p for p in self.layout.pairs if p.parameters >= 0), key=lambda p: p.parameters
+        )
         for pair in own:
             k = pair.parameters
             self.spec.add_pair(
@@ -471,7 +469,6 @@ class _Writer:
 
     def _add_equalities(self) -> None:
         mujoco, numbers = self.mujoco, self.scene.constraints.equalities
-        self.equality_data: list[Array | None] = []
         for e, equality in enumerate(self.layout.equalities):
             added = self.spec.add_equality(
                 type=getattr(mujoco.mjtEq, f"mjEQ_{equality.kind.upper()}"),
@@ -503,7 +500,9 @@ class _Writer:
             )
             for k in range(2)
         ]
-        one, two = (self.link_pose[i].inverse @ p for i, p in zip(equality.links, ends, strict=True))
+        one, two = (
+            self.link_pose[i].inverse @ p for i, p in zip(equality.links, ends, strict=True)
+        )
         data = np.zeros(len(added.data))
         data[10] = np.asarray(numbers.torque_scale)[e]
         if equality.kind == "weld" and not np.allclose(two.rotation, np.eye(3), atol=_SAME_POSE):

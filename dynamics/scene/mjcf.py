@@ -38,7 +38,7 @@ from ..geometry.shapes import Color, Shape, ShapeKind
 from ..model.robot import WORLD, Frame, Joint, JointKind, Robot, Topology
 from .pairs import SLOTS, by_kinds, mixed_condim, ordered
 from .scene import Integrator, JointActuators, Scene, StoredKeyframe
-from .unsupported import check_supported, refuse
+from .unsupported import check_robot_supported, check_supported, refuse
 
 Array = NDArray[np.floating[Any]]
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
-from fraxenv.errors import ArrayError, ConfigError, unknown_name
+from fraxenv.errors import ArrayError, ConfigError, is_concrete, unknown_name
 
 from ..contact.model import Constraints
 from ..contact.weights import inverse_weights
@@ -314,4 +314,40 @@ def check_scene(scene: Scene) -> None:
             raise ArrayError(
                 f"scene {scene.name!r}: {name} has shape {actual}, expected {shape}, perhaps "
                 "after batch axes."
+            )
+
+
+def check_precision(scene: Scene, dtype: DTypeLike) -> None:
+    """Check that a scene's contacts can be solved in a dtype; for a step to call.
+
+    The stiffness of a pyramidal cone grows as 1/friction^2: below `SMALLEST_PYRAMID`, float32 has
+    not the digits for it beside a mass matrix. Traced frictions cannot be checked.
+
+    Raises:
+        ConfigError: the cone is pyramidal, the dtype float32, and a pair's friction is too small;
+            names the pair.
+    """
+    layout, constraints = scene.constraints.layout, scene.constraints
+    if layout.cone != "pyramidal" or np.dtype(dtype) != np.float32:
+        return
+    if not is_concrete(constraints.geoms.friction, constraints.pairs.friction):
+        return
+    of_geoms = np.asarray(constraints.geoms.friction)[..., 0]
+    of_pairs = np.asarray(constraints.pairs.friction)
+    for names, pair in zip(scene.pair_names, layout.pairs, strict=True):
+        if pair.condim == 1:
+            continue
+        one, two = (layout.geoms[g] for g in pair.geoms)
+        if pair.parameters >= 0:
+            friction = of_pairs[..., pair.parameters, :2]
+        elif one.priority == two.priority:
+            friction = np.maximum(of_geoms[..., pair.geoms[0]], of_geoms[..., pair.geoms[1]])
+        else:
+            friction = of_geoms[..., pair.geoms[0 if one.priority > two.priority else 1]]
+        if np.min(friction) < SMALLEST_PYRAMID:
+            raise ConfigError(
+                f"scene {scene.name!r}: geoms {names[0]!r} and {names[1]!r} have the friction "
+                f"{np.min(friction):g} under a pyramidal cone, expected at least "
+                f"{SMALLEST_PYRAMID} in float32: the cone's stiffness grows as 1/friction^2. Use "
+                "cone='elliptic', condim=1 for no friction, or float64."
             )
