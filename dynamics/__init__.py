@@ -119,7 +119,8 @@ from .scene.build import (
 )
 from .scene.forces import actuator_forces, passive_forces
 from .scene.mjcf import load_mjcf, load_mjcf_robot
-from .scene.scene import JointActuators, Scene
+from .scene.parts import JointActuators
+from .scene.scene import Scene
 from .terms import Terms, compute_terms, restrict_terms
 
 __all__ = [

@@ -34,7 +34,8 @@ from ..geometry.shapes import GREY, Color, Shape
 from ..model.combine import combine, member_slices
 from ..model.robot import WORLD, Frame, Joint, Robot, Topology
 from .pairs import SLOTS, by_kinds, mixed_pair, ordered
-from .scene import Integrator, JointActuators, Scene, check_scene
+from .parts import Integrator, JointActuators
+from .scene import Scene, check_scene
 
 Array = NDArray[np.floating]
 
@@ -72,8 +73,8 @@ class ContactGeom:
     kind: GeomKind
     size: Sequence[float]
     frame: str = "world"
-    position: ArrayLike = (0.0, 0.0, 0.0)
-    rotation: ArrayLike = field(default_factory=lambda: np.eye(3))
+    position: Sequence[float] | Array = (0.0, 0.0, 0.0)
+    rotation: Array = field(default_factory=lambda: np.eye(3))
     friction: float | Sequence[float] = FRICTION
     condim: int = 3
     priority: int = 0
@@ -153,8 +154,8 @@ def free_body(
     mass: float,
     inertia: ArrayLike | None = None,
     com: ArrayLike | None = None,
-    position: ArrayLike = (0.0, 0.0, 0.0),
-    rotation: ArrayLike | None = None,
+    position: Sequence[float] | Array = (0.0, 0.0, 0.0),
+    rotation: Array | None = None,
 ) -> SceneObject:
     """A body that moves freely, of one or more geoms.
 
@@ -177,11 +178,11 @@ def free_body(
             f"free_body {name!r}: expected at least one geom, none of them a plane, got "
             f"{[g.kind for g in geoms]}."
         )
-    if is_concrete(mass) and not (np.isfinite(mass) and mass > 0):
+    if not (np.isfinite(mass) and mass > 0):
         raise ConfigError(f"free_body {name!r}: mass={mass!r} kg, expected a positive number.")
     own_com, per_mass = _solid(geoms)
     own_com = own_com if com is None else np.asarray(com, float)
-    own_inertia = per_mass * mass if inertia is None else inertia
+    own_inertia = per_mass * mass if inertia is None else np.asarray(inertia, float)
     named = tuple(
         dataclasses.replace(
             g, name=g.name or (name if len(geoms) == 1 else f"{name}_{k}"), frame=name
@@ -205,9 +206,9 @@ def free_body(
     unlimited = np.full(6, np.inf)
     model = Robot(
         topology=topology,
-        mass=np.asarray(mass, float)[None] if is_concrete(mass) else mass[None],  # type: ignore[index]
+        mass=np.array([mass], float),
         com=own_com[None],
-        inertia=np.asarray(own_inertia)[None] if is_concrete(own_inertia) else own_inertia[None],  # type: ignore[index,call-overload]
+        inertia=own_inertia[None],
         gravity=np.array([0.0, 0.0, -9.81]),
         armature=nothing,
         damping=nothing,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,9 +15,7 @@ from fraxenv.errors import ConfigError, import_extra, is_concrete
 from ..contact.model import Equality, Layout, Pair
 from ..geometry.shapes import Shape
 from ..model.robot import WORLD, Frame, Robot
-
-if TYPE_CHECKING:
-    from .scene import Scene
+from .parts import SceneParts
 
 Array = NDArray[np.floating[Any]]
 
@@ -28,7 +26,7 @@ _HIDDEN_GROUP = 3
 _SAME_POSE = 1e-12
 
 
-def scene_to_mujoco(scene: Scene) -> Any:
+def scene_to_mujoco(scene: SceneParts) -> Any:
     """The scene as a `mujoco.MjModel`, with the numbers that its leaves have now.
 
     Coordinates, velocities, controls and names are the same, and so are all terms of the equations
@@ -49,7 +47,7 @@ def scene_to_mujoco(scene: Scene) -> Any:
     return _Writer(mujoco, jax.tree.map(lambda x: np.asarray(x, float), scene)).model()
 
 
-def _check(scene: Scene) -> None:
+def _check(scene: SceneParts) -> None:
     what = f"to_mujoco of scene {scene.name!r}"
     if not is_concrete(scene):
         raise ConfigError(f"{what} is called while its numbers are traced. Call it outside jit.")
@@ -86,7 +84,7 @@ _IDENTITY = _Pose(np.zeros(3), np.eye(3))
 class _Writer:
     """Writes a scene of NumPy arrays into an `MjSpec`, part after part."""
 
-    def __init__(self, mujoco: Any, scene: Scene) -> None:
+    def __init__(self, mujoco: Any, scene: SceneParts) -> None:
         self.mujoco, self.scene = mujoco, scene
         self.system: Robot = scene.system
         self.layout: Layout = scene.constraints.layout
@@ -133,8 +131,8 @@ class _Writer:
         spec.compiler.degree = False
         spec.compiler.autolimits = False
         spec.option.gravity = self.system.gravity
-        spec.option.timestep = float(scene.timestep)
-        spec.option.impratio = float(scene.constraints.impratio)
+        spec.option.timestep = float(np.asarray(scene.timestep))
+        spec.option.impratio = float(np.asarray(scene.constraints.impratio))
         elliptic = self.layout.cone == "elliptic"
         cones = mujoco.mjtCone
         spec.option.cone = cones.mjCONE_ELLIPTIC if elliptic else cones.mjCONE_PYRAMIDAL
@@ -315,7 +313,7 @@ class _Writer:
                 rest -= share[i] * mass * (r @ r * np.eye(3) - np.outer(r, r))
             for i in own:
                 result[i] = (share[i] * mass, com[i], share[i] * rest)
-        local = []
+        local: list[tuple[float, Array, Array]] = []
         for (mass, c, inertia), pose in zip(result, self.link_pose, strict=True):
             inverse = pose.inverse
             turned = inverse.rotation @ inertia @ inverse.rotation.T
@@ -417,11 +415,12 @@ class _Writer:
             if pair.parameters < 0:
                 i, j = pair.geoms
                 touch[i, j] = touch[j, i] = True
+        touches: NDArray[np.bool_] = np.any(touch, axis=1)
         named = {frozenset(p.geoms) for p in layout.pairs if p.parameters >= 0}
         left_out = np.array(
             [[self._left_out(i, j) or {i, j} in named for j in range(n)] for i in range(n)], bool
         ).reshape(n, n)
-        for wanted in (touch | left_out & touch.any(1) & touch.any(1)[:, None], touch):
+        for wanted in (touch | left_out & touches & touches[:, None], touch):
             classes = [row for row in dict.fromkeys(map(tuple, wanted)) if any(row)]
             if len(classes) > _MASK_BITS:
                 continue

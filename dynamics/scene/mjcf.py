@@ -37,7 +37,8 @@ from ..contact.model import (
 from ..geometry.shapes import Color, Shape, ShapeKind
 from ..model.robot import WORLD, Frame, Joint, JointKind, Robot, Topology
 from .pairs import SLOTS, by_kinds, mixed_condim, ordered
-from .scene import Integrator, JointActuators, Scene, StoredKeyframe
+from .parts import Integrator, JointActuators, StoredKeyframe
+from .scene import Scene
 from .unsupported import check_robot_supported, check_supported, refuse
 
 Array = NDArray[np.floating[Any]]
@@ -257,7 +258,8 @@ class _Reader:
         m, kinds = self.model, self.mujoco.mjtJoint
         kind, axis, zero = m.jnt_type[j], m.jnt_axis[j].copy(), m.qpos0[m.jnt_qposadr[j]]
         anchor = m.jnt_pos[j].copy()
-        rotation, ours = np.eye(3), _JOINTS[kinds(kind).name]
+        rotation: Array = np.eye(3)
+        ours = _JOINTS[kinds(kind).name]
         if kind == kinds.mjJNT_FREE:
             anchor, place = np.zeros(3), _Place(WORLD, np.zeros(3), np.eye(3))
         elif kind == kinds.mjJNT_SLIDE:
@@ -337,7 +339,8 @@ class _Reader:
 
     def _effort_limits(self) -> Array:
         """The most that actuators can do at each degree of freedom, and that its joint allows."""
-        m, limits = self.model, np.full(self.model.nv, np.inf)
+        m = self.model
+        limits: Array = np.full(m.nv, np.inf)
         strongest: dict[int, float] = {}
         for i, dof in self._driven():
             force = np.inf
