@@ -621,10 +621,11 @@ class _Reader:
                 reference[e] = [m.qpos0[m.jnt_qposadr[j]] if j >= 0 else 0.0 for j in ids]
                 continue
             weld = m.eq_type[e] == mujoco.mjtEq.mjEQ_WELD
-            anchors = np.array([data[3:6], data[:3]] if weld else [data[:3], data[3:6]])
-            turns = [_matrix(data[6:10]) if weld else np.eye(3), np.eye(3)]
             if m.eq_objtype[e] == mujoco.mjtObj.mjOBJ_SITE:
                 anchors, turns = m.site_pos[list(ids)], [_matrix(m.site_quat[i]) for i in ids]
+            else:  # a weld keeps its anchors crosswise
+                anchors = np.array([data[3:6], data[:3]] if weld else [data[:3], data[3:6]])
+                turns = [_matrix(data[6:10]) if weld else np.eye(3), np.eye(3)]
             for k, body in enumerate(self._ends(e)):
                 end = self.places[body].at(anchors[k], turns[k])
                 position[e, k] = end.position

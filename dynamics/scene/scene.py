@@ -80,7 +80,7 @@ class Scene(SceneParts):
         constraints = dataclasses.replace(
             self.constraints, link_com=link_com + jnp.where(moves, shift[bodies], 0.0)
         )
-        weights = inverse_weights(system, constraints)
+        weights = jax.jit(inverse_weights)(system, constraints)
         constraints = dataclasses.replace(constraints, weights=weights)
         return dataclasses.replace(self, system=system, constraints=constraints)
 
