@@ -746,9 +746,10 @@ def _matrix(quaternion: Array) -> Array:
 
 
 def _quaternion(mujoco: Any, rotation: Array) -> Array:
+    """The quaternion of a rotation whose real part is not negative."""
     quaternion = np.zeros(4)
     mujoco.mju_mat2Quat(quaternion, rotation.ravel())
-    return quaternion
+    return quaternion if quaternion[0] >= 0 else -quaternion
 
 
 def _turn(axis: Array, angle: float) -> Array:
