@@ -60,8 +60,11 @@ REFUSED = {
         for flag in ("override", "sleep", "diagexact", "ipc", "speculative")
     },
     "tendon": (
-        mjcf(rest='<tendon><fixed name="t"><joint joint="hinge" coef="1"/></fixed></tendon>'),
-        "tendon 't': tendons are not modelled.*<equality><joint",
+        mjcf(
+            rest='<tendon><fixed name="t" stiffness="1"><joint joint="hinge" coef="1"/></fixed>'
+            "</tendon>"
+        ),
+        "tendon 't': it pulls, and tendons are not modelled.*<equality><joint",
     ),
     "flex": (
         mjcf(world='<flexcomp name="cloth" type="grid" count="3 3 1" spacing=".1 .1 .1" dim="2"/>'),
@@ -102,7 +105,7 @@ REFUSED = {
             rest='<tendon><fixed name="t"><joint joint="hinge" coef="1"/></fixed></tendon>'
             '<equality><tendon tendon1="t"/></equality>'
         ),
-        "tendon 't'",
+        "equality 0 of type 'tendon'",
     ),
     "stiffness": (mjcf(joint='stiffness="1 2 3"'), "joint 'hinge': its stiffness is a polynomial"),
     "damping": (mjcf(joint='damping="1 2"'), "joint 'hinge': its damping is a polynomial"),
@@ -151,6 +154,7 @@ REFUSED = {
         actuator('<motor name="a" joint="hinge" damping="1 2 3"/>'),
         "actuator 'a': its damping is a polynomial",
     ),
+    "static": ("<mujoco/>", "no body in it has a joint"),
     "syntax": ("<mujoco><wordlbody/></mujoco>", "MJCF text: MuJoCo cannot compile it.*wordlbody"),
     "massless": (
         "<mujoco><worldbody><body name='light'><joint/></body></worldbody></mujoco>",
@@ -227,7 +231,7 @@ def test_what_is_no_model() -> None:
                 rest='<tendon><fixed name="t" damping="1"><joint joint="hinge" coef="1"/></fixed>'
                 "</tendon>"
             ),
-            "tendon 't': it acts by itself",
+            "tendon 't': it pulls",
         ),
     ],
 )
