@@ -11,6 +11,7 @@ from fraxenv.errors import (
     FraxenvError,
     RobotLoadError,
     RobotLoadWarning,
+    SceneLoadError,
     UnknownNameError,
 )
 
@@ -105,6 +106,21 @@ from .momentum import (
     centroidal_momentum_matrix,
 )
 from .rnea import bias_forces, generalized_forces, gravity_forces, rnea
+from .scene.build import (
+    ContactGeom,
+    SceneObject,
+    box_geom,
+    build_scene,
+    capsule_geom,
+    cylinder_geom,
+    free_body,
+    plane_geom,
+    sphere_geom,
+)
+from .scene.forces import actuator_forces, passive_forces
+from .scene.mjcf import load_mjcf, load_mjcf_robot
+from .scene.parts import JointActuators
+from .scene.scene import Scene
 from .terms import Terms, compute_terms, restrict_terms
 
 __all__ = [
@@ -115,12 +131,14 @@ __all__ = [
     "Axes",
     "Box",
     "Capsule",
+    "ContactGeom",
     "ForwardDynamicsDerivatives",
     "Frame",
     "FraxenvError",
     "HalfSpace",
     "InverseDynamicsDerivatives",
     "Joint",
+    "JointActuators",
     "Kinematics",
     "MemberSlices",
     "Mimic",
@@ -130,6 +148,9 @@ __all__ = [
     "RobotGeometry",
     "RobotLoadError",
     "RobotLoadWarning",
+    "Scene",
+    "SceneLoadError",
+    "SceneObject",
     "SecondDerivatives",
     "Shape",
     "Sphere",
@@ -137,9 +158,13 @@ __all__ = [
     "Topology",
     "TransitionDerivatives",
     "UnknownNameError",
+    "actuator_forces",
     "bias_forces",
+    "box_geom",
+    "build_scene",
     "capsule_box",
     "capsule_capsule",
+    "capsule_geom",
     "capsule_half_space",
     "center_of_mass",
     "center_of_mass_jacobian",
@@ -151,6 +176,7 @@ __all__ = [
     "coordinate_rates",
     "coriolis_matrix",
     "crba",
+    "cylinder_geom",
     "difference",
     "difference_derivatives",
     "effort_bounds",
@@ -163,6 +189,7 @@ __all__ = [
     "frame_jacobian_dot",
     "frame_pose",
     "frame_velocity",
+    "free_body",
     "generalized_forces",
     "gravity_forces",
     "integrate",
@@ -171,6 +198,8 @@ __all__ = [
     "inverse_dynamics_second_derivatives",
     "kinetic_energy",
     "list_robots",
+    "load_mjcf",
+    "load_mjcf_robot",
     "load_robot",
     "load_urdf",
     "lock_joints",
@@ -187,6 +216,8 @@ __all__ = [
     "obstacle_rates",
     "obstacle_shapes",
     "orientation_error",
+    "passive_forces",
+    "plane_geom",
     "potential_energy",
     "quaternion_conjugate",
     "quaternion_exp",
@@ -207,6 +238,7 @@ __all__ = [
     "spd_solve",
     "sphere_box",
     "sphere_capsule",
+    "sphere_geom",
     "sphere_half_space",
     "sphere_sphere",
     "step",
