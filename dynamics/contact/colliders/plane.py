@@ -1,0 +1,69 @@
+"""A plane with a sphere, a capsule, a box or a cylinder.
+
+A plane's normal is the z axis of its frame; what is below is inside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ...math.algebra import cross, matmul
+from .points import Placed, Points, direction, dot, flat_angle, points
+
+BOX_CORNERS = np.array([[1, 1, 1], [-1, 1, 1], [1, -1, 1], [1, 1, -1]])
+"""Corners of a box, in half extents, one of each of the four opposite pairs."""
+
+
+def plane_sphere(plane: Placed, sphere: Placed) -> Points:
+    """One contact: the sphere's lowest point."""
+    return _below(plane, sphere.position[None], jnp.zeros((1, 3)), sphere.size[0])
+
+
+def plane_capsule(plane: Placed, capsule: Placed) -> Points:
+    """Two contacts, of the spheres at both ends; frames are aligned with the capsule's axis."""
+    axis = capsule.rotation[:, 2]
+    reach = capsule.size[1] * axis
+    ends = _below(plane, capsule.position, jnp.stack([reach, -reach]), capsule.size[0])
+    return dataclasses.replace(ends, tangent=jnp.stack([axis, axis]))
+
+
+def plane_box(plane: Placed, box: Placed) -> Points:
+    """Four contacts: of each pair of opposite corners, the lower one.
+
+    MuJoCo has the first four corners that are not above the centre: others where an edge or a face
+    is exactly at right angles to the plane.
+    """
+    normal = plane.rotation[:, 2]
+    corners = matmul(jnp.asarray(BOX_CORNERS, box.size.dtype) * box.size, box.rotation.T)
+    is_upper = (dot(corners, normal) > 0)[:, None]
+    return _below(plane, box.position, jnp.where(is_upper, -corners, corners), 0.0)
+
+
+def plane_cylinder(plane: Placed, cylinder: Placed) -> Points:
+    """Four contacts: three of the lower disk's rim, at 120 degrees, and one of the upper's.
+
+    The first is the lowest point, the second is above it on the other disk.
+    """
+    normal = plane.rotation[:, 2]
+    axis, radius, half_length = cylinder.rotation[:, 2], cylinder.size[0], cylinder.size[1]
+    axis = jnp.where(dot(axis, normal) > 0, -axis, axis)
+    # The normal's part along the disk, downwards; any direction will do if the disk lies flat.
+    down = axis * dot(axis, normal) - normal
+    down, _ = direction(down, cylinder.rotation[:, 0], flat_angle(normal.dtype))
+    side = cross(down, axis) * (radius * (0.5 * np.sqrt(3.0)))
+    down, reach = down * radius, axis * half_length
+    rim = jnp.stack([down, down, side - 0.5 * down, -side - 0.5 * down])
+    disk = jnp.stack([reach, -reach, reach, reach])
+    return _below(plane, cylinder.position, rim + disk, 0.0)
+
+
+def _below(plane: Placed, centre: Array, offset: Array, radius: Array | float) -> Points:
+    """Contacts of spheres at `centre + offset` (k, 3); the difference to the centre comes first."""
+    normal = plane.rotation[:, 2]
+    distance = dot(centre - plane.position, normal) + dot(offset, normal) - radius
+    depth = radius + 0.5 * distance
+    return points(distance, centre + (offset - depth[:, None] * normal), normal)
