@@ -11,6 +11,7 @@ from fraxenv.errors import (
     FraxenvError,
     RobotLoadError,
     RobotLoadWarning,
+    SceneLoadError,
     UnknownNameError,
 )
 
@@ -105,6 +106,8 @@ from .momentum import (
     centroidal_momentum_matrix,
 )
 from .rnea import bias_forces, generalized_forces, gravity_forces, rnea
+from .scene.mjcf import load_mjcf, load_mjcf_robot
+from .scene.scene import JointActuators, Scene
 from .terms import Terms, compute_terms, restrict_terms
 
 __all__ = [
@@ -121,6 +124,7 @@ __all__ = [
     "HalfSpace",
     "InverseDynamicsDerivatives",
     "Joint",
+    "JointActuators",
     "Kinematics",
     "MemberSlices",
     "Mimic",
@@ -130,6 +134,8 @@ __all__ = [
     "RobotGeometry",
     "RobotLoadError",
     "RobotLoadWarning",
+    "Scene",
+    "SceneLoadError",
     "SecondDerivatives",
     "Shape",
     "Sphere",
@@ -171,6 +177,8 @@ __all__ = [
     "inverse_dynamics_second_derivatives",
     "kinetic_energy",
     "list_robots",
+    "load_mjcf",
+    "load_mjcf_robot",
     "load_robot",
     "load_urdf",
     "lock_joints",

@@ -23,6 +23,10 @@ class RobotLoadError(FraxenvError, ValueError):
     """A robot description could not be turned into a `Robot`."""
 
 
+class SceneLoadError(FraxenvError, ValueError):
+    """A scene description has something that is not modelled, or could not be read."""
+
+
 class UnknownNameError(FraxenvError, KeyError):
     """A robot, frame, joint, environment or option of that name does not exist."""
 

@@ -55,10 +55,13 @@ class Link:
     Attributes:
         name: its name.
         body: index of the forest's body that it is part of, `WORLD` if it does not move.
+        simple: MuJoCo's shorter formula holds for its inverse weights: they are 1/mass for all its
+            directions, although it only slides along some (`body_simple` 2).
     """
 
     name: str
     body: int
+    simple: bool = False
 
 
 @dataclass(frozen=True)

@@ -40,13 +40,18 @@ def within_triangle(moments: Array) -> NDArray[np.bool_]:
     return np.asarray(moments[..., 0] + moments[..., 1] >= moments[..., 2] * (1 - _SLACK))
 
 
-def check_masses(robot: str, bodies: Sequence[str], mass: Array) -> None:
+def check_masses(
+    robot: str, bodies: Sequence[str], mass: Array, carries: NDArray[np.bool_]
+) -> None:
     """Check masses (..., nb), kg, of moving bodies.
+
+    Those that carry other bodies, `carries` (nb,), may be zero: of a joint made of several.
 
     Raises:
         ArrayError: one is not positive and finite; names its body.
     """
-    bad = np.argwhere(~((mass >= SMALLEST_MASS) & (mass < np.inf)))
+    valid = (mass >= SMALLEST_MASS) & (mass < np.inf) | carries & (mass == 0)
+    bad = np.argwhere(~valid)
     if bad.size:
         raise ArrayError(
             f"mass{bad[0].tolist()} of robot {robot!r} is {mass[tuple(bad[0])]:g} kg, expected a "
@@ -55,8 +60,12 @@ def check_masses(robot: str, bodies: Sequence[str], mass: Array) -> None:
         )
 
 
-def check_inertias(robot: str, bodies: Sequence[str], inertia: Array) -> None:
+def check_inertias(
+    robot: str, bodies: Sequence[str], inertia: Array, carries: NDArray[np.bool_]
+) -> None:
     """Check inertias (..., nb, 3, 3), kg m^2, of moving bodies about their centres of mass.
+
+    Those of bodies that carry others, `carries` (nb,), may be zero.
 
     Warns of one that breaks the triangle inequality, as some of published robots do: no body has
     such an inertia, but all algorithms accept it.
@@ -64,7 +73,8 @@ def check_inertias(robot: str, bodies: Sequence[str], inertia: Array) -> None:
     Raises:
         ArrayError: one is not symmetric, or not positive definite; names its body.
     """
-    moments = principal_moments(inertia)
+    absent = carries & ~np.any(inertia, axis=(-2, -1))
+    moments = principal_moments(np.where(absent[..., None, None], np.eye(3), inertia))
     symmetric = ~np.isnan(moments[..., 0])
     positive = moments[..., 0] >= SMALLEST_MOMENT
     bad = np.argwhere(~positive)

@@ -457,7 +457,7 @@ class Robot:
         """A copy with some fields changed.
 
         Concrete masses and inertias, with or without leading batch axes, are checked; traced ones
-        cannot be. As in `load_urdf`, moments of inertia that break the triangle inequality give a
+        cannot be; a body that carries others may have none. As in `load_urdf`, moments of inertia that break the triangle inequality give a
         `RobotLoadWarning`, and are used.
 
         Raises:
@@ -470,10 +470,11 @@ class Robot:
                 raise unknown_name("field", name, names, "of Robot")
         robot = dataclasses.replace(self, **changes)
         bodies = robot.topology.body_names
+        carries = np.isin(np.arange(robot.nb), robot.topology.parent)
         if (mass := _concrete_leaf(changes.get("mass"), (robot.nb,))) is not None:
-            check_masses(robot.name, bodies, mass)
+            check_masses(robot.name, bodies, mass, carries)
         if (inertia := _concrete_leaf(changes.get("inertia"), (robot.nb, 3, 3))) is not None:
-            check_inertias(robot.name, bodies, inertia)
+            check_inertias(robot.name, bodies, inertia, carries)
         return robot
 
 
