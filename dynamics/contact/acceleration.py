@@ -18,14 +18,14 @@ from ..model.robot import Robot
 from ..rnea import rnea
 from ..solvers.cholesky import cholesky, cholesky_solve
 from ..terms import Terms
-from .newton import minimise
+from .newton import Report, minimise
 from .rows import Rows
 
 
 def contact_acceleration(
-    robot: Robot, terms: Terms, tau: Array, rows: Rows, warm_start: Array, slope: Array
-) -> tuple[Array, Array, Array]:
-    """The acceleration (nv,) under constraints, its residual, and the rounds (a float) it took.
+    robot: Robot, terms: Terms, tau: Array, rows: Rows, warm_start: Array | None, slope: Array
+) -> tuple[Array, Report]:
+    """The acceleration (nv,) under constraints, and how it was found.
 
     Derivatives, forward and reverse, are exact; those of second order within a zone of the
     constraints' costs: that they jump at its borders is not seen.
@@ -35,22 +35,21 @@ def contact_acceleration(
         terms: at the state; tangents of `mass_matrix` and `bias` are not used.
         tau: (nv,), N m and N, all smooth forces but the bias.
         rows: the constraints.
-        warm_start: (nv,), where to begin; the derivative by it is zero.
+        warm_start: (nv,), where to begin, or None; the derivative by it is zero.
         slope: (nv,), kg m^2 and kg, adds to the diagonal of the mass matrix.
     """
     # Cast to the precision of the state: see `implicit_acceleration`.
     robot = jax.tree.map(lambda x: jnp.asarray(x, terms.v.dtype), robot)
-    result: tuple[Array, Array, Array] = _acceleration(robot, terms, tau, rows, warm_start, slope)
+    result: tuple[Array, Report] = _acceleration(robot, terms, tau, rows, warm_start, slope)
     return result
 
 
 @jax.custom_jvp
 def _acceleration(
-    robot: Robot, terms: Terms, tau: Array, rows: Rows, warm_start: Array, slope: Array
-) -> tuple[Array, Array, Array]:
+    robot: Robot, terms: Terms, tau: Array, rows: Rows, warm_start: Array | None, slope: Array
+) -> tuple[Array, Report]:
     metric = terms.mass_matrix + jnp.diag(slope)
-    a, residual, rounds = minimise(metric, tau - terms.bias, rows, warm_start)
-    return a, residual, rounds.astype(a.dtype)
+    return minimise(metric, tau - terms.bias, rows, warm_start)
 
 
 @_acceleration.defjvp
@@ -58,7 +57,7 @@ def _acceleration_jvp(primals: tuple, tangents: tuple) -> tuple:  # type: ignore
     robot, terms, tau, rows, _, slope = primals
     d_robot, d_terms, d_tau, d_rows, _, d_slope = tangents
     # The decorated function: so that this rule can be differentiated in its turn.
-    a, residual, rounds = _acceleration(*primals)
+    a, report = _acceleration(*primals)
     metric = terms.mass_matrix + jnp.diag(slope) + rows.hessian(rows.violation(a))
     factor = cholesky(jax.lax.stop_gradient(metric))
 
@@ -79,4 +78,4 @@ def _acceleration_jvp(primals: tuple, tangents: tuple) -> tuple:  # type: ignore
         lambda _, b: cholesky_solve(factor, b),
         symmetric=True,
     )
-    return (a, residual, rounds), (d_a, jnp.zeros_like(residual), jnp.zeros_like(rounds))
+    return (a, report), (d_a, jax.tree.map(jnp.zeros_like, report))

@@ -11,6 +11,7 @@ documentation, "Computation: Constraint solver".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -22,15 +23,18 @@ from ..math.algebra import matmul
 from ..math.pytree import pytree_dataclass
 from ..solvers.cholesky import cholesky, cholesky_solve
 from .model import Layout
-from .rows import Rows, Values
+from .rows import Rows
 
 UNROLLED = 0
 """Rounds that are written out before the loop of the others."""
 
-SLOPE = 0.01
+SLOPE = 0.1
 """Part of its first slope at which a search along a direction ends."""
 
-SEARCHES = 20
+ROUNDING = 16.0
+"""Kinetic energy of a step, in squares of the precision and of the acceleration's, that is noise."""
+
+TRIALS = 20
 """Most evaluations of a search."""
 
 
@@ -43,7 +47,7 @@ class Limits(NamedTuple):
 
 def limits(dtype: np.dtype) -> Limits:
     """The limits of a precision."""
-    return Limits(1e-10, 30) if dtype == np.float64 else Limits(1e-6, 15)
+    return Limits(1e-12, 30) if dtype == np.float64 else Limits(1e-6, 15)
 
 
 @pytree_dataclass
@@ -51,6 +55,7 @@ class Solution:
     """What the constraints do at one state.
 
     Attributes:
+        acceleration: (nv,), rad/s^2 and m/s^2, at which the forces are: the next warm start.
         force: (slots, 6), N and N m, of each contact slot, `[force; moment]` in the contact's axes,
             on the second body; zero where there is no contact.
         joint_force: (nv,), N m and N, of all constraints together, `J' f`.
@@ -61,9 +66,10 @@ class Solution:
             of `Layout.limited_balls`.
         residual: norm of the gradient over the trace of the mass matrix, m/s^2 or rad/s^2.
         rounds: int, of Newton's method.
-        converged: whether the residual is as small as asked.
+        converged: whether the residual is as small as asked, or as rounding allows.
     """
 
+    acceleration: Array
     force: Array
     joint_force: Array
     equality: Array
@@ -74,18 +80,30 @@ class Solution:
     converged: Array
 
 
+class Report(NamedTuple):
+    """Residual, rounds, and whether it converged: `Solution`'s, as floating-point numbers."""
+
+    residual: Array
+    rounds: Array
+    converged: Array
+
+
 class State(NamedTuple):
-    """The loop's state: acceleration (nv,), gradient of the cost there (nv,), rounds so far."""
+    """The loop's state: acceleration (nv,), gradient of the cost there (nv,), rounds so far.
+
+    `stalled` is whether what is left to go is within rounding of the acceleration.
+    """
 
     a: Array
     gradient: Array
+    stalled: Array
     rounds: Array
 
 
 def minimise(
     metric: Array, force: Array, rows: Rows, warm_start: Array | None = None
-) -> tuple[Array, Array, Array]:
-    """The acceleration (nv,) of least cost, its residual, and the rounds (int32) that it took.
+) -> tuple[Array, Report]:
+    """The acceleration (nv,) of least cost.
 
     Args:
         metric: (nv, nv), `M`, symmetric positive definite.
@@ -97,23 +115,28 @@ def minimise(
     tolerance, most = limits(metric.dtype)
     scale = 1 / jnp.trace(metric)
     smooth = cholesky_solve(cholesky(metric), force)
-    free = State(smooth, jnp.zeros_like(smooth), jnp.zeros((), jnp.int32))
+    free = State(smooth, jnp.zeros_like(smooth), jnp.zeros((), bool), jnp.zeros((), jnp.int32))
+    rounding = ROUNDING * float(np.finfo(metric.dtype).eps) ** 2
 
     def gradient(a: Array) -> Array:
         forces = rows.force(rows.violation(a))
         return matmul(metric, a) - force - rows.transpose(forces)
 
     def running(state: State) -> Array:
-        return (_norm(state.gradient) * scale > tolerance) & (state.rounds < most)
+        small = (_norm(state.gradient) * scale <= tolerance) | state.stalled
+        return ~small & (state.rounds < most)
 
     def one_round(state: State) -> State:
-        a, g, rounds = state
-        x = rows.violation(a)
-        H = metric + rows.hessian(x)
+        a, g, _, rounds = state
+        H = metric + rows.hessian(rows.violation(a))
         floor = float(np.finfo(H.dtype).eps) * jnp.max(jnp.diagonal(H))
-        p = -cholesky_solve(cholesky(H, floor), g)
-        a = a + _length(rows, x, p, jnp.sum(g * p), jnp.sum(p * matmul(metric, p))) * p
-        return State(a, gradient(a), rounds + 1)
+        factor = cholesky(H, floor)
+        p = -cholesky_solve(factor, g)
+        a, g = _search(gradient, a, g, p)
+        # The next step, if nothing bends: what is left to go after a step within one zone.
+        p = cholesky_solve(factor, g)
+        rest = jnp.sum(p * matmul(metric, p))
+        return State(a, g, rest <= rounding * jnp.sum(a * matmul(metric, a)), rounds + 1)
 
     def constrained(_: State) -> State:
         a = smooth
@@ -123,61 +146,73 @@ def minimise(
             there = there + 0.5 * jnp.sum(away * (matmul(metric, warm_start) - force))
             better = there < rows.cost(rows.violation(smooth))
             a = jnp.where(better, warm_start, smooth)
-        state = State(a, gradient(a), free.rounds)
+        state = free._replace(a=a, gradient=gradient(a))
         for _round in range(UNROLLED):
             state = jax.lax.cond(running(state), one_round, lambda s: s, state)
         return jax.lax.while_loop(running, one_round, state)
 
     state: State = jax.lax.cond(_any_active(rows), constrained, lambda s: s, free)
-    return state.a, _norm(state.gradient) * scale, state.rounds
+    residual = _norm(state.gradient) * scale
+    converged = (residual <= tolerance) | state.stalled
+    dtype = residual.dtype
+    return state.a, Report(residual, state.rounds.astype(dtype), converged.astype(dtype))
 
 
-def _length(rows: Rows, x: Values, p: Array, slope: Array, square: Array) -> Array:
-    """Length of the step along `p` at which the cost hardly falls any more.
+def _search(
+    gradient: Callable[[Array], Array], a: Array, g: Array, p: Array
+) -> tuple[Array, Array]:
+    """Where along `p` from `a` the cost hardly falls any more, and the gradient there.
 
-    The cost's slope along the way is `slope + t square - (f(x + t y) - f(x))' y` with `y = J p`. Its
-    zero is searched by Newton's method, within a bracket. Slopes decide, not costs: differences of
-    those drown in rounding.
-
-    Args:
-        rows: the constraints.
-        x: violations at the start.
-        p: (nv,), the direction.
-        slope: at the start, negative.
-        square: `p' M p`.
+    The slope `g' p` grows along the way; its zero is bracketed, and searched by secants. The first
+    trial is Newton's step, which nearly always ends the search. Slopes decide, not costs:
+    differences of those drown in rounding.
     """
-    y = rows.apply(p)
-    at_start = slope + _dot(rows.force(x), y)
+    slope = jnp.sum(g * p)
     enough = SLOPE * jnp.abs(slope)
 
-    def at(t: Array) -> Values:
-        return tuple(u + t * w for u, w in zip(x, y, strict=True))
+    def running(s: _Bracket) -> Array:
+        return (jnp.abs(s.slope) > enough) & (s.trials < TRIALS)
 
-    def slope_at(t: Array) -> Array:
-        return at_start + t * square - _dot(rows.force(at(t)), y)
+    def narrow(s: _Bracket) -> _Bracket:
+        t = s.following
+        g = gradient(a + t * p)
+        slope = jnp.sum(g * p)
+        falls, open_ended = slope < 0, s.high == 0
+        # Beyond the last trial if the cost falls there still, else between the ends.
+        secant = t + (t - s.low) * slope / jnp.where(slope == s.at_low, 1, s.at_low - slope)
+        beyond = jnp.clip(secant, 1.5 * t, 8 * t)
+        low, at_low = jnp.where(falls, t, s.low), jnp.where(falls, slope, s.at_low)
+        high, at_high = jnp.where(falls, s.high, t), jnp.where(falls, s.at_high, slope)
+        width = high - low
+        secant = low + width * at_low / jnp.where(at_low == at_high, 1, at_low - at_high)
+        between = jnp.clip(secant, low + 0.1 * width, high - 0.1 * width)
+        following = jnp.where(falls & open_ended, beyond, between)
+        return _Bracket(low, at_low, high, at_high, following, t, slope, g, s.trials + 1)
 
-    def running(s: tuple[Array, ...]) -> Array:
-        _, _, _, now, count = s
-        return (jnp.abs(now) > enough) & (count < SEARCHES)
-
-    def narrow(s: tuple[Array, ...]) -> tuple[Array, ...]:
-        low, high, t, now, count = s
-        low, high = jnp.where(now < 0, t, low), jnp.where(now < 0, high, t)
-        step = t - now / (square + rows.curvature(at(t), y))
-        between = jnp.where(high < np.inf, 0.5 * (low + high), 2 * t)
-        t = jnp.where((step > low) & (step < high), step, between)
-        return low, high, t, slope_at(t), count + 1
-
-    one = jnp.ones_like(slope)
-    state = (0 * one, np.inf * one, one, slope_at(one), jnp.zeros((), jnp.int32))
-    low, _, t, now, _ = jax.lax.while_loop(running, narrow, state)
-    # Where the search was given up, the bracket's lower end lowers the cost for certain.
-    return jnp.where((now > enough) & (low > 0), low, t)
+    zero, one = jnp.zeros_like(slope), jnp.ones_like(slope)
+    start = _Bracket(zero, slope, zero, zero, one, zero, slope, g, jnp.zeros((), jnp.int32))
+    end = jax.lax.while_loop(running, narrow, start)
+    return a + end.t * p, end.gradient
 
 
-def solution(
-    layout: Layout, rows: Rows, a: Array, residual: Array, rounds: Array
-) -> Solution:
+class _Bracket(NamedTuple):
+    """A search: the ends of the bracket (no upper one yet: zero), the slopes there, what to try.
+
+    `t`, `slope` and `gradient` are of the last trial.
+    """
+
+    low: Array
+    at_low: Array
+    high: Array
+    at_high: Array
+    following: Array
+    t: Array
+    slope: Array
+    gradient: Array
+    trials: Array
+
+
+def solution(layout: Layout, rows: Rows, a: Array, report: Report) -> Solution:
     """The constraints' forces at the acceleration `a` (nv,)."""
     forces = rows.force(rows.violation(a))
     sizes = {"joint": 1, "connect": 3, "weld": 6}
@@ -189,14 +224,15 @@ def solution(
     parts = [jnp.pad(f, ((0, 0), (0, 6 - f.shape[1]))) for f in forces[1:]]
     force = jnp.concatenate([*parts, jnp.zeros((0, 6), a.dtype)])[order]
     return Solution(
+        acceleration=a,
         force=force,
         joint_force=rows.transpose(forces),
         equality=equality,
         friction_loss=friction_loss,
         limit=limit,
-        residual=residual,
-        rounds=rounds.astype(jnp.int32),
-        converged=residual <= limits(a.dtype).tolerance,
+        residual=report.residual,
+        rounds=report.rounds.astype(jnp.int32),
+        converged=report.converged > 0,
     )
 
 
@@ -206,13 +242,6 @@ def _any_active(rows: Rows) -> Array:
     for c in rows.contacts:
         active = active | jnp.any(c.weight > 0)
     return active
-
-
-def _dot(f: Values, y: Values) -> Array:
-    total = jnp.sum(f[0] * y[0])
-    for a, b in zip(f[1:], y[1:], strict=True):
-        total = total + jnp.sum(a * b)
-    return total
 
 
 def _norm(g: Array) -> Array:

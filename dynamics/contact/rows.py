@@ -162,9 +162,7 @@ class Rows:
     def force(self, x: Values) -> Values:
         """Forces, N and N m, at violations `x`: minus the gradient of `cost`."""
         s = self.scalar
-        of_contacts = (
-            _force(rows, y) for rows, y in zip(self.contacts, x[1:], strict=True)
-        )
+        of_contacts = (_force(rows, y) for rows, y in zip(self.contacts, x[1:], strict=True))
         return (bounded_force(x[0], s.weight, s.lower, s.upper), *of_contacts)
 
     def hessian(self, x: Values) -> Array:
@@ -299,9 +297,7 @@ def _friction_loss(robot: Robot, c: Constraints, v: Array, timestep: Array) -> l
     return [_part(_units(robot, dofs, v), v, position, pull, inverse, (-loss, loss))]
 
 
-def _limits(
-    robot: Robot, c: Constraints, q: Array, v: Array, timestep: Array
-) -> list[_Part]:
+def _limits(robot: Robot, c: Constraints, q: Array, v: Array, timestep: Array) -> list[_Part]:
     """Limits of joints with one axis, lower then upper of each, and of spherical joints."""
     layout, parts = c.layout, []
     if layout.limited:
@@ -346,9 +342,7 @@ def _equalities(
     equalities = c.layout.equalities
     if not equalities:
         return []
-    solref, solimp = (
-        jnp.asarray(x, v.dtype) for x in (c.equalities.solref, c.equalities.solimp)
-    )
+    solref, solimp = (jnp.asarray(x, v.dtype) for x in (c.equalities.solref, c.equalities.solimp))
     pull = spring(solref, solimp, timestep)
     active = jnp.asarray(c.equalities.active, v.dtype)
     parts = []
@@ -399,9 +393,7 @@ def _equal_joints(robot: Robot, c: Constraints, i: int, q: Array, v: Array) -> _
     return _EqualityRows(jacobian, position, inverse_weight[None], jnp.zeros(1, v.dtype))
 
 
-def _equal_points(
-    robot: Robot, c: Constraints, i: int, kin: Kinematics, v: Array
-) -> _EqualityRows:
+def _equal_points(robot: Robot, c: Constraints, i: int, kin: Kinematics, v: Array) -> _EqualityRows:
     """Two points coincide ("connect"), and two frames ("weld"): the first's less the second's."""
     e, p = c.layout.equalities[i], c.equalities
     motion = body_motion(robot, kin, v, jnp.zeros_like(v))
@@ -572,9 +564,7 @@ def _group_rows(
     else:
         of_slot = np.searchsorted(pairs, pair)
         bodies = bodies[of_slot]
-        twist = twist_maps(
-            robot, kin, *bodies.T, *(position - kin.position[b] for b in bodies.T)
-        )
+        twist = twist_maps(robot, kin, *bodies.T, *(position - kin.position[b] for b in bodies.T))
         maps = matmul(frame, twist[:, :3])
         if condim > 3:
             turns = matmul(frame, twist[:, 3:])[:, : condim - 3]
