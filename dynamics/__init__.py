@@ -106,8 +106,21 @@ from .momentum import (
     centroidal_momentum_matrix,
 )
 from .rnea import bias_forces, generalized_forces, gravity_forces, rnea
+from .scene.build import (
+    ContactGeom,
+    SceneObject,
+    box_geom,
+    build_scene,
+    capsule_geom,
+    cylinder_geom,
+    free_body,
+    plane_geom,
+    sphere_geom,
+)
+from .scene.forces import actuator_forces, passive_forces
 from .scene.mjcf import load_mjcf, load_mjcf_robot
-from .scene.scene import JointActuators, Scene
+from .scene.parts import JointActuators
+from .scene.scene import Scene
 from .terms import Terms, compute_terms, restrict_terms
 
 __all__ = [
@@ -118,6 +131,7 @@ __all__ = [
     "Axes",
     "Box",
     "Capsule",
+    "ContactGeom",
     "ForwardDynamicsDerivatives",
     "Frame",
     "FraxenvError",
@@ -136,6 +150,7 @@ __all__ = [
     "RobotLoadWarning",
     "Scene",
     "SceneLoadError",
+    "SceneObject",
     "SecondDerivatives",
     "Shape",
     "Sphere",
@@ -143,9 +158,13 @@ __all__ = [
     "Topology",
     "TransitionDerivatives",
     "UnknownNameError",
+    "actuator_forces",
     "bias_forces",
+    "box_geom",
+    "build_scene",
     "capsule_box",
     "capsule_capsule",
+    "capsule_geom",
     "capsule_half_space",
     "center_of_mass",
     "center_of_mass_jacobian",
@@ -157,6 +176,7 @@ __all__ = [
     "coordinate_rates",
     "coriolis_matrix",
     "crba",
+    "cylinder_geom",
     "difference",
     "difference_derivatives",
     "effort_bounds",
@@ -169,6 +189,7 @@ __all__ = [
     "frame_jacobian_dot",
     "frame_pose",
     "frame_velocity",
+    "free_body",
     "generalized_forces",
     "gravity_forces",
     "integrate",
@@ -195,6 +216,8 @@ __all__ = [
     "obstacle_rates",
     "obstacle_shapes",
     "orientation_error",
+    "passive_forces",
+    "plane_geom",
     "potential_energy",
     "quaternion_conjugate",
     "quaternion_exp",
@@ -215,6 +238,7 @@ __all__ = [
     "spd_solve",
     "sphere_box",
     "sphere_capsule",
+    "sphere_geom",
     "sphere_half_space",
     "sphere_sphere",
     "step",

@@ -457,7 +457,8 @@ class Robot:
         """A copy with some fields changed.
 
         Concrete masses and inertias, with or without leading batch axes, are checked; traced ones
-        cannot be; a body that carries others may have none. As in `load_urdf`, moments of inertia that break the triangle inequality give a
+        cannot be. A body that carries others may have none, as between the joints of a chain. As in
+        `load_urdf`, moments of inertia that break the triangle inequality give a
         `RobotLoadWarning`, and are used.
 
         Raises:

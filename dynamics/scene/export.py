@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,9 +15,7 @@ from fraxenv.errors import ConfigError, import_extra, is_concrete
 from ..contact.model import Equality, Layout, Pair
 from ..geometry.shapes import Shape
 from ..model.robot import WORLD, Frame, Robot
-
-if TYPE_CHECKING:
-    from .scene import Scene
+from .parts import SceneParts
 
 Array = NDArray[np.floating[Any]]
 
@@ -28,7 +26,7 @@ _HIDDEN_GROUP = 3
 _SAME_POSE = 1e-12
 
 
-def scene_to_mujoco(scene: Scene) -> Any:
+def scene_to_mujoco(scene: SceneParts) -> Any:
     """The scene as a `mujoco.MjModel`, with the numbers that its leaves have now.
 
     Coordinates, velocities, controls and names are the same, and so are all terms of the equations
@@ -49,7 +47,7 @@ def scene_to_mujoco(scene: Scene) -> Any:
     return _Writer(mujoco, jax.tree.map(lambda x: np.asarray(x, float), scene)).model()
 
 
-def _check(scene: Scene) -> None:
+def _check(scene: SceneParts) -> None:
     what = f"to_mujoco of scene {scene.name!r}"
     if not is_concrete(scene):
         raise ConfigError(f"{what} is called while its numbers are traced. Call it outside jit.")
@@ -73,9 +71,7 @@ class _Pose:
     rotation: Array
 
     def __matmul__(self, other: _Pose) -> _Pose:
-        return _Pose(
-            self.position + self.rotation @ other.position, self.rotation @ other.rotation
-        )
+        return _Pose(self.position + self.rotation @ other.position, self.rotation @ other.rotation)
 
     @property
     def inverse(self) -> _Pose:
@@ -88,7 +84,7 @@ _IDENTITY = _Pose(np.zeros(3), np.eye(3))
 class _Writer:
     """Writes a scene of NumPy arrays into an `MjSpec`, part after part."""
 
-    def __init__(self, mujoco: Any, scene: Scene) -> None:
+    def __init__(self, mujoco: Any, scene: SceneParts) -> None:
         self.mujoco, self.scene = mujoco, scene
         self.system: Robot = scene.system
         self.layout: Layout = scene.constraints.layout
@@ -102,7 +98,9 @@ class _Writer:
         self.main: dict[int, int] = {}
         for i, link in enumerate(self.layout.links):
             self.main.setdefault(link.body, i)
+        self.chains = self._chains()
         self.elements: list[Any] = []
+        self.equality_data: list[Array | None] = []
 
     def model(self) -> Any:
         self._set_options()
@@ -133,8 +131,8 @@ class _Writer:
         spec.compiler.degree = False
         spec.compiler.autolimits = False
         spec.option.gravity = self.system.gravity
-        spec.option.timestep = float(scene.timestep)
-        spec.option.impratio = float(scene.constraints.impratio)
+        spec.option.timestep = float(np.asarray(scene.timestep))
+        spec.option.impratio = float(np.asarray(scene.constraints.impratio))
         elliptic = self.layout.cone == "elliptic"
         cones = mujoco.mjtCone
         spec.option.cone = cones.mjCONE_ELLIPTIC if elliptic else cones.mjCONE_PYRAMIDAL
@@ -152,9 +150,7 @@ class _Writer:
 
     def _add_bodies(self) -> None:
         topology, mujoco = self.system.topology, self.mujoco
-        chains = self._chains()
         inertias = self._link_inertias()
-        joint_index = 0
         for i, link in enumerate(self.layout.links):
             if i == 0:
                 self.elements.append(self.spec.worldbody)
@@ -162,7 +158,7 @@ class _Writer:
             if link.body == WORLD or self.main[link.body] != i:
                 above, chain = link.body, []
             else:
-                chain = chains[link.body]
+                chain = self.chains[link.body]
                 above = int(topology.parent[chain[0]])
             parent = self.elements[0 if above == WORLD else self.main[above]]
             start = _IDENTITY if above == WORLD else self.link_pose[self.main[above]].inverse
@@ -187,7 +183,6 @@ class _Writer:
             self.elements.append(element)
             for b, at in zip(chain, placed, strict=True):
                 self._add_joint(element, b, pose.inverse @ at)
-            joint_index += len(chain)
 
     def _chains(self) -> dict[int, list[int]]:
         """Of each body with a link, itself and the bodies without one that it is mounted on."""
@@ -244,7 +239,7 @@ class _Writer:
         )
 
     def _add_joint(self, element: Any, b: int, at: _Pose) -> None:
-        """Joints whose coordinates are those of joint `b`, `at` being its frame in the element's."""
+        """Joints whose coordinates are those of joint `b`; `at` is its frame in the element's."""
         joint, kinds = self.system.topology.joints[b], self.mujoco.mjtJoint
         dof = int(self.system.topology.v_index[b])
         if joint.kind == "floating" and self._is_free(b):
@@ -318,7 +313,7 @@ class _Writer:
                 rest -= share[i] * mass * (r @ r * np.eye(3) - np.outer(r, r))
             for i in own:
                 result[i] = (share[i] * mass, com[i], share[i] * rest)
-        local = []
+        local: list[tuple[float, Array, Array]] = []
         for (mass, c, inertia), pose in zip(result, self.link_pose, strict=True):
             inverse = pose.inverse
             turned = inverse.rotation @ inertia @ inverse.rotation.T
@@ -405,8 +400,7 @@ class _Writer:
         one, two = (self.layout.geoms[g].body for g in pair.geoms)
         if WORLD in (one, two):
             return False
-        chains = self._chains()
-        above = [int(self.system.topology.parent[chains[b][0]]) for b in (one, two)]
+        above = [int(self.system.topology.parent[self.chains[b][0]]) for b in (one, two)]
         return one == above[1] or two == above[0]
 
     def _masks(self) -> list[tuple[int, int]]:
@@ -421,11 +415,12 @@ class _Writer:
             if pair.parameters < 0:
                 i, j = pair.geoms
                 touch[i, j] = touch[j, i] = True
+        touches: NDArray[np.bool_] = np.any(touch, axis=1)
         named = {frozenset(p.geoms) for p in layout.pairs if p.parameters >= 0}
         left_out = np.array(
             [[self._left_out(i, j) or {i, j} in named for j in range(n)] for i in range(n)], bool
         ).reshape(n, n)
-        for wanted in (touch | left_out & touch.any(1) & touch.any(1)[:, None], touch):
+        for wanted in (touch | left_out & touches & touches[:, None], touch):
             classes = [row for row in dict.fromkeys(map(tuple, wanted)) if any(row)]
             if len(classes) > _MASK_BITS:
                 continue
@@ -452,7 +447,9 @@ class _Writer:
 
     def _add_pairs(self) -> None:
         numbers, geoms = self.scene.constraints.pairs, self.layout.geoms
-        own = sorted((p for p in self.layout.pairs if p.parameters >= 0), key=lambda p: p.parameters)
+        own = sorted(
+            (p for p in self.layout.pairs if p.parameters >= 0), key=lambda p: p.parameters
+        )
         for pair in own:
             k = pair.parameters
             self.spec.add_pair(
@@ -471,7 +468,6 @@ class _Writer:
 
     def _add_equalities(self) -> None:
         mujoco, numbers = self.mujoco, self.scene.constraints.equalities
-        self.equality_data: list[Array | None] = []
         for e, equality in enumerate(self.layout.equalities):
             added = self.spec.add_equality(
                 type=getattr(mujoco.mjtEq, f"mjEQ_{equality.kind.upper()}"),
@@ -503,7 +499,9 @@ class _Writer:
             )
             for k in range(2)
         ]
-        one, two = (self.link_pose[i].inverse @ p for i, p in zip(equality.links, ends, strict=True))
+        one, two = (
+            self.link_pose[i].inverse @ p for i, p in zip(equality.links, ends, strict=True)
+        )
         data = np.zeros(len(added.data))
         data[10] = np.asarray(numbers.torque_scale)[e]
         if equality.kind == "weld" and not np.allclose(two.rotation, np.eye(3), atol=_SAME_POSE):

@@ -109,8 +109,7 @@ def velocity_slopes(
 ) -> Float[Array, " nv"]:
     """Derivative by `v` of passive and actuator forces, which is diagonal, for `implicitfast`.
 
-    A saturated actuator has none, as in MuJoCo from 4.0 on; that a joint's range clamps the sum is
-    not looked at, as there.
+    An actuator that its own range or that of its joint clamps has none, as in MuJoCo from 4.0 on.
 
     Args:
         scene: the scene.
@@ -129,10 +128,10 @@ def velocity_slopes(
     if not scene.actuators.dofs:
         return jnp.broadcast_to(slope, v.shape)
     force, by_rate = _affine_forces(scene, q, v, ctrl)
-    low, high = jnp.moveaxis(jnp.asarray(scene.actuators.force_range, v.dtype), -1, 0)
-    gear = jnp.asarray(scene.actuators.gear, v.dtype)
-    free = (force > low) & (force < high)
-    return slope + _by_dof(scene, jnp.where(free, by_rate * gear * gear, 0.0))
+    act, gear = scene.actuators, jnp.asarray(scene.actuators.gear, v.dtype)
+    felt = _by_dof(scene, gear * _clamped(force, act.force_range))
+    by_rate = jnp.where(_within(force, act.force_range), by_rate * gear * gear, 0.0)
+    return slope + jnp.where(_within(felt, act.joint_range), _by_dof(scene, by_rate), 0.0)
 
 
 def position_slopes(
@@ -165,14 +164,12 @@ def _affine_forces(scene: Scene, q: Array, v: Array, ctrl: ArrayLike | None) -> 
     """Forces (nu,) before they are clamped, and their derivatives (nu,) by the rate."""
     act = scene.actuators
     dofs, gear = np.array(act.dofs), jnp.asarray(act.gear, v.dtype)
-    u = _checked_controls(scene, ctrl, v)
-    clamped = _clamped(u, act.ctrl_range)
+    clamped = _clamped(_checked_controls(scene, ctrl, v), act.ctrl_range)
     length, rate = gear * scalar_coordinates(scene.system, q)[dofs], gear * v[dofs]
     gain, bias = jnp.asarray(act.gain, v.dtype), jnp.asarray(act.bias, v.dtype)
     force = (gain[:, 0] + gain[:, 1] * length + gain[:, 2] * rate) * clamped
     force = force + bias[:, 0] + bias[:, 1] * length + bias[:, 2] * rate
-    # MuJoCo's derivative has the control that was given, not the clamped one.
-    return force, gain[:, 2] * u + bias[:, 2]
+    return force, gain[:, 2] * clamped + bias[:, 2]
 
 
 def _checked_controls(scene: Scene, ctrl: ArrayLike | None, v: Array) -> Array:
@@ -185,6 +182,11 @@ def _checked_controls(scene: Scene, ctrl: ArrayLike | None, v: Array) -> Array:
             f"each of the actuators {', '.join(scene.actuator_names)}. Batch with jax.vmap."
         )
     return u
+
+
+def _within(x: Array, ranges: ArrayLike) -> Array:
+    low, high = jnp.moveaxis(jnp.asarray(ranges, x.dtype), -1, 0)
+    return (x > low) & (x < high)
 
 
 def _clamped(x: Array, ranges: ArrayLike) -> Array:

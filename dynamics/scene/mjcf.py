@@ -37,8 +37,9 @@ from ..contact.model import (
 from ..geometry.shapes import Color, Shape, ShapeKind
 from ..model.robot import WORLD, Frame, Joint, JointKind, Robot, Topology
 from .pairs import SLOTS, by_kinds, mixed_condim, ordered
-from .scene import Integrator, JointActuators, Scene, StoredKeyframe
-from .unsupported import check_supported, refuse
+from .parts import Integrator, JointActuators, StoredKeyframe
+from .scene import Scene
+from .unsupported import check_robot_supported, check_supported, refuse
 
 Array = NDArray[np.floating[Any]]
 
@@ -257,7 +258,8 @@ class _Reader:
         m, kinds = self.model, self.mujoco.mjtJoint
         kind, axis, zero = m.jnt_type[j], m.jnt_axis[j].copy(), m.qpos0[m.jnt_qposadr[j]]
         anchor = m.jnt_pos[j].copy()
-        rotation, ours = np.eye(3), _JOINTS[kinds(kind).name]
+        rotation: Array = np.eye(3)
+        ours = _JOINTS[kinds(kind).name]
         if kind == kinds.mjJNT_FREE:
             anchor, place = np.zeros(3), _Place(WORLD, np.zeros(3), np.eye(3))
         elif kind == kinds.mjJNT_SLIDE:
@@ -337,7 +339,8 @@ class _Reader:
 
     def _effort_limits(self) -> Array:
         """The most that actuators can do at each degree of freedom, and that its joint allows."""
-        m, limits = self.model, np.full(self.model.nv, np.inf)
+        m = self.model
+        limits: Array = np.full(m.nv, np.inf)
         strongest: dict[int, float] = {}
         for i, dof in self._driven():
             force = np.inf
@@ -618,10 +621,11 @@ class _Reader:
                 reference[e] = [m.qpos0[m.jnt_qposadr[j]] if j >= 0 else 0.0 for j in ids]
                 continue
             weld = m.eq_type[e] == mujoco.mjtEq.mjEQ_WELD
-            anchors = np.array([data[3:6], data[:3]] if weld else [data[:3], data[3:6]])
-            turns = [_matrix(data[6:10]) if weld else np.eye(3), np.eye(3)]
             if m.eq_objtype[e] == mujoco.mjtObj.mjOBJ_SITE:
                 anchors, turns = m.site_pos[list(ids)], [_matrix(m.site_quat[i]) for i in ids]
+            else:  # a weld keeps its anchors crosswise
+                anchors = np.array([data[3:6], data[:3]] if weld else [data[:3], data[3:6]])
+                turns = [_matrix(data[6:10]) if weld else np.eye(3), np.eye(3)]
             for k, body in enumerate(self._ends(e)):
                 end = self.places[body].at(anchors[k], turns[k])
                 position[e, k] = end.position

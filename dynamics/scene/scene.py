@@ -3,169 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
-from fraxenv.errors import ArrayError, ConfigError, unknown_name
+from fraxenv.errors import ArrayError, ConfigError, is_concrete, unknown_name
 
-from ..contact.model import Constraints
 from ..contact.weights import inverse_weights
-from ..math.pytree import pytree_dataclass, static
-from ..model.combine import MemberSlices
+from ..math.pytree import pytree_dataclass
 from ..model.robot import Robot
-
-Integrator = Literal["euler", "implicitfast", "discrete"]
-INTEGRATORS: tuple[Integrator, ...] = get_args(Integrator)
+from .export import scene_to_mujoco
+from .parts import INTEGRATORS, SceneParts
 
 SMALLEST_PYRAMID = 0.05
 """Sliding friction below which a pyramid's stiffness, which grows as 1/friction^2, takes float32's
 digits."""
 
 
-@pytree_dataclass
-class JointActuators:
-    """The nu actuators of a scene, each on one degree of freedom, and affine in its control.
-
-    With the length `l = gear q` and its rate `v`: `force = (g0 + g1 l + g2 v) ctrl + b0 + b1 l +
-    b2 v`; the joint feels `gear force`. MuJoCo's `general` actuator without dynamics: motors,
-    position and velocity servos, dampers.
-
-    Attributes:
-        names: nu names.
-        dofs: nu degrees of freedom.
-        gain: (nu, 3), g0, g1, g2.
-        bias: (nu, 3), b0, b1, b2.
-        gear: (nu,), ratio of the transmission.
-        ctrl_range: (nu, 2), controls are clamped to it; infinite where there is none.
-        force_range: (nu, 2), N m or N, forces are clamped to it; infinite where there is none.
-        joint_range: (nv, 2), N m or N, to which the sum on each joint is clamped.
-    """
-
-    names: tuple[str, ...] = static()
-    dofs: tuple[int, ...] = static()
-    gain: ArrayLike
-    bias: ArrayLike
-    gear: ArrayLike
-    ctrl_range: ArrayLike
-    force_range: ArrayLike
-    joint_range: ArrayLike
-
-
-class Keyframe(NamedTuple):
-    """A state that a scene's file names: `q` (nq,), `v` (nv,), `ctrl` (nu,)."""
-
-    q: np.ndarray
-    v: np.ndarray
-    ctrl: np.ndarray
-
-
-@dataclass(frozen=True)
-class StoredKeyframe:
-    """A keyframe as static data: numbers in tuples, which can be hashed."""
-
-    name: str
-    q: tuple[float, ...]
-    v: tuple[float, ...]
-    ctrl: tuple[float, ...]
-
-
 @pytree_dataclass(eq=False)
-class Scene:
+class Scene(SceneParts):
     """A forest of bodies with all that constrains and drives it. An immutable pytree.
 
     What there is, and what may touch what, is static; every number is a leaf, to be batched,
-    randomised and differentiated.
-
-    Attributes:
-        name: its name.
-        system: the forest: robots, free bodies, articulated objects. `position_limits` and
-            `friction` (Coulomb) are constraints where `constraints.layout` says so; `damping` is a
-            passive force.
-        constraints: geoms, pairs that may touch, limits, friction loss, equalities.
-        stiffness: (nv,), N m/rad or N/m, of springs at joints.
-        spring_reference: (nq,), rad and m, where they rest.
-        link_share: (number of links,), the part of its body's mass that each link has.
-        gravity_compensation: (number of links,), the part of each link's weight that is held by a
-            force at its centre of mass; None if there is no such force.
-        actuators: what drives it.
-        timestep: s, of a physics step.
-        integrator: "euler", "implicitfast" or "discrete".
-        stored_keyframes: see `keyframes`.
-        stored_members: names of the robots and objects it was built of, and their slices; see
-            `members`.
+    randomised and differentiated. Its attributes are those of `SceneParts`.
     """
-
-    name: str = static()
-    system: Robot
-    constraints: Constraints
-    stiffness: ArrayLike
-    spring_reference: ArrayLike
-    link_share: ArrayLike
-    gravity_compensation: ArrayLike | None
-    actuators: JointActuators
-    timestep: ArrayLike
-    integrator: Integrator = static(default="euler")
-    stored_keyframes: tuple[StoredKeyframe, ...] = static(default=())
-    stored_members: tuple[tuple[str, MemberSlices], ...] = static(default=())
-
-    @property
-    def nq(self) -> int:
-        """Dimension of the configuration."""
-        return self.system.nq
-
-    @property
-    def nv(self) -> int:
-        """Dimension of the velocity: the degrees of freedom."""
-        return self.system.nv
-
-    @property
-    def nu(self) -> int:
-        """Number of actuators."""
-        return len(self.actuators.names)
-
-    @property
-    def geom_names(self) -> tuple[str, ...]:
-        """Names of the geoms, in the order of `constraints.geoms`."""
-        return tuple(g.name for g in self.constraints.layout.geoms)
-
-    @property
-    def pair_names(self) -> tuple[tuple[str, str], ...]:
-        """Names of both geoms of each pair, in the order of `constraints.layout.pairs`."""
-        names = self.geom_names
-        return tuple((names[p.geoms[0]], names[p.geoms[1]]) for p in self.constraints.layout.pairs)
-
-    @property
-    def link_names(self) -> tuple[str, ...]:
-        """Names of the links, the world first."""
-        return tuple(link.name for link in self.constraints.layout.links)
-
-    @property
-    def equality_names(self) -> tuple[str, ...]:
-        """Names of the equality constraints."""
-        return tuple(e.name for e in self.constraints.layout.equalities)
-
-    @property
-    def actuator_names(self) -> tuple[str, ...]:
-        """Names of the actuators, in the order of `ctrl`."""
-        return self.actuators.names
-
-    @property
-    def members(self) -> dict[str, MemberSlices]:
-        """Slices of arrays of `system` by the name of a robot or object it was built of."""
-        return dict(self.stored_members)
-
-    @property
-    def keyframes(self) -> dict[str, Keyframe]:
-        """States by name, as the file has them."""
-        return {
-            k.name: Keyframe(np.array(k.q), np.array(k.v), np.array(k.ctrl))
-            for k in self.stored_keyframes
-        }
 
     def geom(self, name: str) -> int:
         """Index of a geom.
@@ -216,7 +80,7 @@ class Scene:
         constraints = dataclasses.replace(
             self.constraints, link_com=link_com + jnp.where(moves, shift[bodies], 0.0)
         )
-        weights = inverse_weights(system, constraints)
+        weights = jax.jit(inverse_weights)(system, constraints)
         constraints = dataclasses.replace(constraints, weights=weights)
         return dataclasses.replace(self, system=system, constraints=constraints)
 
@@ -247,11 +111,10 @@ class Scene:
                     f"expected {np.shape(old[at])}."
                 )
             if isinstance(old, np.ndarray) and not isinstance(value, jax.Array):
-                new = old.copy()
-                new[at] = value
+                changed[field] = old.copy()
+                changed[field][at] = value
             else:
-                new = jnp.asarray(old).at[at].set(value)
-            changed[field] = new
+                changed[field] = jnp.asarray(old).at[at].set(value)
         constraints = dataclasses.replace(
             self.constraints, geoms=dataclasses.replace(geoms, **changed)
         )
@@ -266,8 +129,6 @@ class Scene:
             MissingExtraError: MuJoCo is not installed.
             ConfigError: MuJoCo cannot have such a scene; says why.
         """
-        from .export import scene_to_mujoco
-
         return scene_to_mujoco(self)
 
 
@@ -314,4 +175,40 @@ def check_scene(scene: Scene) -> None:
             raise ArrayError(
                 f"scene {scene.name!r}: {name} has shape {actual}, expected {shape}, perhaps "
                 "after batch axes."
+            )
+
+
+def check_precision(scene: Scene, dtype: DTypeLike) -> None:
+    """Check that a scene's contacts can be solved in a dtype; for a step to call.
+
+    The stiffness of a pyramidal cone grows as 1/friction^2: below `SMALLEST_PYRAMID`, float32 has
+    not the digits for it beside a mass matrix. Traced frictions cannot be checked.
+
+    Raises:
+        ConfigError: the cone is pyramidal, the dtype float32, and a pair's friction is too small;
+            names the pair.
+    """
+    layout, constraints = scene.constraints.layout, scene.constraints
+    if layout.cone != "pyramidal" or np.dtype(dtype) != np.float32:
+        return
+    if not is_concrete(constraints.geoms.friction, constraints.pairs.friction):
+        return
+    of_geoms = np.asarray(constraints.geoms.friction)[..., 0]
+    of_pairs = np.asarray(constraints.pairs.friction)
+    for names, pair in zip(scene.pair_names, layout.pairs, strict=True):
+        if pair.condim == 1:
+            continue
+        one, two = (layout.geoms[g] for g in pair.geoms)
+        if pair.parameters >= 0:
+            friction = of_pairs[..., pair.parameters, :2]
+        elif one.priority == two.priority:
+            friction = np.maximum(of_geoms[..., pair.geoms[0]], of_geoms[..., pair.geoms[1]])
+        else:
+            friction = of_geoms[..., pair.geoms[0 if one.priority > two.priority else 1]]
+        if np.min(friction) < SMALLEST_PYRAMID:
+            raise ConfigError(
+                f"scene {scene.name!r}: geoms {names[0]!r} and {names[1]!r} have the friction "
+                f"{np.min(friction):g} under a pyramidal cone, expected at least "
+                f"{SMALLEST_PYRAMID} in float32: the cone's stiffness grows as 1/friction^2. Use "
+                "cone='elliptic', condim=1 for no friction, or float64."
             )

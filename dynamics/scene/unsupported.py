@@ -97,14 +97,14 @@ def check_robot_supported(mujoco: Any, model: Any, where: str) -> None:
                 "it acts by itself, and tendons are not modelled",
                 "Remove it; a tendon that only transmits an actuator's force may stay.",
             )
-    for joint in np.flatnonzero(model.jnt_stiffness):
+    for joint in map(int, np.flatnonzero(model.jnt_stiffness)):
         refuse(
             where,
             named(mujoco, model, "joint", joint),
             "it has a spring, and a Robot has none",
             "Set stiffness='0', or take load_mjcf, whose scenes have springs.",
         )
-    for body in np.flatnonzero(model.body_gravcomp):
+    for body in map(int, np.flatnonzero(model.body_gravcomp)):
         refuse(
             where,
             named(mujoco, model, "body", body),
