@@ -134,6 +134,32 @@ def velocity_slopes(
     return slope + jnp.where(_within(felt, act.joint_range), _by_dof(scene, by_rate), 0.0)
 
 
+def position_slopes(
+    scene: Scene,
+    q: Real[ArrayLike, " nq"],
+    v: Real[ArrayLike, " nv"],
+    ctrl: Real[ArrayLike, " nu"] | None,
+) -> Float[Array, " nv"]:
+    """Derivative by the configuration of springs' and actuator forces: its diagonal.
+
+    As `velocity_slopes`; N m/rad and N/m, negative where it pulls back.
+
+    Raises:
+        ArrayError: an argument has the wrong shape.
+    """
+    q, v = checked_configuration(scene.system, q), checked_tangent(scene.system, "v", v)
+    act = scene.actuators
+    slope: Array = jnp.broadcast_to(-jnp.asarray(scene.stiffness, v.dtype), v.shape)
+    if not act.dofs:
+        return slope
+    force, _ = _affine_forces(scene, q, v, ctrl)
+    low, high = jnp.moveaxis(jnp.asarray(act.force_range, v.dtype), -1, 0)
+    gear, u = jnp.asarray(act.gear, v.dtype), _checked_controls(scene, ctrl, v)
+    by_length = jnp.asarray(act.gain, v.dtype)[:, 1] * u + jnp.asarray(act.bias, v.dtype)[:, 1]
+    free = (force > low) & (force < high)
+    return slope + _by_dof(scene, jnp.where(free, by_length * gear * gear, 0.0))
+
+
 def _affine_forces(scene: Scene, q: Array, v: Array, ctrl: ArrayLike | None) -> tuple[Array, Array]:
     """Forces (nu,) before they are clamped, and their derivatives (nu,) by the rate."""
     act = scene.actuators

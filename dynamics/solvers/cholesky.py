@@ -14,19 +14,23 @@ import jax.numpy as jnp
 from jax import Array
 
 
-def cholesky(matrix: Array) -> Array:
+def cholesky(matrix: Array, floor: Array | None = None) -> Array:
     """The upper triangular `U` (n, n) with a positive diagonal and `U U^T = matrix`.
 
     NaN where the matrix is not positive definite.
 
     Args:
         matrix: (n, n), symmetric; only the upper triangle is read.
+        floor: the least square of a diagonal entry, for matrices that are positive definite but for
+            rounding; none if omitted.
     """
     n = matrix.shape[0]
     index = jnp.arange(n)
 
     def eliminate(step: Array, A: Array) -> Array:
         k = n - 1 - step
+        if floor is not None:
+            A = A.at[k, k].max(floor)
         column = jnp.where(index <= k, A[:, k], 0) * (1 / jnp.sqrt(A[k, k]))
         above = jnp.where(index < k, column, 0)
         A = A - above[:, None] * above[None, :]

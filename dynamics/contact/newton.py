@@ -1,0 +1,248 @@
+"""Newton's method for accelerations under soft constraints.
+
+The acceleration minimises the convex cost `(a - a_s)' M (a - a_s) / 2 + s(J a - aref)`, where
+`M a_s = f` are the smooth forces and `s` is the sum of the constraints' costs: MuJoCo's primal
+problem. Newton's direction with a safeguarded search along it converges from anywhere; on a convex,
+piecewise quadratic function it ends in finitely many rounds.
+
+Source: Nocedal and Wright, "Numerical optimization" (2006), chapters 3 and 6; MuJoCo's
+documentation, "Computation: Constraint solver".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ..math.algebra import matmul
+from ..math.pytree import pytree_dataclass
+from ..solvers.cholesky import cholesky, cholesky_solve
+from .model import Layout
+from .rows import Rows
+
+UNROLLED = 0
+"""Rounds that are written out before the loop of the others."""
+
+SLOPE = 0.1
+"""Part of its first slope at which a search along a direction ends."""
+
+ROUNDING = 256.0
+"""Squared length of a step that is noise, over that of the acceleration and squared precision."""
+
+TRIALS = 20
+"""Most evaluations of a search."""
+
+
+class Limits(NamedTuple):
+    """When to stop: the gradient's norm over the trace of the mass matrix, and the most rounds."""
+
+    tolerance: float
+    rounds: int
+
+
+def limits(dtype: np.dtype) -> Limits:
+    """The limits of a precision."""
+    return Limits(1e-12, 30) if dtype == np.float64 else Limits(1e-6, 15)
+
+
+@pytree_dataclass
+class Solution:
+    """What the constraints do at one state.
+
+    Attributes:
+        acceleration: (nv,), rad/s^2 and m/s^2, at which the forces are: the next warm start.
+        force: (slots, 6), N and N m, of each contact slot, `[force; moment]` in the contact's axes,
+            on the second body; zero where there is no contact.
+        joint_force: (nv,), N m and N, of all constraints together, `J' f`.
+        equality: (rows,), N and N m, of each equality's rows in turn: one of "joint", three of
+            "connect", six of "weld".
+        friction_loss: (k,), N m and N, of `Layout.friction_loss`.
+        limit: (2 k + b,), N m and N, of the lower and upper limits of `Layout.limited` in turn, and
+            of `Layout.limited_balls`.
+        residual: norm of the gradient over the trace of the mass matrix, m/s^2 or rad/s^2.
+        rounds: int, of Newton's method.
+        converged: whether the residual is as small as asked, or as rounding allows.
+    """
+
+    acceleration: Array
+    force: Array
+    joint_force: Array
+    equality: Array
+    friction_loss: Array
+    limit: Array
+    residual: Array
+    rounds: Array
+    converged: Array
+
+
+class Report(NamedTuple):
+    """Residual, rounds, and whether it converged: `Solution`'s, as floating-point numbers."""
+
+    residual: Array
+    rounds: Array
+    converged: Array
+
+
+class State(NamedTuple):
+    """The loop's state: acceleration (nv,), gradient of the cost there (nv,), rounds so far.
+
+    `stalled` is whether what is left to go is within rounding of the acceleration.
+    """
+
+    a: Array
+    gradient: Array
+    stalled: Array
+    rounds: Array
+
+
+def minimise(
+    metric: Array, force: Array, rows: Rows, warm_start: Array | None = None
+) -> tuple[Array, Report]:
+    """The acceleration (nv,) of least cost.
+
+    Args:
+        metric: (nv, nv), `M`, symmetric positive definite.
+        force: (nv,), the smooth forces.
+        rows: the constraints.
+        warm_start: (nv,), where to begin if that is better than the smooth acceleration. The result
+            does not depend on it, beyond the tolerance.
+    """
+    tolerance, most = limits(metric.dtype)
+    scale = 1 / jnp.trace(metric)
+    smooth = cholesky_solve(cholesky(metric), force)
+    free = State(smooth, jnp.zeros_like(smooth), jnp.zeros((), bool), jnp.zeros((), jnp.int32))
+    rounding = ROUNDING * float(np.finfo(metric.dtype).eps) ** 2
+
+    def gradient(a: Array) -> Array:
+        forces = rows.force(rows.violation(a))
+        return matmul(metric, a) - force - rows.transpose(forces)
+
+    def running(state: State) -> Array:
+        small = (_norm(state.gradient) * scale <= tolerance) | state.stalled
+        return ~small & (state.rounds < most)
+
+    def one_round(state: State) -> State:
+        a, g, _, rounds = state
+        H = metric + rows.hessian(rows.violation(a))
+        floor = float(np.finfo(H.dtype).eps) * jnp.max(jnp.diagonal(H))
+        factor = cholesky(H, floor)
+        p = -cholesky_solve(factor, g)
+        a, g = _search(gradient, a, g, p)
+        # The next step, if nothing bends: what is left to go after a step within one zone.
+        p = cholesky_solve(factor, g)
+        rest = jnp.sum(p * matmul(metric, p))
+        return State(a, g, rest <= rounding * jnp.sum(a * matmul(metric, a)), rounds + 1)
+
+    def constrained(_: State) -> State:
+        a = smooth
+        if warm_start is not None:
+            there = rows.cost(rows.violation(warm_start))
+            away = warm_start - smooth
+            there = there + 0.5 * jnp.sum(away * (matmul(metric, warm_start) - force))
+            better = there < rows.cost(rows.violation(smooth))
+            a = jnp.where(better, warm_start, smooth)
+        state = free._replace(a=a, gradient=gradient(a))
+        for _round in range(UNROLLED):
+            state = jax.lax.cond(running(state), one_round, lambda s: s, state)
+        return jax.lax.while_loop(running, one_round, state)
+
+    state: State = jax.lax.cond(_any_active(rows), constrained, lambda s: s, free)
+    residual = _norm(state.gradient) * scale
+    converged = (residual <= tolerance) | state.stalled
+    dtype = residual.dtype
+    return state.a, Report(residual, state.rounds.astype(dtype), converged.astype(dtype))
+
+
+def _search(
+    gradient: Callable[[Array], Array], a: Array, g: Array, p: Array
+) -> tuple[Array, Array]:
+    """Where along `p` from `a` the cost hardly falls any more, and the gradient there.
+
+    The slope `g' p` grows along the way; its zero is bracketed, and searched by secants. The first
+    trial is Newton's step, which nearly always ends the search. Slopes decide, not costs:
+    differences of those drown in rounding.
+    """
+    slope = jnp.sum(g * p)
+    enough = SLOPE * jnp.abs(slope)
+
+    def running(s: _Bracket) -> Array:
+        return (jnp.abs(s.slope) > enough) & (s.trials < TRIALS)
+
+    def narrow(s: _Bracket) -> _Bracket:
+        t = s.following
+        g = gradient(a + t * p)
+        slope = jnp.sum(g * p)
+        falls, open_ended = slope < 0, s.high == 0
+        # Beyond the last trial if the cost falls there still, else between the ends.
+        secant = t + (t - s.low) * slope / jnp.where(slope == s.at_low, 1, s.at_low - slope)
+        beyond = jnp.clip(secant, 1.5 * t, 8 * t)
+        low, at_low = jnp.where(falls, t, s.low), jnp.where(falls, slope, s.at_low)
+        high, at_high = jnp.where(falls, s.high, t), jnp.where(falls, s.at_high, slope)
+        width = high - low
+        secant = low + width * at_low / jnp.where(at_low == at_high, 1, at_low - at_high)
+        between = jnp.clip(secant, low + 0.1 * width, high - 0.1 * width)
+        following = jnp.where(falls & open_ended, beyond, between)
+        return _Bracket(low, at_low, high, at_high, following, t, slope, g, s.trials + 1)
+
+    zero, one = jnp.zeros_like(slope), jnp.ones_like(slope)
+    start = _Bracket(zero, slope, zero, zero, one, zero, slope, g, jnp.zeros((), jnp.int32))
+    end = jax.lax.while_loop(running, narrow, start)
+    return a + end.t * p, end.gradient
+
+
+class _Bracket(NamedTuple):
+    """A search: the ends of the bracket (no upper one yet: zero), the slopes there, what to try.
+
+    `t`, `slope` and `gradient` are of the last trial.
+    """
+
+    low: Array
+    at_low: Array
+    high: Array
+    at_high: Array
+    following: Array
+    t: Array
+    slope: Array
+    gradient: Array
+    trials: Array
+
+
+def solution(layout: Layout, rows: Rows, a: Array, report: Report) -> Solution:
+    """The constraints' forces at the acceleration `a` (nv,)."""
+    forces = rows.force(rows.violation(a))
+    sizes = {"joint": 1, "connect": 3, "weld": 6}
+    equalities = sum(sizes[e.kind] for e in layout.equalities)
+    ends = np.cumsum([equalities, len(layout.friction_loss)])
+    equality, friction_loss, limit = jnp.split(forces[0], ends)
+    # Slots come in the order of groups; rolls and spin that a contact does not resist are zero.
+    order = np.argsort(np.array([s for c in rows.contacts for s in c.slots], int))
+    parts = [jnp.pad(f, ((0, 0), (0, 6 - f.shape[1]))) for f in forces[1:]]
+    force = jnp.concatenate([*parts, jnp.zeros((0, 6), a.dtype)])[order]
+    return Solution(
+        acceleration=a,
+        force=force,
+        joint_force=rows.transpose(forces),
+        equality=equality,
+        friction_loss=friction_loss,
+        limit=limit,
+        residual=report.residual,
+        rounds=report.rounds.astype(jnp.int32),
+        converged=report.converged > 0,
+    )
+
+
+def _any_active(rows: Rows) -> Array:
+    """Whether some row has a weight."""
+    active = jnp.any(rows.scalar.weight > 0)
+    for c in rows.contacts:
+        active = active | jnp.any(c.weight > 0)
+    return active
+
+
+def _norm(g: Array) -> Array:
+    return jnp.sqrt(jnp.sum(g * g))
