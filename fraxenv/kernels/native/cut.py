@@ -6,11 +6,12 @@ for each of them in part. This is the area flow of technology mapping, where it 
 are duplicated.
 
 Source: Manohararajah, Brown and Vranesic, "Heuristics for area minimization in LUT-based FPGA
-technology mapping", IEEE TCAD 25(11), 2006, section III.
+technology mapping", IEEE TCAD 25(11), 2006.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -50,22 +51,25 @@ class Graph:
     """
 
     def __init__(self, program: Program, alive: np.ndarray, scope: int) -> None:
-        self._program, self._alive = program, alive
+        self._program = program
         self._captured = captured_values(program, alive)
         self._scopes: dict[int, list[Id]] = {}
         for i in np.flatnonzero(alive).tolist():
             self._scopes.setdefault(program.scopes[i], []).append(i)
-        self._work: dict[int, int] = {}
+        self._rounds: dict[int, int] = {}
         self.members = self._scopes.get(scope, [])
+        self._operands: dict[Id, Sequence[Id]] = {i: program.args[i] for i in self.members}
+        for i in self.members:
+            if program.ops[i] == "loop":
+                loop = program.loops[program.attributes[i]]
+                carried = zip(loop.carries, loop.initial, strict=True)
+                initial = [x for c, x in carried if alive[c]]
+                self._operands[i] = list(dict.fromkeys([*initial, *self._captured[loop.scope]]))
+        self._work = {i: self.work(i) for i in self.members}
 
-    def operands(self, i: Id) -> Iterable[Id]:
-        """The values outside of a value that it is computed from."""
-        if self._program.ops[i] != "loop":
-            return self._program.args[i]
-        loop = self._program.loops[self._program.attributes[i]]
-        carried = zip(loop.carries, loop.initial, strict=True)
-        initial = [x for c, x in carried if self._alive[c]]
-        return dict.fromkeys([*initial, *self._captured[loop.scope]])
+    def operands(self, i: Id) -> Sequence[Id]:
+        """The values outside of a value that it is computed from; none of another scope's."""
+        return self._operands.get(i, ())
 
     def captured(self, loop: int) -> list[Id]:
         """The values that a loop's rounds need from outside."""
@@ -81,10 +85,10 @@ class Graph:
 
     def round(self, loop: int) -> int:
         """The operations of a loop's round."""
-        if loop not in self._work:
+        if loop not in self._rounds:
             inside = self._scopes.get(self._program.loops[loop].scope, ())
-            self._work[loop] = sum(map(self.work, inside))
-        return self._work[loop]
+            self._rounds[loop] = sum(map(self.work, inside))
+        return self._rounds[loop]
 
     def dependents(self, loop: int) -> set[Id]:
         """The scope's values that are computed from a loop's results."""
@@ -103,21 +107,17 @@ class Graph:
             known: the values that are there, and what it costs to have each.
             price: what it costs to keep a value, where an operation costs 1.
         """
+        here = [i for i in self.members if i not in known]
         kept: set[Id] = set()
-        needed = set(self.members)
+        needed = set(here)
         for _ in range(2):  # who uses a value again is known only afterwards
-            users = dict.fromkeys([*self.members, *known], 0)
-            for i in needed:
-                if i not in known:
-                    for a in self.operands(i):
-                        if a in users:
-                            users[a] += 1
+            users = Counter(a for i in needed if i not in known for a in self.operands(i))
             part = {a: cost / max(1, users[a]) for a, cost in known.items()}
             kept.clear()
-            for i in self.members:
-                if i in known:
-                    continue
-                cost = self.work(i) + sum(part.get(a, 0.0) for a in self.operands(i))
+            for i in here:
+                cost = float(self._work[i])
+                for a in self._operands[i]:
+                    cost += part.get(a, 0.0)
                 if cost > price and self._program.ops[i] != "loop":
                     kept.add(i)
                     cost = price

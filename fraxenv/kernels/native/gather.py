@@ -53,11 +53,13 @@ class Rare:
         branch: index of the branch among the program's loops.
         loop: index of the loop; None where the branch stands outside of loops.
         taken: the value that says whether a lane takes the branch.
+        operations: operations of the branch.
     """
 
     branch: int
     loop: int | None
     taken: Id
+    operations: int = 0
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def rare_branch(program: Program, alive: np.ndarray) -> Rare | None:
         if cost < SHORTEST or cost < SHARE * rest or cost <= most:
             continue
         taken = branch.initial[branch.carries.index(branch.condition)]
-        best, most = Rare(index, around, taken), cost
+        best, most = Rare(index, around, taken, cost), cost
     return best
 
 

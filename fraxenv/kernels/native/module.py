@@ -72,7 +72,8 @@ def write_module(
     width = vector_bytes // max([4, *floats])
     part = partial(Body, width=width)
     rare = gather.rare_branch(program, alive)
-    loop = refill.plan(program, alive, results, buffers, width) if rare is None else None
+    least = 0 if rare is None else rare.operations
+    loop = refill.plan(program, alive, results, buffers, width, least)
     again = workspace = 0
     if loop is not None:
         rounds = _turns(part, program, loop)

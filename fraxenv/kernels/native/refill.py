@@ -1,9 +1,9 @@
 """Iterations of which every environment needs another number, with every lane of a vector at work.
 
 A vector goes through a `while` loop until its last lane has ended, and of sixteen lanes one nearly
-always needs many rounds. Here the lanes of a tile of vectors that begin the loop wait in a list. One
-vector's worth of them go through the rounds; a lane that has ended is put back, and the next of the
-list takes its place. A lane's result depends on that lane alone, wherever in a batch it is.
+always needs many rounds. Here the lanes of a tile of vectors that begin the loop wait in a list. As
+many as a vector has go through the rounds; a lane that has ended is put back, and the next one of
+the list takes its place. A lane's result depends on that lane alone, wherever in a batch it is.
 
 The program, or the round of the counted loop that the `while` loop stands in, becomes parts:
 
@@ -17,8 +17,8 @@ A tile has, besides what `gather` says, in memory
     live   what the head has computed for the turns and the tail, for each vector
     carry  what the loop carries, for each vector
 
-Source: Aila and Laine, "Understanding the efficiency of ray traversal on GPUs", HPG 2009, section 4,
-and the addendum of 2012: terminated rays are replaced.
+Source: Aila, Laine and Karras, "Understanding the efficiency of ray traversal on GPUs: Kepler and
+Fermi addendum", NVIDIA technical report 2012-02: rays that have ended are replaced by others.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ def plan(
     outputs: Sequence[Id],
     buffers: Sequence[Buffer],
     width: int,
+    least: int = 0,
 ) -> Plan | None:
-    """The parts of a program with the loop that most is to be saved in; None if there is none.
+    """The parts of a program with the loop of most operations; None if there is none that pays.
 
     Args:
         program: the program.
@@ -105,6 +106,7 @@ def plan(
         outputs: its results.
         buffers: its inputs.
         width: lanes of a vector.
+        least: operations that it must have in all its rounds.
     """
     census = gather.Census.of(program, alive)
     found: list[tuple[int, int, int | None]] = []
@@ -114,7 +116,8 @@ def plan(
             continue  # counted, or a branch
         possible, around = census.repeatable(loop.outer)
         cost = census.operations(loop.scope)
-        if possible and cost >= gather.SHORTEST and census.lookups[loop.scope] <= gather.LOOKUPS:
+        long = cost >= max(gather.SHORTEST, least / ROUNDS)
+        if possible and long and census.lookups[loop.scope] <= gather.LOOKUPS:
             found.append((-cost, index, around))
     for _, index, around in sorted(found, key=lambda x: x[:2]):
         made = _plan(program, alive, index, around, outputs, buffers, width)
