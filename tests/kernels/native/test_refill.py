@@ -197,9 +197,7 @@ def test_an_environment_is_the_same_wherever_it_is(
     found = jax.tree.map(np.asarray, fn(x, n))
     assert plans[0] is not None
     fine = np.flatnonzero(~np.isnan(x[:, 0]))
-    assert_near(
-        jax.tree.map(lambda y: y[fine], found), jax.jit(jax.vmap(loop))(x[fine], n[fine])
-    )
+    assert_near(jax.tree.map(lambda y: y[fine], found), jax.jit(jax.vmap(loop))(x[fine], n[fine]))
     order = np.random.default_rng(1).permutation(size)
     threads(3)
     assert_same_bits(fn(x[order], n[order]), jax.tree.map(lambda y: y[order], found))
@@ -243,9 +241,9 @@ def longer(x: Array, seed: int = 0) -> Array:
 
 
 def repeated(x: Array, n: Array, body: Callable[[Array], Array] = longer) -> Array:
-    return lax.while_loop(
-        lambda c: c[1] < n, lambda c: (body(c[0]), c[1] + 1), (x, jnp.int32(0))
-    )[0]
+    return lax.while_loop(lambda c: c[1] < n, lambda c: (body(c[0]), c[1] + 1), (x, jnp.int32(0)))[
+        0
+    ]
 
 
 def test_loops_that_are_worth_it(plans: list[refill.Plan | None]) -> None:
