@@ -27,7 +27,9 @@ class Explanation:
         operations_after: scalar operations per environment in the kernel, in the text.
         operations_run: scalar operations per environment in a run: rounds of loops counted.
         operations_rare: operations of a round that takes the rare branch, for which environments
-            are gathered; not in `operations_run`.
+            are gathered, or of a round of the loop whose lanes are refilled; not in
+            `operations_run`.
+        workspace: memory of each thread for environments that change places, bytes.
         kinds: count of each operation in the kernel.
         loops: rounds of each loop that stayed one; None for a while loop.
         fallbacks: primitives outside the kernel, and the reasons.
@@ -44,6 +46,7 @@ class Explanation:
     operations_after: int = 0
     operations_run: int = 0
     operations_rare: int = 0
+    workspace: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     loops: list[int | None] = field(default_factory=list)
     fallbacks: list[str] = field(default_factory=list)
@@ -57,7 +60,10 @@ class Explanation:
             return f"{self.name}: plain jax.vmap, nothing is fused."
         loops = ", ".join("while" if n is None else f"{n} rounds" for n in self.loops) or "none"
         kinds = ", ".join(f"{n} {op}" for op, n in list(self.kinds.items())[:8])
-        gathered = f"  operations, rarely   {self.operations_rare} (for those that take a branch)"
+        gathered = [
+            f"  operations, rarely   {self.operations_rare} (a round of those that are gathered)",
+            f"  workspace            {self.workspace / 1024:.0f} KiB for each thread",
+        ]
         lines = [
             f"{self.name}: executor {self.backend!r}"
             + (f", {self.vector} environments per vector" if self.vector else ""),
@@ -65,7 +71,7 @@ class Explanation:
             f"  operations, before   {self.operations_before} (with every loop's body once)",
             f"  operations, after    {self.operations_after} ({kinds})",
             f"  operations, run      {self.operations_run} (with every loop's rounds)",
-            *([gathered] if self.operations_rare else []),
+            *(gathered if self.operations_rare else []),
             f"  loops                {loops}",
             f"  kernels              {self.kernels}",
             f"  compile time         {self.compile_seconds:.2f} s"
@@ -145,6 +151,7 @@ def explain(
             operations_after=sum(kinds.values()),
             operations_run=sum(p["operations"] for p in kernel.parts),
             operations_rare=sum(p.get("rare", 0) for p in kernel.parts),
+            workspace=max((p.get("workspace", 0) for p in kernel.parts), default=0),
             kinds=dict(kinds.most_common()),
             loops=loops,
             fallbacks=[f"{f.equation.primitive.name}: {f.reason}" for f in made.fallbacks],

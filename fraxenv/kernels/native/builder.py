@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,7 @@ _TYPES = {
 _PACKED = frozenset({"int2", "uint2", "int4", "uint4", "float4_e2m1fn"})
 
 
+@functools.cache
 def llvm_type(dtype: np.dtype[Any]) -> str:
     """The element type; numbers that no rule computes with are carried as bits.
 

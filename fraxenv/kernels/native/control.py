@@ -78,6 +78,7 @@ class Body:
         """Compute one round of a loop by itself: number `%round`."""
         if loop is not None:
             self._fill_tables(scope, loop.outer)
+        if loop is not None and loop.count is not None:
             counter = self.builder.broadcast("%round", np.dtype(np.int32))
             self.builder.set(loop.counter, counter)
         self._compute(self._scopes.get(scope, ()))
@@ -85,7 +86,7 @@ class Body:
     def _compute(self, ids: Sequence[Id]) -> None:
         for i in ids:
             op = self._program.ops[i]
-            if op in ("constant", "input", "carry", "counter"):
+            if op in ("constant", "input", "known", "carry", "counter"):
                 continue
             if op == "loop":
                 self._loop(self._program.attributes[i])

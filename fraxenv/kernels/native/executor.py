@@ -158,6 +158,7 @@ def build(
         "vector": module.width,
         "operations": module.operations,
         "rare": module.rare,
+        "workspace": module.workspace,
         "compile_seconds": time.perf_counter() - began,
         "cached": cached,
     }

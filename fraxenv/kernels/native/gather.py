@@ -20,6 +20,7 @@ harmful: wavefront path tracing on GPUs", HPG 2013), within a core's cache.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -52,11 +53,68 @@ class Rare:
         branch: index of the branch among the program's loops.
         loop: index of the loop; None where the branch stands outside of loops.
         taken: the value that says whether a lane takes the branch.
+        operations: operations of the branch.
     """
 
     branch: int
     loop: int | None
     taken: Id
+    operations: int = 0
+
+
+@dataclass(frozen=True)
+class Census:
+    """What there is in a program's scopes.
+
+    Attributes:
+        running: the live loops.
+        kept: those of which every round's values are kept.
+        computed: the number of live values of each scope.
+        lookups: the number of values that each scope looks up.
+    """
+
+    program: Program
+    running: list[int]
+    kept: set[int]
+    computed: list[int]
+    lookups: list[int]
+
+    @staticmethod
+    def of(program: Program, alive: np.ndarray) -> Census:
+        """Count a program's live values."""
+        scopes = len(program.depth)
+        census = Census(program, [], set(), [0] * scopes, [0] * scopes)
+        for i in np.flatnonzero(alive).tolist():
+            op, scope = program.ops[i], program.scopes[i]
+            census.computed[scope] += 1
+            if op == "loop":
+                census.running.append(program.attributes[i])
+            elif op == "round":
+                census.kept.add(program.attributes[i][0])
+            elif op == "lookup":
+                census.lookups[scope] += len(program.args[i])
+        census.running.sort()
+        return census
+
+    def operations(self, scope: int) -> int:
+        """The values of a scope, and of the rounds of the loops in it; a while loop's once."""
+        loops = [self.program.loops[k] for k in self.running]
+        below = [
+            (loop.count or 1) * self.operations(loop.scope) for loop in loops if loop.outer == scope
+        ]
+        return self.computed[scope] + sum(below)
+
+    def repeatable(self, scope: int) -> tuple[bool, int | None]:
+        """Whether a tile can go through a scope together, and the loop that it is a round of.
+
+        It can through the whole program, and through the rounds of an outermost counted loop.
+        """
+        around = next((k for k in self.running if self.program.loops[k].scope == scope), None)
+        if around is None:
+            return scope == 0, None
+        loop = self.program.loops[around]
+        simple = loop.count is not None and not loop.outer and around not in self.kept
+        return simple and self.lookups[scope] <= LOOKUPS, around
 
 
 def rare_branch(program: Program, alive: np.ndarray) -> Rare | None:
@@ -66,44 +124,21 @@ def rare_branch(program: Program, alive: np.ndarray) -> Rare | None:
         program: the program.
         alive: its live values.
     """
-    computed = [0] * len(program.depth)
-    running, kept, lookups = set(), set(), dict[int, int]()
-    for i in np.flatnonzero(alive).tolist():
-        op, scope = program.ops[i], program.scopes[i]
-        computed[scope] += 1
-        if op == "loop":
-            running.add(program.attributes[i])
-        elif op == "round":
-            kept.add(program.attributes[i][0])
-        elif op == "lookup":
-            lookups[scope] = lookups.get(scope, 0) + len(program.args[i])
-
-    def operations(scope: int) -> int:
-        inner = [loop for k, loop in enumerate(program.loops) if k in running]
-        below = [
-            (loop.count or 1) * operations(loop.scope) for loop in inner if loop.outer == scope
-        ]
-        return computed[scope] + sum(below)
-
+    census = Census.of(program, alive)
     best, most = None, 0
-    for index in sorted(running):
+    for index in census.running:
         branch = program.loops[index]
         if branch.condition is None or branch.condition not in branch.carries:
             continue
-        around = next((k for k in running if program.loops[k].scope == branch.outer), None)
-        if around is not None:
-            loop = program.loops[around]
-            if loop.count is None or loop.outer or around in kept:
-                continue
-            if lookups.get(loop.scope, 0) > LOOKUPS:
-                continue
-        elif branch.outer:
+        possible, around = census.repeatable(branch.outer)
+        if not possible:
             continue
-        cost = operations(branch.scope)
-        if cost < SHORTEST or cost < SHARE * (operations(branch.outer) - cost) or cost <= most:
+        cost = census.operations(branch.scope)
+        rest = census.operations(branch.outer) - cost
+        if cost < SHORTEST or cost < SHARE * rest or cost <= most:
             continue
         taken = branch.initial[branch.carries.index(branch.condition)]
-        best, most = Rare(index, around, taken), cost
+        best, most = Rare(index, around, taken, cost), cost
     return best
 
 
@@ -133,6 +168,10 @@ class Layout:
             offsets[key] = end
             end += -(-width * dtype.itemsize // 64) * 64
         return Layout(offsets, {k: d.itemsize for k, d in dtypes.items()}, max(64, end))
+
+    def only(self, keys: Iterable[Id]) -> Layout:
+        """Some of the values, where they are."""
+        return Layout({k: self.offsets[k] for k in keys}, self.sizes, self.bytes)
 
 
 @dataclass(frozen=True)
@@ -172,6 +211,11 @@ class Plan:
         """Vectors in a tile."""
         each = self.fixed.bytes + 2 * self.state.bytes
         return int(np.clip(TILE_BYTES // each - 1, 1, MOST_VECTORS))
+
+    def workspace(self, width: int) -> int:
+        """Memory of a tile, bytes."""
+        each = self.fixed.bytes + 2 * self.state.bytes
+        return self.shared.bytes + (self.vectors + 1) * each + 4 * self.vectors * width
 
 
 def plan(
@@ -260,7 +304,7 @@ def _common(
 # --- LLVM IR ---
 
 
-def _for(name: str, count: str | int, body: str) -> str:
+def counted(name: str, count: str | int, body: str) -> str:
     """A loop whose counter `%name` (i64) goes from 0."""
     return f"""
   store i64 0, ptr %{name}.p
@@ -276,7 +320,7 @@ def _for(name: str, count: str | int, body: str) -> str:
 {name}.end:"""
 
 
-def _copy(name: str, layout: Layout) -> str:
+def copy_lane(name: str, layout: Layout) -> str:
     """`@name(from, to, lane, place)`: one lane of a vector's memory to a place in another's."""
     lines = []
     for k, (key, offset) in enumerate(layout.offsets.items()):
@@ -294,117 +338,8 @@ def _copy(name: str, layout: Layout) -> str:
     )
 
 
-def write_vectors(plan: Plan, width: int) -> str:
-    """The function `@vectors`, which calls the parts of a plan for `count` vectors from `row`.
-
-    They are `@share(in, shared)`, `@before(in, row, shared, fixed, now)`, `@round(shared, fixed,
-    now, next, round, branching)` -> which lanes take the branch, which is left out unless
-    `branching`, and `@after(in, out, row, shared, fixed, now)`.
-    """
-    tile, fixed, state = plan.vectors, plan.fixed.bytes, plan.state.bytes
-
-    def place(name: str, array: str, vector: str, size: int) -> str:
-        return f"""
-  %{name}.o = mul i64 {vector}, {size}
-  %{name} = getelementptr i8, ptr {array}, i64 %{name}.o"""
-
-    def lane(name: str, index: str) -> str:
-        return f"""
-  %{name}.a = getelementptr i32, ptr %list, i64 {index}
-  %{name}.i = load i32, ptr %{name}.a
-  %{name}.w = zext i32 %{name}.i to i64
-  %{name}.v = udiv i64 %{name}.w, {width}
-  %{name}.l = urem i64 %{name}.w, {width}"""
-
-    begin = _for("u", "%n", f"""
-  %u.r = add i64 %first, %u
-  %u.w = mul i64 %u.r, {width}
-  %u.row = add i64 %row, %u.w{place("uf", "%fixed", "%u", fixed)}{place("ua", "%a", "%u", state)}
-  call void @before(ptr %in, i64 %u.row, ptr %shared, ptr %uf, ptr %ua)""")  # fmt: skip
-    usual = _for(
-        "v",
-        "%n",
-        f"""{place("vf", "%fixed", "%v", fixed)}\
-{place("va", "%now", "%v", state)}{place("vb", "%next", "%v", state)}
-  %mask = call i32 @round(ptr %shared, ptr %vf, ptr %va, ptr %vb, i32 %round, i1 false)
-  %v.first = mul i64 %v, {width}
-  %known = load i64, ptr %taken.p
-  %noted = call i64 @note(i32 %mask, i64 %v.first, ptr %list, i64 %known)
-  store i64 %noted, ptr %taken.p""",
-    )
-    gather = _for(
-        "g",
-        width,
-        f"""
-  %g.place = add i64 %from, %g
-  %g.least = icmp slt i64 %g.place, %last
-  %g.index = select i1 %g.least, i64 %g.place, i64 %last{lane("gl", "%g.index")}
-{place("gf", "%fixed", "%gl.v", fixed)}{place("ga", "%now", "%gl.v", state)}
-  call void @copy_fixed(ptr %gf, ptr %pf, i64 %gl.l, i64 %g)
-  call void @copy_state(ptr %ga, ptr %pa, i64 %gl.l, i64 %g)""",
-    )
-    scatter = _for(
-        "s",
-        "%filled",
-        f"""
-  %s.place = add i64 %from, %s{lane("sl", "%s.place")}{place("sb", "%next", "%sl.v", state)}
-  call void @copy_state(ptr %pb, ptr %sb, i64 %s, i64 %sl.l)""",
-    )
-    together = _for(
-        "p",
-        "%packs",
-        f"""
-  %from = mul i64 %p, {width}
-  %rest = sub i64 %taken, %from
-  %full = icmp slt i64 %rest, {width}
-  %filled = select i1 %full, i64 %rest, i64 {width}
-  %pf = getelementptr i8, ptr %fixed, i64 {tile * fixed}
-  %pa = getelementptr i8, ptr %now, i64 {tile * state}
-  %pb = getelementptr i8, ptr %next, i64 {tile * state}{gather}
-  %again = call i32 @round(ptr %shared, ptr %pf, ptr %pa, ptr %pb, i32 %round, i1 true){scatter}""",
-    )
-    rounds = _for(
-        "t",
-        plan.rounds,
-        f"""
-  %round = trunc i64 %t to i32
-  %odd = trunc i64 %t to i1
-  %now = select i1 %odd, ptr %b, ptr %a
-  %next = select i1 %odd, ptr %a, ptr %b
-  store i64 0, ptr %taken.p{usual}
-  %taken = load i64, ptr %taken.p
-  %last = sub i64 %taken, 1
-  %up = add i64 %last, {width}
-  %packs = sdiv i64 %up, {width}{together}""",
-    )
-    end = _for(
-        "w",
-        "%n",
-        f"""
-  %w.r = add i64 %first, %w
-  %w.w = mul i64 %w.r, {width}
-  %w.row = add i64 %row, %w.w{place("wf", "%fixed", "%w", fixed)}\
-{place("wa", "%b" if plan.rounds % 2 else "%a", "%w", state)}
-  call void @after(ptr %in, ptr %out, i64 %w.row, ptr %shared, ptr %wf, ptr %wa)""",
-    )
-    tiles = _for(
-        "k",
-        "%tiles",
-        f"""
-  %first = mul i64 %k, {tile}
-  %left = sub i64 %count, %first
-  %some = icmp slt i64 %left, {tile}
-  %n = select i1 %some, i64 %left, i64 {tile}{begin}{rounds}{end}""",
-    )
-    counters = "".join(
-        f"\n  %{c}.p = alloca i64" for c in ("k", "u", "t", "v", "p", "g", "s", "w", "taken")
-    )
-    size = plan.shared.bytes + (tile + 1) * (fixed + 2 * state) + 4 * tile * width
-    return f"""
-{_copy("copy_fixed", plan.fixed)}{_copy("copy_state", plan.state)}
-declare i32 @llvm.cttz.i32(i32, i1)
-
-define internal i64 @note(i32 %mask, i64 %first, ptr %list, i64 %known) {{
+NOTE = """
+define internal i64 @note(i32 %mask, i64 %first, ptr %list, i64 %known) {
 entry:
   br label %check
 check:
@@ -424,19 +359,161 @@ one:
   br label %check
 done:
   ret i64 %count
-}}
+}
+"""
+"""`@note(mask, first, list, known)`: add the lanes of a mask to a list, and count them."""
 
+
+def place(name: str, array: str, vector: str, size: int) -> str:
+    """The address `%name` of a vector's part of an array."""
+    return f"""
+  %{name}.o = mul i64 {vector}, {size}
+  %{name} = getelementptr i8, ptr {array}, i64 %{name}.o"""
+
+
+def listed(name: str, index: str, width: int) -> str:
+    """The vector `%name.v` and the lane `%name.l` that stand at an index of the list."""
+    return f"""
+  %{name}.a = getelementptr i32, ptr %list, i64 {index}
+  %{name}.i = load i32, ptr %{name}.a
+  %{name}.w = zext i32 %{name}.i to i64
+  %{name}.v = udiv i64 %{name}.w, {width}
+  %{name}.l = urem i64 %{name}.w, {width}"""
+
+
+def write_vectors(plan: Plan, width: int) -> str:
+    """The function `@vectors`, which calls the parts of a plan for `count` vectors from `row`.
+
+    They are `@share(in, shared)`, `@before(in, row, shared, fixed, now)`, `@round(shared, fixed,
+    now, next, round, branching)` -> which lanes take the branch, which is left out unless
+    `branching`, and `@after(in, out, row, shared, fixed, now)`.
+    """
+    tile, fixed, state = plan.vectors, plan.fixed.bytes, plan.state.bytes
+
+    usual = counted(
+        "v",
+        "%n",
+        f"""{place("vf", "%fixed", "%v", fixed)}\
+{place("va", "%now", "%v", state)}{place("vb", "%next", "%v", state)}
+  %mask = call i32 @round(ptr %shared, ptr %vf, ptr %va, ptr %vb, i32 %round, i1 false)
+  %v.first = mul i64 %v, {width}
+  %known = load i64, ptr %taken.p
+  %noted = call i64 @note(i32 %mask, i64 %v.first, ptr %list, i64 %known)
+  store i64 %noted, ptr %taken.p""",
+    )
+    gather = counted(
+        "g",
+        width,
+        f"""
+  %g.place = add i64 %from, %g
+  %g.least = icmp slt i64 %g.place, %last
+  %g.index = select i1 %g.least, i64 %g.place, i64 %last{listed("gl", "%g.index", width)}
+{place("gf", "%fixed", "%gl.v", fixed)}{place("ga", "%now", "%gl.v", state)}
+  call void @copy_fixed(ptr %gf, ptr %pf, i64 %gl.l, i64 %g)
+  call void @copy_state(ptr %ga, ptr %pa, i64 %gl.l, i64 %g)""",
+    )
+    scatter = counted(
+        "s",
+        "%filled",
+        f"""
+  %s.place = add i64 %from, %s{listed("sl", "%s.place", width)}\
+{place("sb", "%next", "%sl.v", state)}
+  call void @copy_state(ptr %pb, ptr %sb, i64 %s, i64 %sl.l)""",
+    )
+    together = counted(
+        "p",
+        "%packs",
+        f"""
+  %from = mul i64 %p, {width}
+  %rest = sub i64 %taken, %from
+  %full = icmp slt i64 %rest, {width}
+  %filled = select i1 %full, i64 %rest, i64 {width}
+  %pf = getelementptr i8, ptr %fixed, i64 {tile * fixed}
+  %pa = getelementptr i8, ptr %now, i64 {tile * state}
+  %pb = getelementptr i8, ptr %next, i64 {tile * state}{gather}
+  %again = call i32 @round(ptr %shared, ptr %pf, ptr %pa, ptr %pb, i32 %round, i1 true){scatter}""",
+    )
+    rounds = counted(
+        "t",
+        plan.rounds,
+        f"""
+  %round = trunc i64 %t to i32
+  %odd = trunc i64 %t to i1
+  %now = select i1 %odd, ptr %b, ptr %a
+  %next = select i1 %odd, ptr %a, ptr %b
+  store i64 0, ptr %taken.p{usual}
+  %taken = load i64, ptr %taken.p
+  %last = sub i64 %taken, 1
+  %up = add i64 %last, {width}
+  %packs = sdiv i64 %up, {width}{together}""",
+    )
+    counters = ("k", "u", "t", "v", "p", "g", "s", "w", "taken")
+    copies = copy_lane("copy_fixed", plan.fixed) + copy_lane("copy_state", plan.state)
+    return "\n" + copies + write_tiles(plan, tile, width, rounds, counters)
+
+
+def write_tiles(
+    plan: Plan,
+    tile: int,
+    width: int,
+    rounds: str,
+    counters: Sequence[str],
+    more: Mapping[str, int] | None = None,
+) -> str:
+    """The function `@vectors`, but for what it does in the rounds.
+
+    Args:
+        plan: the parts before and after the rounds.
+        tile: vectors in a tile.
+        width: lanes of a vector.
+        rounds: text that computes the rounds of the tile of `%n` vectors from `%first`.
+        counters: names of the counters in all of the text.
+        more: bytes of further arrays for each vector of a tile, and one to work with.
+    """
+    fixed, state = plan.fixed.bytes, plan.state.bytes
+    begin = counted("u", "%n", f"""
+  %u.r = add i64 %first, %u
+  %u.w = mul i64 %u.r, {width}
+  %u.row = add i64 %row, %u.w{place("uf", "%fixed", "%u", fixed)}{place("ua", "%a", "%u", state)}
+  call void @before(ptr %in, i64 %u.row, ptr %shared, ptr %uf, ptr %ua)""")  # fmt: skip
+    end = counted(
+        "w",
+        "%n",
+        f"""
+  %w.r = add i64 %first, %w
+  %w.w = mul i64 %w.r, {width}
+  %w.row = add i64 %row, %w.w{place("wf", "%fixed", "%w", fixed)}\
+{place("wa", "%b" if plan.rounds % 2 else "%a", "%w", state)}
+  call void @after(ptr %in, ptr %out, i64 %w.row, ptr %shared, ptr %wf, ptr %wa)""",
+    )
+    tiles = counted(
+        "k",
+        "%tiles",
+        f"""
+  %first = mul i64 %k, {tile}
+  %left = sub i64 %count, %first
+  %some = icmp slt i64 %left, {tile}
+  %n = select i1 %some, i64 %left, i64 {tile}{begin}{rounds}{end}""",
+    )
+    room = "".join(f"\n  %{c}.p = alloca i64" for c in counters)
+    arrays = {"shared": plan.shared.bytes}
+    each = {"fixed": fixed, "a": state, "b": state, **(more or {})}
+    arrays |= {name: (tile + 1) * size for name, size in each.items()}
+    arrays["list"] = 4 * tile * width
+    addresses = "".join(
+        f"\n  %{name} = getelementptr i8, ptr %{previous}, i64 {arrays[previous]}"
+        for previous, name in itertools.pairwise(arrays)
+    )
+    return f"""
+declare i32 @llvm.cttz.i32(i32, i1)
+{NOTE}
 define internal void @vectors(ptr %in, ptr %out, i64 %row, i64 %count) {{
-entry:{counters}
-  %raw = call ptr @malloc(i64 {size + 64})
+entry:{room}
+  %raw = call ptr @malloc(i64 {sum(arrays.values()) + 64})
   %number = ptrtoint ptr %raw to i64
   %beyond = add i64 %number, 63
   %aligned = and i64 %beyond, -64
-  %shared = inttoptr i64 %aligned to ptr
-  %fixed = getelementptr i8, ptr %shared, i64 {plan.shared.bytes}
-  %a = getelementptr i8, ptr %fixed, i64 {(tile + 1) * fixed}
-  %b = getelementptr i8, ptr %a, i64 {(tile + 1) * state}
-  %list = getelementptr i8, ptr %b, i64 {(tile + 1) * state}
+  %shared = inttoptr i64 %aligned to ptr{addresses}
   call void @share(ptr %in, ptr %shared)
   %above = add i64 %count, {tile - 1}
   %tiles = sdiv i64 %above, {tile}{tiles}

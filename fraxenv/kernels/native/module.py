@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from ..buffer import Buffer
-from ..program import IdArray, Program, live_values
-from . import gather
+from ..program import BOOL, Id, IdArray, Program, live_values
+from . import gather, refill
+from .builder import Builder
 from .control import Body
 from .ffi import write_handler
 from .memory import load_inputs, store_outputs
@@ -36,13 +37,16 @@ class Module:
         text: the module.
         width: environments per vector.
         operations: vector operations per vector of environments, rounds of loops counted.
-        rare: vector operations of a round that takes the rare branch; not in `operations`.
+        rare: vector operations of a round that takes the rare branch, or of a round of the loop
+            whose lanes are refilled; not in `operations`.
+        workspace: memory of a tile, for each thread, bytes; 0 where there are no tiles.
     """
 
     text: str
     width: int
     operations: int
     rare: int
+    workspace: int
 
 
 def write_module(
@@ -68,18 +72,29 @@ def write_module(
     width = vector_bytes // max([4, *floats])
     part = partial(Body, width=width)
     rare = gather.rare_branch(program, alive)
-    if rare is None:
-        parts = [_block(part(program, results), buffers, outputs, dtypes)]
-        operations, again = parts[0].operations, 0
-        vectors = _VECTORS.replace("<<WIDTH>>", str(width))
-    else:
+    least = 0 if rare is None else rare.operations
+    loop = refill.plan(program, alive, results, buffers, width, least)
+    again = workspace = 0
+    if loop is not None:
+        rounds = _turns(part, program, loop)
+        parts = _parts(part, program, loop.around, rounds, buffers, outputs, dtypes)
+        head, going, turn, tail = (body.operations for body in rounds)
+        operations, again = loop.around.rounds * (head + going + tail), turn + going
+        operations += sum(body.operations for body in parts if body not in rounds)
+        vectors, workspace = refill.write_vectors(loop, width), loop.workspace(width)
+    elif rare is not None:
         plan = gather.plan(program, alive, rare, results, buffers, width)
-        parts = _parts(part, program, plan, buffers, outputs, dtypes)
+        round = _round(part, program, plan)
+        parts = _parts(part, program, plan, [round], buffers, outputs, dtypes)
         counted = {body.builder.function: body.operations for body in parts}
         again = counted["round"]
         usual = again - sum(body.rarely for body in parts)
         operations = counted["before"] + plan.rounds * usual + counted["after"]
-        vectors = gather.write_vectors(plan, width)
+        vectors, workspace = gather.write_vectors(plan, width), plan.workspace(width)
+    else:
+        parts = [_block(part(program, results), buffers, outputs, dtypes)]
+        operations = parts[0].operations
+        vectors = _VECTORS.replace("<<WIDTH>>", str(width))
     declared = {k: text for body in parts for k, text in body.builder.declared.items()}
     handler = write_handler(
         width,
@@ -93,7 +108,7 @@ def write_module(
     )
     functions = [body.builder.text() for body in parts]
     text = "\n".join((*declared.values(), *functions, vectors, handler, attributes))
-    return Module(text, width, operations, again)
+    return Module(text, width, operations, again, workspace)
 
 
 _VECTORS = """
@@ -136,14 +151,13 @@ def _parts(
     part: Callable[..., Body],
     program: Program,
     plan: gather.Plan,
+    rounds: Sequence[Body],
     buffers: Sequence[Buffer],
     outputs: Sequence[IdArray],
     dtypes: Sequence[np.dtype[Any]],
 ) -> list[Body]:
-    """The functions that `gather.write_vectors` calls."""
-    shared = {x: ("%shared", at) for x, at in plan.shared.offsets.items()}
-    fixed = {x: ("%fixed", at) for x, at in plan.fixed.offsets.items()}
-    now = {x: ("%now", plan.state.offsets[k]) for k, x in plan.carries.items()}
+    """The functions that `gather.write_tiles` calls, those for its rounds among them."""
+    shared, fixed, _ = _slots(plan)
     finals = {x: ("%now", plan.state.offsets[k]) for x, k in plan.finals.items()}
 
     share = part(program, list(shared))
@@ -151,8 +165,7 @@ def _parts(
     b.define("void", "share", "ptr %in, ptr %shared")
     load_inputs(b, share.inputs, buffers)
     share.compute_scope(0)
-    for x, (pointer, at) in shared.items():
-        b.store(x, b.address(pointer, at))
+    _store(b, shared)
     b.emit("ret void")
 
     before = part(gather.with_known(program, shared), plan.before, slots=shared)
@@ -160,12 +173,48 @@ def _parts(
     b.define("void", "before", "ptr %in, i64 %row, ptr %shared, ptr %fixed, ptr %now")
     load_inputs(b, before.inputs, buffers)
     before.compute_scope(0)
-    for x, (pointer, at) in fixed.items():
-        b.store(x, b.address(pointer, at))
+    _store(b, fixed)
     for k, x in plan.initial.items():
         b.store(x, b.address("%now", plan.state.offsets[k]))
     b.emit("ret void")
 
+    results = [int(x) for o in outputs for x in o.ravel()]
+    after = part(plan.after, results, slots=shared | fixed | finals)
+    b = after.builder
+    b.define("void", "after", "ptr %in, ptr %out, i64 %row, ptr %shared, ptr %fixed, ptr %now")
+    load_inputs(b, after.inputs, buffers)
+    after.compute_scope(0)
+    store_outputs(b, outputs, dtypes)
+    b.emit("ret void")
+    return [share, before, *rounds, after]
+
+
+Slots = dict[Id, tuple[str, int]]
+
+
+def _slots(plan: gather.Plan) -> tuple[Slots, Slots, Slots]:
+    """Where a round finds what is known before it: in `shared`, in `fixed`, and in `now`."""
+    return (
+        {x: ("%shared", at) for x, at in plan.shared.offsets.items()},
+        {x: ("%fixed", at) for x, at in plan.fixed.offsets.items()},
+        {x: ("%now", plan.state.offsets[k]) for k, x in plan.carries.items()},
+    )
+
+
+def _store(b: Builder, values: Slots) -> None:
+    for x, (pointer, at) in values.items():
+        b.store(x, b.address(pointer, at))
+
+
+def _return_lanes(b: Builder, x: Id) -> None:
+    bits = b.lanes(x)
+    b.emit(f"%lanes = zext i{b.width} {bits} to i32")
+    b.emit("ret i32 %lanes")
+
+
+def _round(part: Callable[..., Body], program: Program, plan: gather.Plan) -> Body:
+    """The round of `gather.write_vectors`."""
+    shared, fixed, now = _slots(plan)
     known = shared | fixed | now
     wanted = [*plan.following.values(), plan.rare.taken]
     loop = None if plan.rare.loop is None else program.loops[plan.rare.loop]
@@ -177,16 +226,69 @@ def _parts(
     one.compute_round(plan.scope, loop)
     for k, x in plan.following.items():
         b.store(x, b.address("%next", plan.state.offsets[k]))
-    bits = b.lanes(plan.rare.taken)
-    b.emit(f"%lanes = zext i{b.width} {bits} to i32")
-    b.emit("ret i32 %lanes")
+    _return_lanes(b, plan.rare.taken)
+    return one
 
-    results = [int(x) for o in outputs for x in o.ravel()]
-    after = part(plan.after, results, slots=shared | fixed | finals)
-    b = after.builder
-    b.define("void", "after", "ptr %in, ptr %out, i64 %row, ptr %shared, ptr %fixed, ptr %now")
-    load_inputs(b, after.inputs, buffers)
-    after.compute_scope(0)
-    store_outputs(b, outputs, dtypes)
+
+def _turns(part: Callable[..., Body], program: Program, plan: refill.Plan) -> list[Body]:
+    """The head, the condition, the round and the tail of `refill.write_vectors`."""
+    around, loop = plan.around, program.loops[plan.loop]
+    outer = None if around.rare.loop is None else program.loops[around.rare.loop]
+    shared, fixed, now = _slots(around)
+    live = {x: ("%live", at) for x, at in plan.live.offsets.items()}
+    carry = {loop.carries[k]: ("%carry", at) for k, at in plan.carry.offsets.items()}
+    finals = {
+        i: ("%carry", plan.carry.offsets[program.attributes[i][1]])
+        for i in range(len(program.ops))
+        if program.ops[i] == "final"
+        and program.attributes[i][0] == plan.loop
+        and program.attributes[i][1] in plan.carry.offsets
+    }
+    pointers = "ptr %shared, ptr %fixed, ptr %now, ptr %live, ptr %carry"
+    assert loop.condition is not None
+
+    def body(wanted: Sequence[Id], known: Slots) -> Body:
+        return part(gather.with_known(program, known), wanted, slots=known)
+
+    initial = {k: loop.initial[k] for k in plan.carry.offsets}
+    head = body([*live, *initial.values(), *plan.early.values()], shared | fixed | now)
+    b = head.builder
+    b.define("void", "head", f"{pointers}, ptr %next, i32 %round")
+    head.compute_round(around.scope, outer)
+    _store(b, live)
+    for k, x in initial.items():
+        b.store(x, b.address("%carry", plan.carry.offsets[k]))
+    for k, x in plan.early.items():
+        b.store(x, b.address("%next", around.state.offsets[k]))
     b.emit("ret void")
-    return [share, before, one, after]
+
+    known = shared | fixed | now | live | carry
+    going = body([loop.condition], known)
+    b = going.builder
+    b.define("i32", "going", f"{pointers}, i32 %round")
+    going.compute_round(around.scope, outer)
+    going.compute_round(loop.scope, loop)
+    _return_lanes(b, loop.condition)
+
+    # A lane goes on if it was told to: computed once more, the condition might round otherwise.
+    following = {k: loop.following[k] for k in plan.carry.offsets}
+    told = gather.with_known(program, [*known, loop.condition])
+    turn = part(told, list(following.values()), slots=known)
+    b = turn.builder
+    b.define("void", "turn", f"{pointers}, i32 %round, i32 %lanes")
+    bits = b.value(f"trunc i32 %lanes to i{b.width}")
+    b.set(loop.condition, f"bitcast i{b.width} {bits} to {b.type(BOOL)}")
+    turn.compute_round(around.scope, outer)
+    turn.compute_round(loop.scope, loop)
+    for k, x in following.items():
+        b.store(x, b.address("%carry", plan.carry.offsets[k]))
+    b.emit("ret void")
+
+    tail = body(list(plan.late.values()), shared | fixed | now | live | finals)
+    b = tail.builder
+    b.define("void", "tail", f"{pointers}, ptr %next, i32 %round")
+    tail.compute_round(around.scope, outer)
+    for k, x in plan.late.items():
+        b.store(x, b.address("%next", around.state.offsets[k]))
+    b.emit("ret void")
+    return [head, going, turn, tail]
