@@ -12,24 +12,24 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import Robot, Terms, frame_bias_acceleration, spd_solve
+from fraxenv.dynamics import Robot, Terms, spd_solve
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.dynamics.solvers.cholesky import cholesky, solve_upper
 from fraxenv.errors import check_choice, check_not_negative
 
-from .base import Telemetry, broadcast_gain
+from .base import Telemetry
 from .hands import (
     Errors,
     PoseTarget,
+    bias_accelerations,
     error_lengths,
     jacobians,
     pose_errors,
 )
-from .impedance import compensation, damping, gains
+from .impedance import broadcast_gain, compensation, damping, gains
 from .pose_controller import PoseController
-from .posture import posture_error
-from .singularity import damp
+from .redundancy import damp, posture_error
 from .velocity_limits import speed_scales
 
 Decoupling = Literal["full", "partial", "none"]
@@ -162,11 +162,7 @@ def _task_acceleration(
     acceleration = acceleration.ravel()
     if not osc.coriolis_compensation:
         return acceleration
-    drift = [
-        frame_bias_acceleration(robot, terms.q, v, name, kin=terms.kin)[:n]
-        for name in osc.hands.names
-    ]
-    return acceleration - jnp.concatenate(drift)
+    return acceleration - bias_accelerations(robot, terms, osc.hands, n)
 
 
 def _inverse_task_inertia(J: Array, M: Array) -> Array:
