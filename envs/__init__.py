@@ -7,6 +7,7 @@ from .actions.hand import EEDelta, EEPose
 from .actions.impedance import VariableImpedance
 from .actions.joint import JointDelta, JointPosition, JointRate, JointTorque
 from .actions.names import ACTION_SPACES, action_names, make_action
+from .contact_physics import ContactPhysics
 from .environment import Environment
 from .goal_environment import GoalEnvironment
 from .randomisation import Randomisation, RandomisedEpisode
@@ -18,7 +19,7 @@ from .tasks.reach import Reach, ReachState
 from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles
 from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled
 from .tasks.track import Track, TrackState
-from .world import World
+from .world import ObjectState, SceneState, World
 
 __all__ = [
     "ACTION_SPACES",
@@ -27,6 +28,7 @@ __all__ = [
     "POSITION_WEIGHTS",
     "ActionAxis",
     "ActionSpace",
+    "ContactPhysics",
     "EEDelta",
     "EEPose",
     "EnvParams",
@@ -42,6 +44,7 @@ __all__ = [
     "Measure",
     "MinimumJerk",
     "Motion",
+    "ObjectState",
     "PoseGoals",
     "Randomisation",
     "RandomisedEpisode",
@@ -50,6 +53,7 @@ __all__ = [
     "ReachState",
     "Reference",
     "Sampled",
+    "SceneState",
     "Steerable",
     "Task",
     "Track",

@@ -10,13 +10,17 @@ All of it is one pure function of small arrays; data flow one way.
 
 from __future__ import annotations
 
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import DTypeLike
 
 from fraxenv.controllers import Controller
 from fraxenv.controllers.safety.filter import (
@@ -28,7 +32,9 @@ from fraxenv.controllers.safety.filter import (
 from fraxenv.dynamics import (
     Actuators,
     ActuatorState,
+    MemberSlices,
     Robot,
+    Shape,
     Terms,
     compute_terms,
     move_obstacles,
@@ -37,7 +43,7 @@ from fraxenv.dynamics import step as dynamics_step
 from fraxenv.errors import ConfigError, check_count
 
 from .state import EnvParams
-from .world import World, move_world
+from .world import SceneState, World, move_world
 
 
 @dataclass(frozen=True)
@@ -69,14 +75,20 @@ class Rates:
                 )
 
 
-class Physics(Protocol):
-    """One step in time of a robot under joint torques.
+class Physics(ABC):
+    """How a robot, and the objects around it, move under joint torques.
 
     It is a part of an environment's identity: hashable by content, and constant in its programs.
+    The methods that are not abstract are those of a robot without a scene.
     """
 
     differentiable: ClassVar[bool]
     """Whether a step has derivatives."""
+
+    @property
+    def objects(self) -> Mapping[str, MemberSlices]:
+        """Objects by name, and their entries in the arrays of a scene."""
+        return {}
 
     def check(self, where: str, params: EnvParams) -> None:
         """Check that this physics has what an environment's parameters need.
@@ -88,30 +100,102 @@ class Physics(Protocol):
         Raises:
             ConfigError: it has not.
         """
+        if params.scene is not None:
+            raise ConfigError(
+                f"{where}: params.scene is set, expected None: the environment has a robot, and no "
+                "scene. Make it of one: fraxenv.make(robot=scene, ...)."
+            )
 
+    def nominal(self, robot: Robot, params: EnvParams) -> Robot:
+        """The robot as the parameters have it; `robot` is the environment's own."""
+        return robot if params.robot is None else params.robot
+
+    def model(self, robot: Robot, true_robot: Robot | None, params: EnvParams) -> Any:
+        """What is moved: the robot, or the true one if it is another, or a scene of it."""
+        return robot if true_robot is None else true_robot
+
+    def begin(self, where: str, world: World, dtype: DTypeLike) -> World:
+        """A task's initial world, with all that the physics moves.
+
+        Args:
+            where: name of what gave the world.
+            world: the world.
+            dtype: of the arrays.
+
+        Raises:
+            ConfigError: it has objects that the physics does not.
+        """
+        if world.scene is not None:
+            raise ConfigError(
+                f"{where} has the objects {', '.join(world.objects)}, expected none: the "
+                "environment has no scene. Make it of one: fraxenv.make(robot=scene, ...)."
+            )
+        return world
+
+    def at_action(self, scene: SceneState | None) -> SceneState | None:
+        """The scene's state at the beginning of a policy step."""
+        return scene
+
+    def terms(
+        self, model: Any, q: Array, v: Array, scene: SceneState | None
+    ) -> tuple[Terms, Terms]:
+        """Terms of the robot, for the controller; and of the model, for `step`."""
+        terms = compute_terms(model, q, v)
+        return terms, terms
+
+    @abstractmethod
     def step(
-        self, robot: Robot, q: Array, v: Array, tau: Array, dt: Array, terms: Terms | None
-    ) -> tuple[Array, Array]:
+        self,
+        model: Any,
+        q: Array,
+        v: Array,
+        tau: Array,
+        dt: Array,
+        terms: Terms | None,
+        scene: SceneState | None,
+    ) -> tuple[Array, Array, SceneState | None]:
         """Configuration (nq,) and velocity (nv,) after `dt`, s, under the torques `tau` (nv,).
 
-        `terms` are the robot's at `q` and `v`, or None for the physics to compute them.
+        Args:
+            model: what is moved, as `model` returns it.
+            q: (nq,), of the robot, rad and m.
+            v: (nv,), likewise, rad/s and m/s.
+            tau: (nv,), N m and N.
+            dt: s.
+            terms: the model's at this state; None for the physics to compute them.
+            scene: `World.scene`, the rest of what is moved.
+
+        Returns:
+            Configuration, velocity, and the scene's next state.
         """
+
+    def report(self, world: World) -> dict[str, Any]:
+        """Entries of `info` about the last policy step."""
+        return {}
+
+    def shapes(self, world: World) -> list[Shape]:
+        """Shapes of the world besides obstacles, to be drawn; the arrays are on the host."""
+        return []
 
 
 @dataclass(frozen=True)
-class RigidBodyPhysics:
+class RigidBodyPhysics(Physics):
     """`fraxenv.dynamics.step`: semi-implicit Euler, with implicit damping, friction and stops."""
 
     differentiable: ClassVar[bool] = True
 
-    def check(self, where: str, params: EnvParams) -> None:
-        """Nothing is refused."""
-
     def step(
-        self, robot: Robot, q: Array, v: Array, tau: Array, dt: Array, terms: Terms | None
-    ) -> tuple[Array, Array]:
+        self,
+        model: Any,
+        q: Array,
+        v: Array,
+        tau: Array,
+        dt: Array,
+        terms: Terms | None,
+        scene: SceneState | None,
+    ) -> tuple[Array, Array, SceneState | None]:
         """Configuration (nq,) and velocity (nv,) after `dt`, s."""
-        return dynamics_step(robot, q, v, tau, dt, terms=terms)
+        return *dynamics_step(model, q, v, tau, dt, terms=terms), scene
 
 
 class LoopState(NamedTuple):
@@ -137,15 +221,17 @@ class LoopParts(NamedTuple):
 
     Attributes:
         robot: the model that controller, filter and motors have.
-        true_robot: the model that the physics has, if another; None for the same one.
+        model: what the physics moves, `Physics.model`.
+        nominal: whether the robot that moves has the numbers of `robot`.
         controller: the control law.
         safety: the filter of its torques; None for none.
         actuators: the motors.
-        physics: the integrator of the robot's motion.
+        physics: how it moves.
     """
 
     robot: Robot
-    true_robot: Robot | None
+    model: Any
+    nominal: bool
     controller: Controller[Any]
     safety: SafetyFilter | None
     actuators: Actuators
@@ -168,8 +254,7 @@ def control_loop(
         N, commanded, and `saturation`, the fraction of the joints of which the controller asked for
         more than the motors' range; the worst of the filter's reports.
     """
-    robot, true_robot, controller, safety, actuators, physics = parts
-    moving = robot if true_robot is None else true_robot
+    robot, model, nominal, controller, safety, actuators, physics = parts
     dtype = state.q.dtype
     dt = jnp.asarray(1.0 / rates.physics, dtype)
     control_dt = jnp.asarray(1.0 / rates.control, dtype)
@@ -178,8 +263,12 @@ def control_loop(
         nearby = safety.look_around(robot, state.q, state.world.obstacles)
 
     def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], dict[str, Array]]:
-        q, v, controller_state, actuator_state, worst = carry
-        terms = compute_terms(robot, q, v)
+        q, v, scene, controller_state, actuator_state, worst = carry
+        known: Terms | None = None
+        if nominal:
+            terms, known = physics.terms(model, q, v, scene)
+        else:
+            terms = compute_terms(robot, q, v)
         tau, controller_state, telemetry = controller(
             robot, terms, target, controller_state, control_dt
         )
@@ -191,16 +280,18 @@ def control_loop(
             worst = worse_report(worst, report)
         applied, commanded, actuator_state = actuators(robot, tau, v, actuator_state, control_dt)
         for substep in range(rates.physics // rates.control):
-            known = terms if substep == 0 and moving is robot else None
-            q, v = physics.step(moving, q, v, applied, dt, known)
+            current = known if substep == 0 else None
+            q, v, scene = physics.step(model, q, v, applied, dt, current, scene)
         telemetry |= {"saturation": jnp.mean(saturated.astype(dtype)), "torque": commanded}
-        return (q, v, controller_state, actuator_state, worst), telemetry
+        return (q, v, scene, controller_state, actuator_state, worst), telemetry
 
-    start = (state.q, state.v, state.controller, state.actuators, no_safety_report(dtype))
+    scene = physics.at_action(state.world.scene)
+    safe = no_safety_report(dtype)
+    start = (state.q, state.v, scene, state.controller, state.actuators, safe)
     steps = jnp.arange(rates.control // rates.policy, dtype=jnp.int32)
-    (q, v, controller_state, actuator_state, worst), telemetry = jax.lax.scan(
+    (q, v, scene, controller_state, actuator_state, worst), telemetry = jax.lax.scan(
         control_step, start, steps
     )
-    world = move_world(state.world, policy_dt)
+    world = dataclasses.replace(move_world(state.world, policy_dt), scene=scene)
     last = jax.tree.map(lambda x: x[-1], telemetry)
     return LoopState(q, v, world, controller_state, actuator_state), last, worst

@@ -56,7 +56,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         backend: of the kernels; see `fraxenv.fuse`.
         reset_pool: size of a pool of initial states for resets to draw from, computed here; zero to
             compute a new one at every reset.
-        physics: the integrator of the robot's motion; `RigidBodyPhysics` if None.
+        physics: how the robot moves; `RigidBodyPhysics` if None; of a scene, `ContactPhysics`,
+            whose `robot` is the model.
 
     Raises:
         ConfigError: the rates are not multiples of each other, or a parameter is not possible.
@@ -164,7 +165,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         if not is_concrete(parts):
             return
         check_axes(params.action, self.robot)
-        if params.robot is None:
+        if params.robot is None and params.scene is None:
             params.task.check(self.robot)
         if params.randomisation is not None:
             params.randomisation.check()
@@ -230,7 +231,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             EnvStateError: the state is another environment's.
         """
         params = self.default_params if params is None else params
-        check_state(self.name, state, params, self._robot(params), self.num_actions)
+        self._check_state(state, params)
         if params.reset_pool is not None:
             return self._advance_or_begin(key, state, action, params)
         return fusible(self._advance_or_begin, self.backend)(key, state, action, params)
@@ -247,7 +248,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             ActionError: the action has the wrong shape or dtype.
             EnvStateError: the state is another environment's.
         """
-        check_state(self.name, state, params, self._robot(params), self.num_actions)
+        self._check_state(state, params)
         return fusible(self._advance, self.backend)(key, state, action, params.without_pool)
 
     def draw_pool(self, key: Array, params: EnvParams, size: int) -> tuple[Array, EnvState]:
@@ -278,14 +279,17 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
     def markers(self, state: EnvState, params: EnvParams) -> list[Shape]:
         """Shapes of the task and of the world, to be drawn; the state's arrays are on the host."""
-        return [*params.task.markers(state.task_state), *world_shapes(state.world).values()]
+        around = [*world_shapes(state.world).values(), *self.physics.shapes(state.world)]
+        return [*params.task.markers(state.task_state), *around]
 
     # --- of one environment ---
 
     def _begin(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
         """The beginning of an episode: observation and state."""
         robot, observation = self._robot(params), partial(self._observation, params=params)
-        state = first_state(key, robot, params, self.rates, self.num_actions, observation)
+        state = first_state(
+            key, robot, params, self.rates, self.physics, self.num_actions, observation
+        )
         return self.observe(key, state, None, params), state
 
     def _advance(
@@ -338,7 +342,11 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         """What the task is told of a state."""
         return task_inputs(self._robot(params), state)
 
+    def _check_state(self, state: EnvState, params: EnvParams) -> None:
+        robot, objects = self._robot(params), self.physics.objects
+        check_state(self.name, state, params, robot, self.num_actions, objects)
+
     def _robot(self, params: EnvParams) -> Robot:
         """The model that these parameters have."""
         self.physics.check(self.name, params)
-        return self.robot if params.robot is None else params.robot
+        return self.physics.nominal(self.robot, params)

@@ -30,6 +30,7 @@ def first_state(
     robot: Robot,
     params: EnvParams,
     rates: Rates,
+    physics: Physics,
     num_actions: int,
     observation: Callable[[Array, EnvState], Array],
 ) -> EnvState:
@@ -40,18 +41,21 @@ def first_state(
         robot: the model.
         params: of the environment.
         rates: of policy, controller and physics.
+        physics: how the robot moves, and the objects around it.
         num_actions: size of an action.
         observation: (key, state) -> observation, which delays begin with.
 
     Raises:
         EnvStateError: the world has not as many obstacles as the task says.
-        ConfigError: there is no room for a delay.
+        ConfigError: there is no room for a delay, or the scene has no such object as the world.
     """
     random = params.randomisation
     keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
     q, task_state = params.task.reset(keys[0], robot)
     world = params.task.world(keys[0], robot, q, task_state)
-    check_world(f"{type(params.task).__name__}.world", world, params.task)
+    where = f"{type(params.task).__name__}.world"
+    check_world(where, world, params.task)
+    world = physics.begin(where, world, q.dtype)
     v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
     terms = compute_terms(robot, q, v)
     state = EnvState(
@@ -99,12 +103,12 @@ def next_state(
         action: (k,), clipped to [-1, 1].
         params: of the environment.
         rates: of policy, controller and physics.
-        physics: the integrator of the robot's motion.
+        physics: how the robot moves, and the objects around it.
 
     Returns:
         The state, and for `info`: `diverged`, () bool, whether the new state has, or the action was
         not finite, and the state is the given one; the `controller`'s telemetry; the `safety`
-        filter's report.
+        filter's report; the physics' own.
     """
     dtype = state.q.dtype
     finite_action = jnp.all(jnp.isfinite(action))
@@ -118,7 +122,9 @@ def next_state(
         rates,
     )
 
-    healthy = jnp.all(jnp.isfinite(moved.q)) & jnp.all(jnp.abs(moved.v) < DIVERGED_SPEED)
+    healthy = _healthy(moved.q, moved.v)
+    for thing in moved.world.objects.values():
+        healthy = healthy & _healthy(thing.q, thing.v)
     diverged = ~(healthy & finite_action)
     task_state = params.task.advance(state.task_state, jnp.asarray(1.0 / rates.policy, dtype))
     new = EnvState(
@@ -136,7 +142,8 @@ def next_state(
     new = _select(diverged, state, new).replace(time=state.time + 1)
     control = _select(diverged, jax.tree.map(jnp.zeros_like, control), control)
     safety = _select(diverged, no_safety_report(dtype), safety)
-    return new, {"diverged": diverged, "controller": control, "safety": safety}
+    report = {"diverged": diverged, "controller": control, "safety": safety}
+    return new, {**report, **physics.report(new.world)}
 
 
 def with_room_for_delays(params: EnvParams, rates: Rates) -> EnvParams:
@@ -182,7 +189,13 @@ def _loop_parts(
         controller = episode.own_controller(controller)
         actuators = episode.own_actuators(actuators)
         true_robot = episode.true_robot(robot)
-    return LoopParts(robot, true_robot, controller, params.safety, actuators, physics)
+    model, nominal = physics.model(robot, true_robot, params), true_robot is None
+    return LoopParts(robot, model, nominal, controller, params.safety, actuators, physics)
+
+
+def _healthy(q: Any, v: Any) -> Array:
+    """Whether a configuration is finite, and a velocity no diverged one."""
+    return jnp.all(jnp.isfinite(q)) & jnp.all(jnp.abs(v) < DIVERGED_SPEED)
 
 
 def _select(condition: Array, a: Any, b: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
@@ -14,7 +15,14 @@ from jax.typing import ArrayLike
 
 from fraxenv.controllers import Controller
 from fraxenv.controllers.safety.filter import SafetyFilter
-from fraxenv.dynamics import Actuators, ActuatorState, Robot, obstacle_count
+from fraxenv.dynamics import (
+    Actuators,
+    ActuatorState,
+    MemberSlices,
+    Robot,
+    Scene,
+    obstacle_count,
+)
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import EnvStateError, unknown_name
 
@@ -53,6 +61,8 @@ class EnvParams(_Replace):
         actuators: the motors that apply the torques; their limits, gain and delay are leaves.
         robot: the robot if its parameters are to be batched or changed; None for the
             environment's own, whose parameters are then constants of the compiled program.
+        scene: of an environment of a scene, the scene if its parameters are to be batched or
+            changed; None for the environment's own, constant likewise.
         randomisation: ranges of what is drawn for every episode, besides the task's draws; None for
             none.
         reset_pool: observations and states (n, ...), as `Environment.draw_pool` makes them, of
@@ -66,6 +76,7 @@ class EnvParams(_Replace):
     safety: SafetyFilter | None = None
     actuators: Actuators = field(default_factory=Actuators)
     robot: Robot | None = None
+    scene: Scene | None = None
     randomisation: Randomisation | None = None
     reset_pool: Any = None
 
@@ -105,7 +116,12 @@ class EnvState(_Replace):
 
 
 def check_state(
-    name: str, state: EnvState, params: EnvParams, robot: Robot, num_actions: int
+    name: str,
+    state: EnvState,
+    params: EnvParams,
+    robot: Robot,
+    num_actions: int,
+    objects: Mapping[str, MemberSlices],
 ) -> None:
     """Refuse the state of another environment.
 
@@ -115,6 +131,7 @@ def check_state(
         params: that it is used with.
         robot: the model.
         num_actions: size of an action.
+        objects: of the environment's scene, by name.
 
     Raises:
         EnvStateError: it is one.
@@ -140,6 +157,7 @@ def check_state(
         )
     note = f": the state is another environment's. {remedy}"
     check_world(f"{name}: state.world", state.world, params.task, note)
+    _check_objects(f"{name}: state.world", state.world, objects, note)
     if (state.episode is None) != (params.randomisation is None):
         given, wanted = ("without", "with") if state.episode is None else ("with", "without")
         raise EnvStateError(
@@ -166,6 +184,21 @@ def check_world(what: str, world: World, task: Task, note: str = ".") -> None:
             f"{what} has {count} obstacles, expected {expected}, as obstacle_count of "
             f"{type(task).__name__} says{note}"
         )
+
+
+def _check_objects(what: str, world: World, objects: Mapping[str, MemberSlices], note: str) -> None:
+    """Check that the world has the scene's objects."""
+    if set(world.objects) != set(objects):
+        found, expected = (", ".join(sorted(x)) or "none" for x in (world.objects, objects))
+        raise EnvStateError(f"{what} has the objects {found}, expected {expected}{note}")
+    for thing, own in objects.items():
+        for part, entries in (("q", own.q), ("v", own.v)):
+            have = jnp.shape(getattr(world.objects[thing], part))
+            if have != (entries.stop - entries.start,):
+                raise EnvStateError(
+                    f"{what}.objects[{thing!r}].{part} has shape {have}, expected "
+                    f"({entries.stop - entries.start},){note}"
+                )
 
 
 def default_dtype() -> np.dtype[Any]:

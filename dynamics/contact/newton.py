@@ -11,7 +11,7 @@ documentation, "Computation: Constraint solver".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import jax
@@ -58,6 +58,9 @@ class Solution:
         acceleration: (nv,), rad/s^2 and m/s^2, at which the forces are: the next warm start.
         force: (slots, 6), N and N m, of each contact slot, `[force; moment]` in the contact's axes,
             on the second body; zero where there is no contact.
+        touching: (slots,) bool, whether there is a contact in the slot.
+        velocity: (slots, 3), m/s, of the second body against the first at each contact slot, in the
+            contact's axes; only where `touching`, and of frictionless contacts only the first.
         joint_force: (nv,), N m and N, of all constraints together, `J' f`.
         equality: (rows,), N and N m, of each equality's rows in turn: one of "joint", three of
             "connect", six of "weld".
@@ -71,6 +74,8 @@ class Solution:
 
     acceleration: Array
     force: Array
+    touching: Array
+    velocity: Array
     joint_force: Array
     equality: Array
     friction_loss: Array
@@ -212,8 +217,8 @@ class _Bracket(NamedTuple):
     trials: Array
 
 
-def solution(layout: Layout, rows: Rows, a: Array, report: Report) -> Solution:
-    """The constraints' forces at the acceleration `a` (nv,)."""
+def solution(layout: Layout, rows: Rows, v: Array, a: Array, report: Report) -> Solution:
+    """The constraints' forces at the velocity `v` (nv,) and the acceleration `a` (nv,)."""
     forces = rows.force(rows.violation(a))
     sizes = {"joint": 1, "connect": 3, "weld": 6}
     equalities = sum(sizes[e.kind] for e in layout.equalities)
@@ -221,11 +226,17 @@ def solution(layout: Layout, rows: Rows, a: Array, report: Report) -> Solution:
     equality, friction_loss, limit = jnp.split(forces[0], ends)
     # Slots come in the order of groups; rolls and spin that a contact does not resist are zero.
     order = np.argsort(np.array([s for c in rows.contacts for s in c.slots], int))
-    parts = [jnp.pad(f, ((0, 0), (0, 6 - f.shape[1]))) for f in forces[1:]]
-    force = jnp.concatenate([*parts, jnp.zeros((0, 6), a.dtype)])[order]
+
+    def by_slot(parts: Iterable[Array], width: int) -> Array:
+        wide = [jnp.pad(x, ((0, 0), (0, max(0, width - x.shape[1]))))[:, :width] for x in parts]
+        return jnp.concatenate([*wide, jnp.zeros((0, width), a.dtype)])[order]
+
+    touching = by_slot([(c.weight > 0).astype(a.dtype)[:, None] for c in rows.contacts], 1) > 0
     return Solution(
         acceleration=a,
-        force=force,
+        force=by_slot(forces[1:], 6),
+        touching=touching[:, 0],
+        velocity=by_slot(rows.apply(v)[1:], 3),
         joint_force=rows.transpose(forces),
         equality=equality,
         friction_loss=friction_loss,

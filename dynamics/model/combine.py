@@ -92,6 +92,99 @@ def member_slices(robot: Robot, *others: Robot) -> tuple[MemberSlices, ...]:
     return tuple(MemberSlices(*of_one) for of_one in zip(*parts, strict=True))
 
 
+def tree_slices(robot: Robot) -> dict[str, MemberSlices]:
+    """Slices of each tree of a forest, by the name of its root body.
+
+    Raises:
+        ConfigError: the bodies of a tree do not follow each other.
+    """
+    topology = robot.topology
+    root = np.arange(robot.nb)
+    for i, parent in enumerate(topology.parent):
+        root[i] = i if parent == WORLD else root[parent]
+    starts = np.flatnonzero(topology.parent == WORLD)
+    ends = [*starts[1:], robot.nb]
+    members = {}
+    for start, end in zip(starts, ends, strict=True):
+        if (root[start:end] != start).any():
+            raise ConfigError(
+                f"robot {robot.name!r}: the bodies of its trees are interleaved, expected those of "
+                "a tree one after the other. Combine its trees by `combine`."
+            )
+        own_axes = np.flatnonzero((topology.axes.body >= start) & (topology.axes.body < end))
+        members[topology.body_names[start]] = MemberSlices(
+            q=slice(int(topology.q_index[start]), int(topology.q_index[end])),
+            v=slice(int(topology.v_index[start]), int(topology.v_index[end])),
+            bodies=slice(int(start), int(end)),
+            axes=slice(int(own_axes[0]), int(own_axes[-1]) + 1),
+        )
+    return members
+
+
+def extract(forest: Robot, member: MemberSlices, name: str) -> Robot:
+    """One robot of a forest as a model of its own: the inverse of `combine`.
+
+    It has all frames of the world, and of the shapes of the world those that its own pairs name.
+
+    Args:
+        forest: the forest.
+        member: the robot's entries in it.
+        name: name of the robot.
+    """
+    leaves = {leaf: _checked(forest, leaf)[own] for leaf, own in _entries(member).items()}
+    topology = _extracted(forest.topology, member.bodies, name)
+    return Robot(topology=topology, gravity=forest.gravity, **leaves)
+
+
+def with_extracted(forest: Robot, member: MemberSlices, robot: Robot) -> Robot:
+    """The forest with the numbers of one robot in place of its own, and with its gravity."""
+    changes = {}
+    for leaf, own in _entries(member).items():
+        old = _checked(forest, leaf)
+        changes[leaf] = _concatenated([old[: own.start], _checked(robot, leaf), old[own.stop :]])
+    return dataclasses.replace(forest, gravity=robot.gravity, **changes)
+
+
+def _entries(member: MemberSlices) -> dict[str, slice]:
+    """The robot's entries in each leaf but gravity."""
+    by_dof = [f.name for f in dataclasses.fields(Robot) if f.name not in ("topology", "gravity")]
+    own = dict.fromkeys(by_dof, member.v)
+    return own | dict.fromkeys(("mass", "com", "inertia"), member.bodies) | {"q_default": member.q}
+
+
+def _extracted(topology: Topology, bodies: slice, name: str) -> Topology:
+    start, stop = bodies.start, bodies.stop
+
+    def is_own(body: int) -> bool:
+        return start <= body < stop
+
+    def shifted(part: PartT) -> PartT:
+        return part if part.body == WORLD else dataclasses.replace(part, body=part.body - start)
+
+    frames = [i for i, f in enumerate(topology.frames) if f.body == WORLD or is_own(f.body)]
+    shapes = topology.collision_shapes
+    pairs = [p for p in topology.self_collision_pairs if any(is_own(shapes[i].body) for i in p)]
+    named = {int(i) for p in pairs for i in p}
+    kept = [i for i, s in enumerate(shapes) if is_own(s.body) or i in named]
+    return Topology(
+        name=name,
+        joints=tuple(_shifted_joint(j, -start) for j in topology.joints[bodies]),
+        body_names=topology.body_names[bodies],
+        parent=np.where(topology.parent[bodies] == WORLD, WORLD, topology.parent[bodies] - start),
+        position=topology.position[bodies],
+        rotation=topology.rotation[bodies],
+        frames=tuple(shifted(topology.frames[i]) for i in frames),
+        end_effectors={
+            alias: frames.index(i) for alias, i in topology.end_effectors.items() if i in frames
+        },
+        collision_shapes=tuple(shifted(shapes[i]) for i in kept),
+        visual_shapes=tuple(shifted(s) for s in topology.visual_shapes if is_own(s.body)),
+        self_collision_pairs=np.array(
+            [[kept.index(int(i)) for i in p] for p in pairs], int
+        ).reshape(-1, 2),
+    )
+
+
 def _slices(sizes: Iterable[int]) -> list[slice]:
     ends = list(accumulate(sizes))
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]

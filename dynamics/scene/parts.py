@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from ..contact.model import Constraints
 from ..math.pytree import pytree_dataclass, static
-from ..model.combine import MemberSlices
+from ..model.combine import MemberSlices, tree_slices
 from ..model.robot import Robot
 
 Integrator = Literal["euler", "implicitfast", "discrete"]
@@ -143,8 +143,11 @@ class SceneParts:
 
     @property
     def members(self) -> dict[str, MemberSlices]:
-        """Slices of arrays of `system` by the name of a robot or object it was built of."""
-        return dict(self.stored_members)
+        """Slices of arrays of `system` by the name of a robot or object it was built of.
+
+        Of a scene that was loaded, of its trees, by the names of their root bodies.
+        """
+        return dict(self.stored_members) or tree_slices(self.system)
 
     @property
     def keyframes(self) -> dict[str, Keyframe]:

@@ -62,7 +62,7 @@ def constrained_acceleration(
     Raises:
         ArrayError: an argument has the wrong shape.
     """
-    problem = _problem(scene, q, v, tau, ctrl, scene.timestep)
+    problem = _problem(scene, compute_terms(scene.system, q, v), tau, ctrl, scene.timestep)
     return _solve(scene, problem, warm_start, jnp.zeros_like(problem.force))
 
 
@@ -75,6 +75,7 @@ def scene_step(
     warm_start: Real[ArrayLike, " nv"] | None = None,
     integrator: Integrator | None = None,
     ctrl: Real[ArrayLike, " nu"] | None = None,
+    terms: Terms | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"], Solution]:
     """One step in time: the next configuration and velocity, and what the constraints did.
 
@@ -97,6 +98,7 @@ def scene_step(
         warm_start: as in `constrained_acceleration`.
         integrator: the scene's if omitted.
         ctrl: controls of the actuators; zeros if omitted.
+        terms: `compute_terms(scene.system, q, v)`, if they are known.
 
     Raises:
         ArrayError: an argument has the wrong shape.
@@ -106,8 +108,9 @@ def scene_step(
     check_choice("integrator", integrator, get_args(Integrator))
     system = scene.system
     dt = scene.timestep if dt is None else dt
-    problem = _problem(scene, q, v, tau, ctrl, dt)
-    terms, force = problem.terms, problem.force
+    terms = compute_terms(system, q, v) if terms is None else terms
+    problem = _problem(scene, terms, tau, ctrl, dt)
+    force = problem.force
     dt = jnp.asarray(dt, force.dtype)
     slope = jnp.zeros_like(force)
     if integrator == "discrete":
@@ -129,15 +132,9 @@ def scene_step(
 
 
 def _problem(
-    scene: Scene,
-    q: ArrayLike,
-    v: ArrayLike,
-    tau: ArrayLike,
-    ctrl: ArrayLike | None,
-    dt: ArrayLike,
+    scene: Scene, terms: Terms, tau: ArrayLike, ctrl: ArrayLike | None, dt: ArrayLike
 ) -> _Problem:
     system, constraints = scene.system, scene.constraints
-    terms = compute_terms(system, q, v)
     q, v, kin = terms.q, terms.v, terms.kin
     force = checked_tangent(system, "tau", tau).astype(v.dtype)
     force = force + passive_forces(scene, q, v, kin=kin) + actuator_forces(scene, q, v, ctrl)
@@ -154,7 +151,7 @@ def _solve(
     if warm_start is not None:
         warm_start = checked_tangent(scene.system, "warm_start", warm_start).astype(force.dtype)
     a, report = contact_acceleration(scene.system, terms, force, rows, warm_start, slope)
-    return a, solution(scene.constraints.layout, rows, a, report)
+    return a, solution(scene.constraints.layout, rows, terms.v, a, report)
 
 
 def _implicit(system: Robot, terms: Terms, force: Array, slope: Array) -> Array:

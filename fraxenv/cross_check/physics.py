@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from fraxenv.dynamics import Robot, Terms
 from fraxenv.dynamics.joint_resistance import implicit_resistance
 from fraxenv.envs import Environment, EnvParams, GoalEnvironment
+from fraxenv.envs.contact_physics import ContactPhysics
+from fraxenv.envs.control_loop import Physics
+from fraxenv.envs.world import SceneState
 
 from ..errors import ConfigError
 from .mujoco import MujocoOracle
@@ -52,6 +55,11 @@ def with_mujoco(env: Environment) -> Environment:
         MissingExtraError: MuJoCo is not installed.
         ConfigError: MuJoCo cannot model the robot, or the parameters change it.
     """
+    if isinstance(env.physics, ContactPhysics):
+        raise ConfigError(
+            f"{env.name} with backend='mujoco': it has a scene, expected a robot alone: MuJoCo is "
+            "given no contacts here. Compare scenes by scene.to_mujoco()."
+        )
     physics = MujocoPhysics(env.robot, 1.0 / env.physics_hz)
     physics.check(env.name, env.default_params)
     _ = physics.oracle  # so that a robot that cannot be modelled is refused here
@@ -72,7 +80,7 @@ def with_mujoco(env: Environment) -> Environment:
 
 
 @dataclass(frozen=True)
-class MujocoPhysics:
+class MujocoPhysics(Physics):
     """MuJoCo's rigid-body dynamics and integrator, in float64.
 
     It is given the model of `fraxenv.cross_check.mujoco.mujoco_model`, without contacts. The
@@ -106,6 +114,7 @@ class MujocoPhysics:
         Raises:
             ConfigError: they do.
         """
+        super().check(where, params)
         where = f"{where} with backend='mujoco'"
         if params.robot is not None:
             raise ConfigError(
@@ -126,13 +135,20 @@ class MujocoPhysics:
             )
 
     def step(
-        self, robot: Robot, q: Array, v: Array, tau: Array, dt: Array, terms: Terms | None
-    ) -> tuple[Array, Array]:
+        self,
+        model: Any,
+        q: Array,
+        v: Array,
+        tau: Array,
+        dt: Array,
+        terms: Terms | None,
+        scene: SceneState | None,
+    ) -> tuple[Array, Array, SceneState | None]:
         """Configuration (nq,) and velocity (nv,) after `dt`, s, under the torques `tau` (nv,)."""
         # Force and `dt * slope`, of which `slope * v` is a part of the force.
-        resistance, slope = implicit_resistance(robot, q, v, dt)
+        resistance, slope = implicit_resistance(model, q, v, dt)
         damping = slope / dt
-        return jax.pure_callback(  # type: ignore[no-any-return]
+        q_next, v_next = jax.pure_callback(
             self._step_on_host,
             (q, v),  # the shapes and dtypes of the results
             q,
@@ -141,6 +157,7 @@ class MujocoPhysics:
             damping,
             vmap_method="sequential",
         )
+        return q_next, v_next, scene
 
     def _step_on_host(
         self, q: Any, v: Any, force: Any, damping: Any

@@ -10,8 +10,15 @@ from typing import Any
 
 from ..controllers import OSC, Controller, SafetyFilter
 from ..controllers.hands import Hands
-from ..dynamics import Actuators, Robot
-from ..envs import ActionSpace, Randomisation, Task, VariableImpedance, make_action
+from ..dynamics import Actuators, Robot, Scene
+from ..envs import (
+    ActionSpace,
+    ContactPhysics,
+    Randomisation,
+    Task,
+    VariableImpedance,
+    make_action,
+)
 from ..errors import ConfigError, check_choice, unknown_name
 from ..storage.config import check_kind
 from .registry import TASKS, EnvSpec
@@ -23,6 +30,9 @@ NEAREST = 3
 
 CONTROL_HZ = 1000
 """Updates of controllers and physics per second, where nothing says otherwise."""
+
+CONTACT_HZ = 500
+"""The same of scenes: contacts cost most, and their time constants are tens of milliseconds."""
 
 
 def subject(
@@ -54,7 +64,7 @@ def _robot(
     if not isinstance(given, str):
         raise ConfigError(
             f"robot={given!r}, expected the name of a bundled one ({', '.join(SETUPS)}), a YAML "
-            "file of its setup, or a Robot, such as dynamics.load_urdf('my.urdf') returns."
+            "file of its setup, a Robot, such as dynamics.load_urdf('my.urdf') returns, or a Scene."
         )
     if given.endswith((".yaml", ".yml")):
         setup, robot = load_setup(Path(given), end_effector)
@@ -66,6 +76,18 @@ def _robot(
     if end_effector is not None and end_effector != setup.end_effector:
         setup = dataclasses.replace(default_setup(robot, end_effector), title=setup.title)
     return setup, robot
+
+
+def build_physics(name: str, given: object, member: object) -> ContactPhysics | None:
+    """The physics of a scene; None of a robot."""
+    if isinstance(given, Scene):
+        return ContactPhysics(given, str(member or ""))
+    if member is not None:
+        raise ConfigError(
+            f"member={member!r} of {name}, whose robot is no scene. Leave it out, or pass "
+            "robot=scene."
+        )
+    return None
 
 
 def build_task(
@@ -192,9 +214,16 @@ def build_randomisation(hands: EndEffectors, given: object) -> Randomisation | N
 
 
 def rates(
-    task: str | None, policy_hz: int, control_hz: int | None, physics_hz: int | None
+    task: str | None,
+    has_scene: bool,
+    policy_hz: int,
+    control_hz: int | None,
+    physics_hz: int | None,
 ) -> dict[str, int]:
     """The three rates, Hz: the task's own control rate where it is not given and divides."""
+    if has_scene:
+        control_hz = CONTACT_HZ if control_hz is None else control_hz
+        physics_hz = control_hz if physics_hz is None else physics_hz
     if control_hz is None:
         control_hz = CONTROL_HZ
         if task is not None and isinstance(policy_hz, int) and policy_hz > 0:

@@ -15,7 +15,7 @@ from .registry import MAX_STEPS, NAMESPACE, env_spec
 
 if TYPE_CHECKING:
     from ..controllers import Controller, SafetyFilter
-    from ..dynamics import Actuators, Robot
+    from ..dynamics import Actuators, Robot, Scene
     from ..envs import ActionSpace, Environment, EnvParams, Randomisation, Task
 
 P = ParamSpec("P")
@@ -42,7 +42,8 @@ def _with_known_keywords(function: Callable[P, T]) -> Callable[P, T]:
 def make(
     id: str | None = None,
     *,
-    robot: str | Robot | None = None,
+    robot: str | Robot | Scene | None = None,
+    member: str | None = None,
     task: str | Task | None = None,
     end_effector: str | tuple[str, ...] | None = None,
     action: str | ActionSpace = "ee_delta_pose",
@@ -71,7 +72,8 @@ def make(
 
     Args:
         id: one of `list_envs()`; None to compose one of `robot` and `task`.
-        robot: name of a bundled robot, a YAML file of a robot's setup, or a `Robot`.
+        robot: name of a bundled robot, a YAML file of a robot's setup, a `Robot`, or a `Scene`.
+        member: name of the scene's robot that acts; the scene's first member if omitted.
         task: name of a task ("reach", "reach_pose", "track", "reach_obstacles"), "module:Class" of
             one's own, or a `Task`.
         end_effector: name of the frame that acts, or several in a tuple; the robot's own if
@@ -90,8 +92,10 @@ def make(
         goal_reward: "sparse" or "dense", of a goal environment; sparse if omitted.
         reset_pool: how many initial states to work out once for resets to draw from.
         policy_hz: actions per second.
-        control_hz: controller updates per second; 1000 if omitted, or the task's own choice.
-        physics_hz: integration steps per second; 1000 if omitted, or `control_hz` if that is more.
+        control_hz: controller updates per second; 1000 if omitted, or the task's own choice; 500 of
+            a scene.
+        physics_hz: integration steps per second; 1000 if omitted, or `control_hz` if that is more;
+            `control_hz` of a scene.
         max_steps_in_episode: policy steps after which an episode is truncated.
         backend: how batches are computed; see `fraxenv.fuse`.
 
@@ -126,6 +130,9 @@ def make(
     from ..envs import Environment, EnvParams, GoalEnvironment
     from . import composition as parts
 
+    physics = parts.build_physics(name, robot, member)
+    if physics is not None:
+        robot = physics.robot
     if isinstance(task, str) and ":" in task:
         task = parts.own_task(task)
     name, setup, robot, task_name = parts.subject(spec, name, robot, task, end_effector)
@@ -147,7 +154,7 @@ def make(
         motors,
         randomisation=drawn,
     )
-    rates = parts.rates(task_name, policy_hz, control_hz, physics_hz)
+    rates = parts.rates(task_name, physics is not None, policy_hz, control_hz, physics_hz)
     if not isinstance(goal_env, bool):
         raise ConfigError(f"goal_env={goal_env!r}, expected True or False.")
     if goal_reward is not None and not goal_env:
@@ -155,6 +162,7 @@ def make(
             f"{name}: goal_reward without a goal environment. Pass goal_env=True as well."
         )
     options: dict[str, Any] = {**rates, "backend": backend, "reset_pool": reset_pool}
+    options["physics"] = physics
     if goal_env:
         options["goal_reward"] = goal_reward or "sparse"
     kind = GoalEnvironment if goal_env else Environment

@@ -25,7 +25,7 @@ from ..storage.state import check_environment, checked_contents, identity, pack,
 from .stepping import begin, flat, split_final, step
 
 FORMAT = "fraxenv recording"
-VERSION = 2
+VERSION = 3
 
 Policy = Callable[[Any, Array], Array]
 """Action (k,) for the observation of one environment and a random key."""

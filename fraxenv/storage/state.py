@@ -23,7 +23,7 @@ from .provenance import provenance, x64_enabled
 from .pytrees import named_leaves
 
 FORMAT = "fraxenv state"
-VERSION = 2
+VERSION = 3
 
 
 def save_state(
@@ -184,7 +184,8 @@ def unpack_environment(
     _check_params(given)
     template = _template(env) if params is None else _traced_template(env, given)
     own = given
-    for name, like in (("robot", env.robot), ("reset_pool", template)):
+    scene = getattr(env.physics, "scene", None)
+    for name, like in (("robot", env.robot), ("scene", scene), ("reset_pool", template)):
         stored = any(_within(f"params.{name}", leaf) for leaf in arrays)
         if not stored or getattr(own, name) is None:
             own = own.replace(**{name: like if stored else None})
@@ -298,11 +299,13 @@ def check_environment(env: Any) -> None:
 
 
 def identity(env: Environment) -> dict[str, Any]:
-    """Name, class, robot and rates: a state's future depends on no more, but its parameters."""
+    """Name, class, robot, scene, rates: a state's future depends on no more but its parameters."""
+    scene = getattr(env.physics, "scene", None)
     return {
         "name": env.name,
         "kind": type(env).__qualname__,
         "robot": fingerprint(env.robot, functions="name").hex(),
+        "scene": None if scene is None else fingerprint(scene, functions="name").hex(),
         "rates": [env.policy_hz, env.control_hz, env.physics_hz],
         "goal_reward": getattr(env, "goal_reward", None),
     }
@@ -323,6 +326,7 @@ def check_identity(path: str | Path, metadata: Mapping[str, Any], env: Environme
     what = {
         "name": f"it is of {stored.get('name')}",
         "robot": "its robot is another, or has other numbers",
+        "scene": "its scene is another, or has other numbers",
         "rates": f"its rates are {stored.get('rates')} Hz (policy, control, physics), "
         f"here {own['rates']}",
     }

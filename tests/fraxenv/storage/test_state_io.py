@@ -242,7 +242,7 @@ def test_files_that_do_not_fit(panda: Any, saved: Path) -> None:
         with pytest.raises(CheckpointError, match=says):
             load_state(saved, env)
 
-    refused(lambda a, m: m.update(version=99), "version 99 .* this one reads version 2")
+    refused(lambda a, m: m.update(version=99), "version 99 .* this one reads version 3")
     refused(lambda a, m: m["provenance"].update(x64=True), "jax_enable_x64=True")
     refused(lambda a, m: a.pop("state.q"), r"lacks \['state.q'\]")
     refused(lambda a, m: a.update({"state.z": a["state.q"]}), r"has \['state.z'\]")

@@ -1,0 +1,265 @@
+"""Contact physics: a scene in the place of a robot, of which one member is controlled."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
+
+from fraxenv.dynamics import (
+    WORLD,
+    MemberSlices,
+    Robot,
+    Scene,
+    Shape,
+    Terms,
+    compute_terms,
+    forward_kinematics,
+    restrict_terms,
+)
+from fraxenv.dynamics.model.combine import extract, with_extracted
+from fraxenv.dynamics.model.fingerprint import fingerprint
+from fraxenv.dynamics.scene.build import no_actuators
+from fraxenv.dynamics.scene.pair_contacts import no_contacts, pair_contacts
+from fraxenv.dynamics.scene.step import scene_step
+from fraxenv.errors import ConfigError, unknown_name
+
+from .control_loop import Physics
+from .state import EnvParams
+from .world import ObjectState, SceneState, SolverReport, World
+
+
+@dataclass(frozen=True, eq=False)
+class ContactPhysics(Physics):
+    """`fraxenv.dynamics.scene_step`: a scene with its contacts, joint limits and friction.
+
+    Controller, safety filter and motors have the controlled robot alone, and do not know of the
+    scene; the other members are objects in `EnvState.world`. The scene's own actuators are left
+    out: the environment's motors drive the robot.
+
+    The scene's numbers are constants of the compiled program, unless `EnvParams.scene` has others.
+
+    Attributes:
+        scene: the scene. Its timestep does not count; `physics_hz` of the environment does.
+        controlled: name of the controlled member; the first if empty.
+
+    Raises:
+        UnknownNameError: the scene has no such member.
+    """
+
+    scene: Scene
+    controlled: str = ""
+
+    differentiable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        members = self.scene.members
+        name = self.controlled or next(iter(members))
+        if name not in members:
+            raise unknown_name("member", name, members, f"of scene {self.scene.name!r}")
+        object.__setattr__(self, "controlled", name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ContactPhysics) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    @cached_property
+    def _digest(self) -> bytes:
+        return fingerprint((self.scene, self.controlled))
+
+    @property
+    def member(self) -> MemberSlices:
+        """The controlled robot's entries in arrays of the scene's forest."""
+        return self.scene.members[self.controlled]
+
+    @cached_property
+    def robot(self) -> Robot:
+        """The controlled robot."""
+        return extract(self.scene.system, self.member, self.controlled)
+
+    @cached_property
+    def objects(self) -> dict[str, MemberSlices]:
+        """Entries of all other members, by name, in the order of the forest."""
+        others = {n: m for n, m in self.scene.members.items() if n != self.controlled}
+        return dict(sorted(others.items(), key=lambda item: item[1].q.start))
+
+    def check(self, where: str, params: EnvParams) -> None:
+        """Refuse parameters that a scene cannot have.
+
+        Raises:
+            ConfigError: `params.robot` is set, or `params.scene` is another scene, or friction is
+                randomised of joints that have none.
+        """
+        if params.robot is not None:
+            raise ConfigError(
+                f"{where}: params.robot is set, expected None: the robot is a part of the scene. "
+                "Set params.scene, e.g. to scene.with_system(system.replace(mass=...))."
+            )
+        given, own = params.scene, self.scene
+        if given is not None and (
+            given.system.topology != own.system.topology
+            or given.constraints.layout != own.constraints.layout
+        ):
+            raise ConfigError(
+                f"{where}: params.scene is {given.name!r} with other bodies, geoms or pairs, "
+                f"expected {own.name!r} with other numbers. Make an environment of that scene."
+            )
+        random, v = params.randomisation, self.member.v
+        lossless = set(range(v.start, v.stop)) - set(own.constraints.layout.friction_loss)
+        if random is not None and random.friction is not None and lossless:
+            names = [own.system.topology.dof_names[i] for i in sorted(lossless)]
+            raise ConfigError(
+                f"{where}: randomisation of friction, which the scene's joints {', '.join(names)} "
+                "do not have. Build the scene of a robot with some friction in every joint."
+            )
+
+    def nominal(self, robot: Robot, params: EnvParams) -> Robot:
+        """The controlled robot as these parameters have it."""
+        if params.scene is None:
+            return robot
+        return extract(params.scene.system, self.member, self.controlled)
+
+    def model(self, robot: Robot, true_robot: Robot | None, params: EnvParams) -> Scene:
+        """The scene that moves, with the numbers of the true robot."""
+        scene = self.scene if params.scene is None else params.scene
+        if true_robot is not None:
+            scene = scene.with_system(with_extracted(scene.system, self.member, true_robot))
+        return dataclasses.replace(scene, actuators=no_actuators(scene.nv))
+
+    def begin(self, where: str, world: World, dtype: DTypeLike) -> World:
+        """The world with all objects, those it does not name as they are by default.
+
+        Raises:
+            UnknownNameError: the scene has no such object.
+            ConfigError: an object's state has the wrong shape.
+        """
+        given, objects = world.objects, {}
+        for name in given:
+            if name not in self.objects:
+                raise unknown_name("object", name, self.objects, f"in {where}")
+        default = np.asarray(self.scene.system.q_default)
+        for name, m in self.objects.items():
+            start = given.get(name, ObjectState(default[m.q]))
+            nv = m.v.stop - m.v.start
+            q = jnp.asarray(start.q, dtype)
+            v = jnp.zeros(nv, dtype) if start.v is None else jnp.asarray(start.v, dtype)
+            if q.shape != default[m.q].shape or v.shape != (nv,):
+                raise ConfigError(
+                    f"{where}: object {name!r} has q of shape {q.shape} and v of shape {v.shape}, "
+                    f"expected {default[m.q].shape} and ({nv},)."
+                )
+            objects[name] = ObjectState(q, v)
+        scene = SceneState(
+            objects,
+            jnp.zeros(self.scene.nv, dtype),
+            no_contacts(self.scene.pair_names, dtype),
+            _no_report(dtype),
+        )
+        return dataclasses.replace(world, scene=scene)
+
+    def at_action(self, scene: Any) -> Any:
+        """The scene's state with nothing yet to report of this policy step."""
+        return dataclasses.replace(scene, solver=_no_report(scene.warm_start.dtype))
+
+    def terms(self, model: Any, q: Array, v: Array, scene: Any) -> tuple[Terms, Terms]:
+        """Terms of the controlled robot, and of the forest."""
+        whole = compute_terms(model.system, *self._joined(q, v, scene))
+        return restrict_terms(whole, self.member), whole
+
+    def step(
+        self,
+        model: Any,
+        q: Array,
+        v: Array,
+        tau: Array,
+        dt: Array,
+        terms: Terms | None,
+        scene: Any,
+    ) -> tuple[Array, Array, Any]:
+        """Configuration (nq,) and velocity (nv,) after `dt`, s, and the scene's next state."""
+        q_all, v_all = self._joined(q, v, scene)
+        own, nv = self.member, self.scene.nv
+        tau_all = jnp.pad(tau, (own.v.start, nv - own.v.stop))
+        q_all, v_all, solved = scene_step(
+            model, q_all, v_all, tau_all, dt, scene.warm_start, terms=terms
+        )
+        before: SolverReport = scene.solver
+        report = SolverReport(
+            jnp.maximum(before.residual, solved.residual),
+            jnp.maximum(before.rounds, solved.rounds),
+            before.converged & solved.converged,
+        )
+        objects = {n: ObjectState(q_all[m.q], v_all[m.v]) for n, m in self.objects.items()}
+        contacts = pair_contacts(model.pair_names, model.constraints.layout, solved)
+        state = SceneState(objects, solved.acceleration, contacts, report)
+        return q_all[own.q], v_all[own.v], state
+
+    def report(self, world: World) -> dict[str, Any]:
+        """What `info` says: the solver's report, and the contacts by pair."""
+        scene: Any = world.scene
+        solver, contacts = scene.solver, scene.contacts
+        return {
+            "contact_residual": solver.residual,
+            "contact_rounds": solver.rounds,
+            "contact_converged": solver.converged,
+            "contacts": {
+                "active": contacts.active,
+                "normal_force": contacts.normal_force,
+                "tangential_force": contacts.tangential_force,
+                "slip_speed": contacts.slip_speed,
+            },
+        }
+
+    def shapes(self, world: World) -> list[Shape]:
+        """Shapes of all that is not the controlled robot, where they are, to be drawn."""
+        q = np.array(self.scene.system.q_default, float)
+        for name, m in self.objects.items():
+            q[m.q] = np.asarray(world.objects[name].q)
+        position, rotation = (np.asarray(x, float) for x in jax.device_get(self._poses(q)))
+        position = np.concatenate([position, np.zeros((1, 3))])  # the last, WORLD
+        rotation = np.concatenate([rotation, np.eye(3)[None]])
+        return [
+            dataclasses.replace(
+                s,
+                body=WORLD,
+                position=position[s.body] + rotation[s.body] @ s.position,
+                rotation=rotation[s.body] @ s.rotation,
+            )
+            for s in self._around
+        ]
+
+    @cached_property
+    def _poses(self) -> Any:
+        def poses(q: Array) -> tuple[Array, Array]:
+            kin = forward_kinematics(self.scene.system, q)
+            return kin.position, kin.rotation
+
+        return jax.jit(poses)
+
+    @cached_property
+    def _around(self) -> tuple[Shape, ...]:
+        """Shapes of bodies that are not the controlled robot's, in these bodies' frames."""
+        topology, own = self.scene.system.topology, self.member.bodies
+        shapes = topology.visual_shapes or topology.collision_shapes
+        return tuple(s for s in shapes if not own.start <= s.body < own.stop)
+
+    def _joined(self, q: Array, v: Array, scene: SceneState) -> tuple[Array, Array]:
+        """Configuration and velocity of the forest."""
+        parts = {n: (scene.objects[n].q, scene.objects[n].v) for n in self.objects}
+        parts[self.controlled] = q, v
+        ordered = sorted(self.scene.members.items(), key=lambda item: item[1].q.start)
+        qs, vs = zip(*(parts[name] for name, _ in ordered), strict=True)
+        return jnp.concatenate(qs), jnp.concatenate(vs)
+
+
+def _no_report(dtype: DTypeLike) -> SolverReport:
+    return SolverReport(jnp.zeros((), dtype), jnp.zeros((), jnp.int32), jnp.ones((), bool))
