@@ -1,4 +1,4 @@
-"""The interface of controllers, and their checks of targets and gains."""
+"""The interface of controllers, and their checks of targets."""
 
 from __future__ import annotations
 
@@ -72,23 +72,6 @@ def checked_array(
             "of one robot; batch them with jax.vmap."
         )
     return array.astype(dtype)
-
-
-def broadcast_gain(what: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    """A gain as an array of this shape; its own shape may lack leading axes.
-
-    Raises:
-        ArrayError: the gain cannot be broadcast to the shape.
-    """
-    array = jnp.asarray(value, dtype)
-    allowed = [shape[i:] for i in range(len(shape) + 1)]
-    if array.shape not in allowed:
-        expected = " or ".join(map(str, reversed(allowed)))
-        raise ArrayError(
-            f"{what} has shape {array.shape}, expected {expected}. Controllers take the numbers of "
-            "one robot; batch them with jax.vmap."
-        )
-    return jnp.broadcast_to(array, shape)
 
 
 def check_target(controller: object, target: object, kind: type) -> None:

@@ -19,13 +19,12 @@ from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import ConfigError, check_not_negative
 
-from .base import Telemetry, broadcast_gain
+from .base import Telemetry
 from .hands import PoseTarget, error_lengths, jacobians, pose_errors
-from .impedance import gains
+from .impedance import broadcast_gain, gains
 from .joint_velocity import joint_velocity_torque
 from .pose_controller import PoseController
-from .posture import posture_error
-from .singularity import damp
+from .redundancy import damp, posture_error
 from .velocity_limits import limit_velocity, speed_scales
 
 

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
 from fraxenv.dynamics import (
-    Kinematics,
-    Poses,
     Robot,
     Terms,
+    frame_bias_acceleration,
     frame_jacobian,
-    frame_pose,
     orientation_error,
 )
+from fraxenv.dynamics.kinematics import frame_poses
 from fraxenv.dynamics.math.algebra import norm
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import ConfigError
 
-from .base import Telemetry, broadcast_gain, check_target, checked_array
-from .setpoint import Ramp, advance
+from .base import Telemetry
 
 EndEffectors = str | tuple[str, ...]
 """Type of the option `end_effector`: the name of a frame, or several in a tuple."""
@@ -57,17 +53,6 @@ class PoseTarget:
     wrench: Array | None = None
     kp: Array | None = None
     damping_ratio: Array | None = None
-
-
-_SHAPES = {
-    "position": (3,),
-    "rotation": (3, 3),
-    "velocity": (6,),
-    "acceleration": (6,),
-    "wrench": (6,),
-    "kp": (6,),
-    "damping_ratio": (6,),
-}
 
 
 class Errors(NamedTuple):
@@ -132,65 +117,22 @@ class Hands:
         return "" if self.alone else f"{name}."
 
 
-def checked_target(
-    controller: object, hands: Hands, target: PoseTarget, dtype: jnp.dtype
-) -> PoseTarget:
-    """The target with every array checked, and with an axis of hands.
-
-    Raises:
-        ConfigError: the target is no `PoseTarget`.
-        ArrayError: an array has the wrong shape.
-    """
-    check_target(controller, target, PoseTarget)
-    note = "" if hands.alone else f": one row for each of {', '.join(map(repr, hands.names))}"
-    arrays = {}
-    for name, shape in _SHAPES.items():
-        value = getattr(target, name)
-        if value is not None:
-            expected = shape if hands.alone else (hands.count, *shape)
-            what = f"{type(controller).__name__}: target.{name}"
-            arrays[name] = checked_array(what, value, expected, dtype, note)
-    return hands.with_axis(PoseTarget(**arrays))
-
-
-def measured_poses(
-    robot: Robot, q: Array, hands: Hands, kin: Kinematics | Poses
-) -> tuple[Array, Array]:
-    """Poses of k hands: positions (k, 3), m, and rotations (k, 3, 3), to world."""
-    poses = [frame_pose(robot, q, name, kin=kin) for name in hands.names]
-    return jnp.stack([p for p, _ in poses]), jnp.stack([r for _, r in poses])
-
-
-def hold_target(
-    target: PoseTarget, position: Array, rotation: Array, **gains: ArrayLike
-) -> PoseTarget:
-    """A target with the fields of another one, that brings the hands to rest at these poses.
-
-    Args:
-        target: the other one, with an axis of k hands.
-        position: (k, 3), m.
-        rotation: (k, 3, 3).
-        **gains: of the controller, in place of the target's.
-    """
-    rest: PoseTarget = jax.tree.map(jnp.zeros_like, target)
-    own = {
-        name: None
-        if (x := getattr(target, name)) is None
-        else broadcast_gain(name, gain, x.shape, x.dtype)
-        for name, gain in gains.items()
-    }
-    return dataclasses.replace(rest, position=position, rotation=rotation, **own)
-
-
 def jacobians(robot: Robot, terms: Terms, hands: Hands, rows: int) -> Array:
     """The first `rows` rows of the Jacobian of each of k hands, stacked: (k rows, nv)."""
     blocks = [frame_jacobian(robot, terms.q, n, kin=terms.kin)[:rows] for n in hands.names]
     return jnp.concatenate(blocks)
 
 
+def bias_accelerations(robot: Robot, terms: Terms, hands: Hands, rows: int) -> Array:
+    """The first `rows` rows of `Jdot v` of each of k hands, stacked: (k rows,)."""
+    q, v = terms.q, terms.v
+    parts = [frame_bias_acceleration(robot, q, v, n, kin=terms.kin)[:rows] for n in hands.names]
+    return jnp.concatenate(parts)
+
+
 def pose_errors(robot: Robot, terms: Terms, hands: Hands, target: PoseTarget) -> Errors:
     """Errors from the measured poses of k hands to a target with an axis of hands."""
-    position, rotation = measured_poses(robot, terms.q, hands, terms.kin)
+    position, rotation = frame_poses(robot, terms.q, hands.names, kin=terms.kin)
     turn = jnp.stack([orientation_error(*r) for r in zip(target.rotation, rotation, strict=True)])
     return Errors(target.position - position, turn)
 
@@ -201,24 +143,3 @@ def error_lengths(errors: Errors) -> Telemetry:
         "position_error": jnp.stack([norm(e) for e in errors.position]),
         "orientation_error": jnp.stack([norm(e) for e in errors.rotation]),
     }
-
-
-def interpolated(
-    target: PoseTarget, ramp: Ramp | None, duration: ArrayLike | None, dt: Array
-) -> tuple[PoseTarget, Ramp | None]:
-    """The target of k hands with set-points as its poses, and the next ramp.
-
-    Both are unchanged without interpolation: where `duration`, s, is None.
-
-    Raises:
-        ConfigError: the state has no ramp.
-    """
-    if duration is None:
-        return target, ramp
-    if ramp is None:
-        raise ConfigError(
-            "interpolation_time is set, and the state has no set-point, expected a state of this "
-            "controller's init(robot, terms), or of its last step."
-        )
-    ramp = advance(ramp, target.position, target.rotation, duration, dt)
-    return dataclasses.replace(target, position=ramp.position, rotation=ramp.rotation), ramp

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms, gravity_forces
+from fraxenv.errors import ArrayError
 
-from .base import broadcast_gain
+
+def broadcast_gain(what: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+    """A gain as an array of this shape; its own shape may lack leading axes.
+
+    Raises:
+        ArrayError: the gain cannot be broadcast to the shape.
+    """
+    array = jnp.asarray(value, dtype)
+    allowed = [shape[i:] for i in range(len(shape) + 1)]
+    if array.shape not in allowed:
+        expected = " or ".join(map(str, reversed(allowed)))
+        raise ArrayError(
+            f"{what} has shape {array.shape}, expected {expected}. Controllers take the numbers of "
+            "one robot; batch them with jax.vmap."
+        )
+    return jnp.broadcast_to(array, shape)
 
 
 def gains(

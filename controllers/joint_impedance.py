@@ -19,12 +19,11 @@ from fraxenv.errors import check_choice, check_not_negative
 
 from .base import (
     Telemetry,
-    broadcast_gain,
     check_target,
     checked_array,
     finite_or,
 )
-from .impedance import compensation, damping, gains
+from .impedance import broadcast_gain, compensation, damping, gains
 
 
 @pytree_dataclass

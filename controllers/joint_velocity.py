@@ -13,10 +13,10 @@ from fraxenv.errors import check_not_negative
 
 from .base import (
     Telemetry,
-    broadcast_gain,
     checked_array,
     finite_or,
 )
+from .impedance import broadcast_gain
 from .velocity_limits import limit_velocity
 
 

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, Terms
+from fraxenv.dynamics.kinematics import frame_poses
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import check_choice, check_not_negative
 
-from .base import Telemetry, finite_or
-from .hands import (
-    EndEffectors,
-    Hands,
-    PoseTarget,
-    checked_target,
-    hold_target,
-    interpolated,
-    measured_poses,
-)
-from .posture import POSTURES, Posture
-from .setpoint import Ramp, ramp_at
-from .singularity import PRIORITIES, Priority
+from .base import Telemetry, check_target, checked_array, finite_or
+from .hands import EndEffectors, Hands, PoseTarget
+from .impedance import broadcast_gain
+from .redundancy import POSTURES, PRIORITIES, Posture, Priority
+from .setpoint import Ramp, interpolated, ramp_at
+
+_SHAPES = {
+    "position": (3,),
+    "rotation": (3, 3),
+    "velocity": (6,),
+    "acceleration": (6,),
+    "wrench": (6,),
+    "kp": (6,),
+    "damping_ratio": (6,),
+}
 
 
 @pytree_dataclass
@@ -89,7 +94,7 @@ class PoseController(ABC):
         self.hands.check(robot)
         if self.interpolation_time is None:
             return None
-        return ramp_at(*measured_poses(robot, terms.q, self.hands, terms.kin))
+        return ramp_at(*frame_poses(robot, terms.q, self.hands.names, kin=terms.kin))
 
     def __call__(
         self,
@@ -114,9 +119,11 @@ class PoseController(ABC):
         hands.check(robot)
         dt = jnp.asarray(dt, terms.v.dtype)
         goal = self.checked_target(target, terms.v.dtype)
-        here = measured_poses(robot, terms.q, hands, terms.kin)
+        here = frame_poses(robot, terms.q, hands.names, kin=terms.kin)
         goal, finite = finite_or(goal, hold_target(goal, *here, **self._gains()))
-        goal, ramp = interpolated(goal, state, self.interpolation_time, dt)
+        ramp = state
+        if self.interpolation_time is not None:
+            goal, ramp = interpolated(goal, state, self.interpolation_time, dt)
         tau, telemetry = self._law(robot, terms, goal)
         return tau, ramp, telemetry | {"target_finite": finite}
 
@@ -127,7 +134,17 @@ class PoseController(ABC):
             ConfigError: the target is no `PoseTarget`, or has fields that the law cannot follow.
             ArrayError: an array of the target has the wrong shape.
         """
-        return checked_target(self, self.hands, target, dtype)
+        check_target(self, target, PoseTarget)
+        hands = self.hands
+        note = "" if hands.alone else f": one row for each of {', '.join(map(repr, hands.names))}"
+        arrays = {}
+        for name, shape in _SHAPES.items():
+            value = getattr(target, name)
+            if value is not None:
+                expected = shape if hands.alone else (hands.count, *shape)
+                what = f"{type(self).__name__}: target.{name}"
+                arrays[name] = checked_array(what, value, expected, dtype, note)
+        return hands.with_axis(PoseTarget(**arrays))
 
     @abstractmethod
     def _gains(self) -> dict[str, Any]:
@@ -136,3 +153,24 @@ class PoseController(ABC):
     @abstractmethod
     def _law(self, robot: Robot, terms: Terms, goal: PoseTarget) -> tuple[Array, Telemetry]:
         """The control law: torques (nv,) for a set-point with an axis of hands; and telemetry."""
+
+
+def hold_target(
+    target: PoseTarget, position: Array, rotation: Array, **gains: ArrayLike
+) -> PoseTarget:
+    """A target with the fields of another one, that brings the hands to rest at these poses.
+
+    Args:
+        target: the other one, with an axis of k hands.
+        position: (k, 3), m.
+        rotation: (k, 3, 3).
+        **gains: of the controller, in place of the target's.
+    """
+    rest: PoseTarget = jax.tree.map(jnp.zeros_like, target)
+    own = {
+        name: None
+        if (x := getattr(target, name)) is None
+        else broadcast_gain(name, gain, x.shape, x.dtype)
+        for name, gain in gains.items()
+    }
+    return dataclasses.replace(rest, position=position, rotation=rotation, **own)

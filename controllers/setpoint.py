@@ -6,6 +6,8 @@ quaternion curves", SIGGRAPH 1985).
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -14,6 +16,9 @@ from jax.typing import ArrayLike
 from fraxenv.dynamics import orientation_error, rotation_exp
 from fraxenv.dynamics.math.algebra import einsum
 from fraxenv.dynamics.math.pytree import pytree_dataclass
+from fraxenv.errors import ConfigError
+
+from .hands import PoseTarget
 
 
 @pytree_dataclass
@@ -59,3 +64,22 @@ def advance(ramp: Ramp, position: Array, rotation: Array, duration: ArrayLike, d
         rotation,
         jnp.maximum(time_left - dt, 0.0),
     )
+
+
+def interpolated(
+    target: PoseTarget, ramp: Ramp | None, duration: ArrayLike, dt: Array
+) -> tuple[PoseTarget, Ramp]:
+    """The target of k hands with set-points as its poses, and the next ramp.
+
+    New poses are reached after `duration`, s.
+
+    Raises:
+        ConfigError: the state has no ramp.
+    """
+    if ramp is None:
+        raise ConfigError(
+            "interpolation_time is set, and the state has no set-point, expected a state of this "
+            "controller's init(robot, terms), or of its last step."
+        )
+    ramp = advance(ramp, target.position, target.rotation, duration, dt)
+    return dataclasses.replace(target, position=ramp.position, rotation=ramp.rotation), ramp

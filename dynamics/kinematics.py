@@ -6,6 +6,7 @@ body's own origin: a common origin far away would cost light bodies digits to ro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -128,6 +129,19 @@ def frame_pose(
     poses = kin if kin is not None else forward_kinematics(robot, q)
     body = poses.rotation[f.body]
     return poses.position[f.body] + matmul(body, position), matmul(body, rotation)
+
+
+def frame_poses(
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    frames: Sequence[str],
+    *,
+    kin: Kinematics | Poses | None = None,
+) -> tuple[Float[Array, "k 3"], Float[Array, "k 3 3"]]:
+    """Poses of k frames, stacked; for the arguments and errors see `frame_pose`."""
+    kin = forward_kinematics(robot, q) if kin is None else kin
+    poses = [frame_pose(robot, q, frame, kin=kin) for frame in frames]
+    return jnp.stack([p for p, _ in poses]), jnp.stack([r for _, r in poses])
 
 
 def spatial_axes(topology: Topology, kin: Kinematics) -> Array:

@@ -1,13 +1,12 @@
-"""The environment core: robot x task x action space x controller, as one pure function.
+"""The environment: robot x task x action space x controller, by the protocol of gymnax 1.0.1.
 
-It follows the gymnax 1.0.1 protocol. Structure is in the object; every number is in `EnvParams`,
-and everything that changes is in `EnvState`, so that both can be batched. A policy step is
-`_step_one`: action space, control loop, task.
+Structure is in the object; every number is in `EnvParams`, and everything that changes is in
+`EnvState`, so that both can be batched. An episode begins in `_begin`, and a policy step is
+`_advance`: pure functions of one environment, which `reset` and `step` check, compile and batch.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
@@ -19,36 +18,26 @@ from gymnax.environments import environment as gymnax_environment
 from gymnax.environments import spaces
 from jax import Array
 
-from fraxenv.controllers.safety.filter import no_safety_report
-from fraxenv.dynamics import (
-    Actuators,
-    ActuatorState,
-    Robot,
-    Shape,
-    compute_terms,
-    forward_kinematics,
-)
-from fraxenv.dynamics.delay import pushed
+from fraxenv.dynamics import Robot, Shape
 from fraxenv.dynamics.model.fingerprint import fingerprint
 from fraxenv.errors import is_concrete
 from fraxenv.kernels import check_backend, fusible
 
-from .actions.base import check_axes
-from .checks import check_state, check_world, checked_action
-from .control_loop import LoopParts, LoopState, Rates, control_loop
-from .physics import Physics, RigidBodyPhysics
-from .randomisation import RandomisedEpisode, draw_episode, draw_velocity, with_noise
+from .actions.base import check_axes, checked_action
+from .control_loop import Physics, Rates, RigidBodyPhysics
+from .episode import first_state, next_state, with_room_for_delays
+from .observation import (
+    OBSERVATION_BOUND,
+    TaskInputs,
+    named_shapes,
+    observation,
+    task_inputs,
+    with_delayed,
+)
 from .reset_pool import draw_from_pool, draw_pool
-from .state import EnvParams, EnvState, default_dtype, strongly_typed
-from .tasks.base import Motion
+from .state import EnvParams, EnvState, check_state, default_dtype, strongly_typed
 from .tasks.measures import Measure, reported_measures
 from .world import world_shapes
-
-OBSERVATION_BOUND = 10.0
-"""Observations are clipped to plus and minus this; their terms are about one in magnitude."""
-
-DIVERGED_SPEED = 1e3
-"""Joint speed, rad/s or m/s, beyond which an environment counts as diverged."""
 
 
 class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type: ignore[misc]
@@ -74,6 +63,9 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         KernelError: there is no such backend.
     """
 
+    _hidden_terms: tuple[str, ...] = ()
+    """Observation terms that are no part of the observation."""
+
     def __init__(
         self,
         name: str,
@@ -89,14 +81,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     ) -> None:
         self.rates = Rates(policy_hz, control_hz, physics_hz)
         check_backend(backend)
-        if params.randomisation is not None:
-            sized = params.randomisation.sized(control_hz, policy_hz)
-            params = params.replace(randomisation=sized)
-        params = params.replace(actuators=self._sized_actuators(params))
-        self._name = name
-        self.robot = robot
-        self._params = strongly_typed(params)
-        self.backend = backend
+        self._name, self.robot, self.backend = name, robot, backend
+        self._params = strongly_typed(with_room_for_delays(params, self.rates))
         self.physics = RigidBodyPhysics() if physics is None else physics
         self._supports_transition_gradients = self.physics.differentiable
         self.check_params(self._params)
@@ -163,7 +149,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
     def observation_space(self, params: EnvParams | None = None) -> spaces.Box:
         """Box of the concatenated observation terms."""
-        size = sum(self.observation_layout.values())
+        layout = self.observation_layout
+        size = sum(n for name, n in layout.items() if name not in self._hidden_terms)
         return spaces.Box(-OBSERVATION_BOUND, OBSERVATION_BOUND, (size,), default_dtype())
 
     def check_params(self, params: EnvParams) -> None:
@@ -177,17 +164,17 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         if not is_concrete(parts):
             return
         check_axes(params.action, self.robot)
-        self._sized_actuators(params)
         if params.robot is None:
             params.task.check(self.robot)
         if params.randomisation is not None:
             params.randomisation.check()
-            params.randomisation.sized(self.control_hz, self.policy_hz)
+        with_room_for_delays(params, self.rates)
 
     @cached_property
     def observation_layout(self) -> dict[str, int]:
         """Name and size of each observation term, in the order of the observation."""
-        return {name: x.shape[0] for name, x in self._shapes(self._observation_terms).items()}
+        terms = self._shapes(self._params.task.observation_terms)
+        return {name: x.shape[0] for name, x in terms.items()}
 
     @cached_property
     def reported(self) -> tuple[Measure, ...]:
@@ -197,22 +184,12 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             ConfigError: the task measures no success, or describes what is not a number.
             UnknownNameError: the task describes what it does not measure, or has no such tolerance.
         """
-        return reported_measures(self._params.task, self._shapes(self._measures))
+        return reported_measures(self._params.task, self._shapes(self._params.task.measures))
 
-    def _shapes(
-        self, arrays: Callable[[EnvState, EnvParams], dict[str, Array]]
-    ) -> dict[str, jax.ShapeDtypeStruct]:
-        """Shapes of named arrays, functions of a state and parameters, in their order."""
-        names: list[str] = []
-
-        def listed(key: Array) -> list[Array]:
-            params = self._params.without_pool
-            found = arrays(self._reset_one(key, params)[1], params)
-            names.extend(found)  # here, because a dict comes out of a transformation sorted
-            return [jnp.asarray(x) for x in found.values()]
-
-        shapes = jax.eval_shape(listed, jax.random.key(0))
-        return dict(zip(names, shapes, strict=True))
+    def _shapes(self, says: Callable[..., dict[str, Array]]) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shapes of what a function of the task says of a state, in its order."""
+        params = self._params.without_pool
+        return named_shapes(lambda key: says(*self._inputs(self._begin(key, params)[1], params)))
 
     # --- the protocol ---
     # `reset` and `step` are compiled, and one kernel over the batch under `jax.vmap`.
@@ -229,16 +206,14 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             self.check_params(params)
         return self._compiled_reset(key, params)  # type: ignore[no-any-return]
 
-    @partial(jax.jit, static_argnames=("self",))
-    def _compiled_reset(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
-        return self.reset_env(key, params)
-
     def reset_env(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
         """A new episode: observation and state; parameters are not checked."""
         if params.reset_pool is not None:
             drawn: tuple[Array, EnvState] = draw_from_pool(key, params.reset_pool)
             return drawn
-        return fusible(self._reset_one, self.backend)(key, params)
+        return fusible(self._begin, self.backend)(key, params)
+
+    _compiled_reset = jax.jit(reset_env, static_argnames=("self",))
 
     @partial(jax.jit, static_argnames=("self",))
     def step(
@@ -257,9 +232,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         params = self.default_params if params is None else params
         check_state(self.name, state, params, self._robot(params), self.num_actions)
         if params.reset_pool is not None:
-            return self._autoreset(self.step_env, self.reset_env, key, state, action, params)
-        whole = partial(self._autoreset, self._step_one, self._reset_one)
-        return fusible(whole, self.backend)(key, state, action, params)
+            return self._advance_or_begin(key, state, action, params)
+        return fusible(self._advance_or_begin, self.backend)(key, state, action, params)
 
     def step_env(
         self, key: Array, state: EnvState, action: Array, params: EnvParams
@@ -274,7 +248,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             EnvStateError: the state is another environment's.
         """
         check_state(self.name, state, params, self._robot(params), self.num_actions)
-        return fusible(self._step_one, self.backend)(key, state, action, params.without_pool)
+        return fusible(self._advance, self.backend)(key, state, action, params.without_pool)
 
     def draw_pool(self, key: Array, params: EnvParams, size: int) -> tuple[Array, EnvState]:
         """Initial observations and states (size, ...) for `params.reset_pool`.
@@ -300,215 +274,71 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
     def is_terminated(self, state: EnvState, params: EnvParams) -> Array:
         """Whether the task ends the episode here; a diverged environment ends in `step_env`."""
-        motion = self._motion(state, state.action, params)
-        return params.task.terminated(self._robot(params), motion, state.task_state)
+        return params.task.terminated(*self._inputs(state, params))
 
     def markers(self, state: EnvState, params: EnvParams) -> list[Shape]:
         """Shapes of the task and of the world, to be drawn; the state's arrays are on the host."""
         return [*params.task.markers(state.task_state), *world_shapes(state.world).values()]
 
-    # --- reset and step of one environment ---
+    # --- of one environment ---
 
-    def _autoreset(
-        self,
-        step: Callable[..., Any],
-        reset: Callable[..., Any],
-        key: Array,
-        state: EnvState,
-        action: Array,
-        params: EnvParams,
+    def _begin(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
+        """The beginning of an episode: observation and state."""
+        robot, observation = self._robot(params), partial(self._observation, params=params)
+        state = first_state(key, robot, params, self.rates, self.num_actions, observation)
+        return self.observe(key, state, None, params), state
+
+    def _advance(
+        self, key: Array, state: EnvState, action: Array, params: EnvParams
+    ) -> tuple[Array, EnvState, Array, Array, dict[str, Any]]:
+        """One policy step: motion, task, observation."""
+        robot, task = self._robot(params), params.task
+        action = checked_action(self.name, action, self._params.action.axes(self.robot))
+        new, report = next_state(robot, state, action, params, self.rates, self.physics)
+        diverged = report["diverged"]
+        inputs = task_inputs(robot, new, state.action)
+        terms = task.reward_terms(*inputs)
+        reward = self._reward(inputs, terms, diverged, params)
+        terminated = diverged | task.terminated(*inputs)
+        info = {**task.measures(*inputs), **report, "reward_terms": terms}
+        new = with_delayed(new, partial(self._observation, key, new, params))
+        obs = self.observe(key, new, action, params)
+        obs, new = self._apply_transition_gradient_policy(obs, new)
+        return obs, new, reward, terminated, info
+
+    def _advance_or_begin(
+        self, key: Array, state: EnvState, action: Array, params: EnvParams
     ) -> tuple[Array, EnvState, Array, Array, Array, dict[str, Any]]:
-        """A step, and where it ends the episode a reset."""
+        """One policy step, and where it ends the episode the beginning of the next one."""
         key_step, key_reset = jax.random.split(key)
-        obs, new, reward, terminated, info = step(key_step, state, action, params)
+        obs, new, reward, terminated, info = self.step_env(key_step, state, action, params)
         truncated = self.is_truncated(new, params)
         # A kernel computes the reset only where some environment of a vector of them is done.
         next_obs, next_state = jax.lax.cond(
             terminated | truncated,
-            lambda: reset(key_reset, params),
+            lambda: self.reset_env(key_reset, params),
             lambda: (obs, new),
         )
         ends = {"terminated": terminated, "truncated": truncated, "final_observation": obs}
         return next_obs, next_state, reward, terminated, truncated, {**info, **ends}
 
-    def _reset_one(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
-        """A new episode: task, world, randomisation, motors."""
-        robot, random = self._robot(params), params.randomisation
-        keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
-        q, task_state = params.task.reset(keys[0], robot)
-        world = params.task.world(keys[0], robot, q, task_state)
-        check_world(f"{self.name}: the world", world, params.task)
-        v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
-        terms = compute_terms(robot, q, v)
-        state = EnvState(
-            time=jnp.zeros((), jnp.int32),
-            q=q,
-            v=v,
-            action=jnp.zeros(self.num_actions, q.dtype),
-            action_state=params.action.init(robot, q),
-            controller_state=params.controller.init(robot, terms),
-            actuator_state=ActuatorState(),
-            world=world,
-            task_state=task_state,
-        )
-        actuators = self._sized_actuators(params)
-        if random is not None:
-            episode = draw_episode(
-                keys[3],
-                random,
-                robot,
-                params.controller,
-                actuators,
-                self.policy_hz,
-                state.action,
-                self._observation(keys[2], state, params),
-            )
-            actuators = episode.own_actuators(actuators)
-            state = state.replace(episode=episode)
-        motors = actuators.init(robot, terms.bias, 1.0 / self.control_hz)
-        state = state.replace(actuator_state=motors)
-        return self.observe(key, state, None, params), state
+    def _reward(
+        self, inputs: TaskInputs, terms: dict[str, Array], diverged: Array, params: EnvParams
+    ) -> Array:
+        """The weighted sum of the reward terms; zero for a step that diverged."""
+        weights, dtype = params.task.reward_weights, inputs[1].q.dtype
+        weighted = (jnp.asarray(weights.get(n, 1.0), dtype) * x for n, x in terms.items())
+        return jnp.where(diverged, 0.0, sum(weighted, jnp.zeros((), dtype)))
 
-    def _step_one(
-        self, key: Array, state: EnvState, action: Array, params: EnvParams
-    ) -> tuple[Array, EnvState, Array, Array, dict[str, Any]]:
-        """One policy step: command, control loop, task."""
-        robot = self._robot(params)
-        dtype = state.q.dtype
-        action = checked_action(self.name, action, self._params.action.axes(self.robot))
-        finite_action = jnp.all(jnp.isfinite(action))
-        action = jnp.clip(jnp.where(jnp.isfinite(action), action, 0.0), -1.0, 1.0).astype(dtype)
+    def _observation(self, key: Array, state: EnvState, params: EnvParams) -> Array:
+        """The observation (k,) of a state without delay."""
+        return observation(key, self._robot(params), state, params, self._hidden_terms)
 
-        target, action_state, episode = self._command(robot, state, action, params)
-        moved, control, safety = control_loop(
-            self._loop_parts(robot, episode, params),
-            LoopState(state.q, state.v, state.world, state.controller_state, state.actuator_state),
-            target,
-            self.rates,
-        )
-
-        healthy = jnp.all(jnp.isfinite(moved.q)) & jnp.all(jnp.abs(moved.v) < DIVERGED_SPEED)
-        diverged = ~(healthy & finite_action)
-        task_state = params.task.advance(state.task_state, jnp.asarray(1.0 / self.policy_hz, dtype))
-        new = EnvState(
-            time=state.time,
-            q=moved.q,
-            v=moved.v,
-            action=action,
-            action_state=action_state,
-            controller_state=moved.controller,
-            actuator_state=moved.actuators,
-            world=moved.world,
-            task_state=task_state,
-            episode=episode,
-        )
-        # A diverged environment keeps its last finite state.
-        new = _select(diverged, state, new).replace(time=state.time + 1)
-        control = _select(diverged, jax.tree.map(jnp.zeros_like, control), control)
-        safety = _select(diverged, no_safety_report(dtype), safety)
-
-        motion = self._motion(new, state.action, params)
-        terms = params.task.reward_terms(robot, motion, new.task_state)
-        reward = self._reward(robot, motion, new, terms, params)
-        terminated = diverged | params.task.terminated(robot, motion, new.task_state)
-        info = {
-            **params.task.measures(robot, motion, new.task_state),
-            "diverged": diverged,
-            "reward_terms": terms,
-            "safety": safety,
-            "controller": control,
-        }
-        if new.episode is not None and new.episode.observations is not None:
-            delayed = pushed(new.episode.observations, self._observation(key, new, params))
-            new = new.replace(episode=dataclasses.replace(new.episode, observations=delayed))
-        obs = self.observe(key, new, action, params)
-        obs, new = self._apply_transition_gradient_policy(obs, new)
-        reward = jnp.where(diverged, self._reward_of_divergence(reward), reward)
-        return obs, new, reward, terminated, info
-
-    # --- parts of reset and step ---
+    def _inputs(self, state: EnvState, params: EnvParams) -> TaskInputs:
+        """What the task is told of a state."""
+        return task_inputs(self._robot(params), state)
 
     def _robot(self, params: EnvParams) -> Robot:
         """The model that these parameters have."""
         self.physics.check(self.name, params)
         return self.robot if params.robot is None else params.robot
-
-    def _sized_actuators(self, params: EnvParams) -> Actuators:
-        """The motors, with room for the longest delay of randomised ones."""
-        random = params.randomisation
-        room = 0 if random is None or random.steps is None else random.steps[0]
-        return params.actuators.sized(self.control_hz, room)
-
-    def _command(
-        self, robot: Robot, state: EnvState, action: Array, params: EnvParams
-    ) -> tuple[Any, Any, RandomisedEpisode | None]:
-        """The controller's target, and the next states of the action space and the episode."""
-        episode, before = state.episode, state.action_state
-        if episode is None or episode.actions is None:
-            return (*params.action.command(robot, state.q, action, before), episode)
-        actions = pushed(episode.actions, action)
-        command = params.action.command(robot, state.q, actions.due, before)
-        hold = params.action.hold(robot, state.q, before), before
-        # Before the first action arrives the robot stays where it is.
-        command = _select(state.time >= actions.steps, command, hold)
-        return (*command, dataclasses.replace(episode, actions=actions))
-
-    def _loop_parts(
-        self, robot: Robot, episode: RandomisedEpisode | None, params: EnvParams
-    ) -> LoopParts:
-        """The parts of the control loop in an episode."""
-        controller, actuators, true_robot = params.controller, params.actuators, None
-        if episode is not None:
-            controller = episode.own_controller(controller)
-            actuators = episode.own_actuators(actuators)
-            true_robot = episode.true_robot(robot)
-        return LoopParts(robot, true_robot, controller, params.safety, actuators, self.physics)
-
-    def _motion(self, state: EnvState, previous_action: Array, params: EnvParams) -> Motion:
-        """The argument of the task's functions."""
-        poses = forward_kinematics(self._robot(params), state.q)
-        return Motion(state.q, state.v, poses, state.world, state.action, previous_action)
-
-    def _measures(self, state: EnvState, params: EnvParams) -> dict[str, Array]:
-        """The task's measures of a state."""
-        motion = self._motion(state, state.action, params)
-        return params.task.measures(self._robot(params), motion, state.task_state)
-
-    def _reward(
-        self,
-        robot: Robot,
-        motion: Motion,
-        state: EnvState,
-        terms: dict[str, Array],
-        params: EnvParams,
-    ) -> Array:
-        """The weighted sum of the reward terms."""
-        weights, dtype = params.task.reward_weights, motion.q.dtype
-        weighted = (jnp.asarray(weights.get(n, 1.0), dtype) * x for n, x in terms.items())
-        return sum(weighted, jnp.zeros((), dtype))
-
-    def _reward_of_divergence(self, reward: Array) -> Array:
-        """The reward of a diverged step; `reward` is that of its last finite state."""
-        return jnp.zeros_like(reward)
-
-    def _observation_terms(self, state: EnvState, params: EnvParams) -> dict[str, Array]:
-        """All observation terms of the task."""
-        motion = self._motion(state, state.action, params)
-        return params.task.observation_terms(self._robot(params), motion, state.task_state)
-
-    def _hidden_terms(self, params: EnvParams) -> tuple[str, ...]:
-        """Names of the observation terms that are no part of the observation."""
-        return ()
-
-    def _observation(self, key: Array, state: EnvState, params: EnvParams) -> Array:
-        """The observation (k,) of a state without delay: its terms, with noise, clipped."""
-        terms, hidden = self._observation_terms(state, params), self._hidden_terms(params)
-        obs = jnp.concatenate([x for name, x in terms.items() if name not in hidden])
-        obs = with_noise(key, params.randomisation, obs)
-        obs = jnp.where(jnp.isnan(obs), 0.0, obs)  # of a caller's state that is not finite
-        return jnp.clip(obs, -OBSERVATION_BOUND, OBSERVATION_BOUND)
-
-
-def _select(condition: Array, a: Any, b: Any) -> Any:
-    """The pytree `a` where the condition holds, else `b`."""
-    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)

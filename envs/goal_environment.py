@@ -17,9 +17,10 @@ from jax.typing import ArrayLike
 from fraxenv.dynamics import Robot
 from fraxenv.errors import ArrayError, ConfigError, check_choice
 
-from .environment import OBSERVATION_BOUND, Environment
+from .environment import Environment
+from .observation import OBSERVATION_BOUND, TaskInputs
 from .state import EnvParams, EnvState, default_dtype
-from .tasks.base import GoalTask, Motion
+from .tasks.base import GoalTask
 
 
 class GoalEnvironment(Environment):
@@ -32,7 +33,9 @@ class GoalEnvironment(Environment):
     Args:
         goal_reward: "sparse": 0 where the goal is reached and -1 elsewhere; "dense": minus the
             distance from the goal, in tolerances.
-        *args: as of `Environment`.
+        name: as of `Environment`.
+        robot: as of `Environment`.
+        params: as of `Environment`; the task is a `GoalTask`.
         **options: as of `Environment`.
 
     Raises:
@@ -40,52 +43,50 @@ class GoalEnvironment(Environment):
     """
 
     def __init__(
-        self, *args: Any, goal_reward: Literal["sparse", "dense"] = "sparse", **options: Any
+        self,
+        name: str,
+        robot: Robot,
+        params: EnvParams,
+        *,
+        goal_reward: Literal["sparse", "dense"] = "sparse",
+        **options: Any,
     ) -> None:
         check_choice("goal_reward", goal_reward, ("sparse", "dense"))
-        self.goal_reward = goal_reward
-        super().__init__(*args, **options)
-        task = self._params.task
+        task = params.task
         if not isinstance(task, GoalTask):
             raise ConfigError(
-                f"{self.name}: the task {type(task).__name__} has no goals, expected a GoalTask "
+                f"{name}: the task {type(task).__name__} has no goals, expected a GoalTask "
                 "for goal_env=True. Derive it from fraxenv.envs.GoalTask, or leave goal_env out."
             )
+        self.goal_reward = goal_reward
+        self._hidden_terms = task.goal_terms
+        super().__init__(name, robot, params, **options)
 
     def _identity(self) -> tuple[Any, ...]:
         return (*super()._identity(), self.goal_reward)
 
     def observation_space(self, params: EnvParams | None = None) -> spaces.Dict:
         """A dict of boxes."""
-        task: Any = self._params.task
-        layout = self.observation_layout
-        size = sum(n for name, n in layout.items() if name not in task.goal_terms)
-        goal = (self._goal_size,)
-        low, high, dtype = -OBSERVATION_BOUND, OBSERVATION_BOUND, default_dtype()
-        return spaces.Dict(
-            {
-                "observation": spaces.Box(low, high, (size,), dtype),
-                "achieved_goal": spaces.Box(low, high, goal, dtype),
-                "desired_goal": spaces.Box(low, high, goal, dtype),
-            }
+        goal = spaces.Box(
+            -OBSERVATION_BOUND, OBSERVATION_BOUND, (self._goal_size,), default_dtype()
         )
+        own = super().observation_space(params)
+        return spaces.Dict({"observation": own, "achieved_goal": goal, "desired_goal": goal})
 
     @cached_property
     def _goal_size(self) -> int:
-        def goal(state: EnvState, params: EnvParams) -> dict[str, Array]:
-            task: Any = params.task
-            return {"goal": task.desired_goal(state.task_state)}
+        def goal(*inputs: Any) -> dict[str, Array]:
+            return {"goal": _goals(inputs, self._params)[1]}
 
         return int(self._shapes(goal)["goal"].shape[0])
 
     def observe(self, key: Array, state: EnvState, action: Any, params: EnvParams) -> Any:
         """The observation and the goals, a dict."""
-        motion = self._motion(state, state.action, params)
-        task: Any = params.task
+        achieved, desired = _goals(self._inputs(state, params), params)
         return {
             "observation": super().observe(key, state, action, params),
-            "achieved_goal": task.achieved_goal(self._robot(params), motion, state.task_state),
-            "desired_goal": task.desired_goal(state.task_state),
+            "achieved_goal": achieved,
+            "desired_goal": desired,
         }
 
     def compute_reward(
@@ -124,21 +125,14 @@ class GoalEnvironment(Environment):
         return jnp.where(distance < 1.0, 0.0, -1.0).astype(distance.dtype)
 
     def _reward(
-        self,
-        robot: Robot,
-        motion: Motion,
-        state: EnvState,
-        terms: dict[str, Array],
-        params: EnvParams,
+        self, inputs: TaskInputs, terms: dict[str, Array], diverged: Array, params: EnvParams
     ) -> Array:
-        task: Any = params.task
-        achieved = task.achieved_goal(robot, motion, state.task_state)
-        return self._goal_reward(achieved, task.desired_goal(state.task_state), params)
-
-    def _reward_of_divergence(self, reward: Array) -> Array:
+        reward = self._goal_reward(*_goals(inputs, params), params)
         # Zero is the reward of goals that are reached.
-        return jnp.where(jnp.isnan(reward), -1.0, reward)
+        return jnp.where(diverged & jnp.isnan(reward), -1.0, reward)
 
-    def _hidden_terms(self, params: EnvParams) -> tuple[str, ...]:
-        task: Any = params.task
-        return tuple(task.goal_terms)
+
+def _goals(inputs: TaskInputs, params: EnvParams) -> tuple[Array, Array]:
+    """The goal that is achieved, and the one that is desired, (g,) each."""
+    task: Any = params.task
+    return task.achieved_goal(*inputs), task.desired_goal(inputs[2])

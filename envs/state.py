@@ -1,4 +1,4 @@
-"""An environment's parameters, and its state."""
+"""An environment's parameters, and its state; and whether a state is this environment's."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from jax.typing import ArrayLike
 
 from fraxenv.controllers import Controller
 from fraxenv.controllers.safety.filter import SafetyFilter
-from fraxenv.dynamics import Actuators, ActuatorState, Robot
+from fraxenv.dynamics import Actuators, ActuatorState, Robot, obstacle_count
 from fraxenv.dynamics.math.pytree import pytree_dataclass
-from fraxenv.errors import unknown_name
+from fraxenv.errors import EnvStateError, unknown_name
 
 from .actions.base import ActionSpace
 from .randomisation import Randomisation, RandomisedEpisode
@@ -102,6 +102,70 @@ class EnvState(_Replace):
     world: World
     task_state: Any
     episode: RandomisedEpisode | None = None
+
+
+def check_state(
+    name: str, state: EnvState, params: EnvParams, robot: Robot, num_actions: int
+) -> None:
+    """Refuse the state of another environment.
+
+    Args:
+        name: of the environment.
+        state: to be checked.
+        params: that it is used with.
+        robot: the model.
+        num_actions: size of an action.
+
+    Raises:
+        EnvStateError: it is one.
+    """
+    remedy = f"Use a state that {name}'s own reset or step returned."
+    if not isinstance(state, EnvState):
+        raise EnvStateError(
+            f"{name}: the state is a {type(state).__name__}, expected an EnvState. {remedy}"
+        )
+    expected = {"q": (robot.nq,), "v": (robot.nv,), "action": (num_actions,)}
+    for part, shape in expected.items():
+        have = jnp.shape(getattr(state, part))
+        if have != shape:
+            raise EnvStateError(
+                f"{name}: state.{part} has shape {have}, expected {shape}: the state is another "
+                f"environment's, or a batch without jax.vmap. {remedy}"
+            )
+    kind = params.task.state_type
+    if kind is not None and not isinstance(state.task_state, kind):
+        raise EnvStateError(
+            f"{name}: state.task_state is a {type(state.task_state).__name__}, expected a "
+            f"{kind.__name__}: the state is another environment's. {remedy}"
+        )
+    note = f": the state is another environment's. {remedy}"
+    check_world(f"{name}: state.world", state.world, params.task, note)
+    if (state.episode is None) != (params.randomisation is None):
+        given, wanted = ("without", "with") if state.episode is None else ("with", "without")
+        raise EnvStateError(
+            f"{name}: the state is of an environment {given} randomisation, and "
+            f"params.randomisation asks for one {wanted}. Reset with these parameters first."
+        )
+
+
+def check_world(what: str, world: World, task: Task, note: str = ".") -> None:
+    """Check that the world has as many obstacles as the task says.
+
+    Args:
+        what: beginning of the error's message.
+        world: to be checked.
+        task: with the expected number.
+        note: end of the error's message.
+
+    Raises:
+        EnvStateError: it has not.
+    """
+    count, expected = obstacle_count(world.obstacles), task.obstacle_count
+    if count != expected:
+        raise EnvStateError(
+            f"{what} has {count} obstacles, expected {expected}, as obstacle_count of "
+            f"{type(task).__name__} says{note}"
+        )
 
 
 def default_dtype() -> np.dtype[Any]:

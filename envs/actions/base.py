@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
 from fraxenv.controllers import Controller
 from fraxenv.dynamics import Robot
-from fraxenv.errors import ConfigError
+from fraxenv.errors import ActionError, ConfigError
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,32 @@ def check_axes(space: ActionSpace, robot: Robot) -> None:
             )
 
 
+def checked_action(name: str, action: ArrayLike, axes: tuple[ActionAxis, ...]) -> Array:
+    """The action as an array.
+
+    Args:
+        name: of the environment.
+        action: (k,), expected to be floating-point.
+        axes: of the action space, k of them.
+
+    Raises:
+        ActionError: it has another shape or dtype.
+    """
+    action = jnp.asarray(action)
+    if action.shape != (len(axes),):
+        names = ", ".join(axis.name for axis in axes)
+        raise ActionError(
+            f"{name}: the action has shape {action.shape}, expected ({len(axes)},): {names}. Batch "
+            "environments with jax.vmap."
+        )
+    if not jnp.issubdtype(action.dtype, jnp.floating):
+        raise ActionError(
+            f"{name}: the action has dtype {action.dtype}, expected a floating-point one with "
+            "values in [-1, 1]. Convert it, e.g. action.astype(jnp.float32)."
+        )
+    return action
+
+
 def decimals(name: str, scale: ArrayLike, *shape: int) -> list[Any]:
     """Scales as nested lists of a shape, as printed: 0.02 for 0.02 in float32.
 
@@ -100,8 +127,3 @@ def decimals(name: str, scale: ArrayLike, *shape: int) -> list[Any]:
     rows = [float(str(x)) for x in array.ravel()]
     nested: list[Any] = np.asarray(rows, float).reshape(shape).tolist()
     return nested
-
-
-def unit_of(rotates: bool, revolute: str, prismatic: str) -> str:
-    """The unit of a degree of freedom that turns, or that slides."""
-    return revolute if rotates else prismatic

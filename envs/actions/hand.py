@@ -12,14 +12,14 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from fraxenv.controllers import OSC, PoseTarget
-from fraxenv.controllers.hands import EndEffectors, Hands, measured_poses
+from fraxenv.controllers.hands import EndEffectors, Hands
 from fraxenv.dynamics import (
     Robot,
-    forward_kinematics,
     frame_pose,
     rotation_exp,
     rotation_log,
 )
+from fraxenv.dynamics.kinematics import frame_poses
 from fraxenv.dynamics.math.algebra import cross, matmul, norm
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError, check_choice
@@ -82,7 +82,7 @@ class HandAction(ABC):
 
     def _poses(self, robot: Robot, q: Array) -> PoseTarget:
         """The measured poses as a target with an axis of hands."""
-        return PoseTarget(*measured_poses(robot, q, self.hands, forward_kinematics(robot, q)))
+        return PoseTarget(*frame_poses(robot, q, self.hands.names))
 
     @abstractmethod
     def _goal(self, i: int, action: Array, here: PoseTarget, before: PoseTarget) -> PoseTarget:

@@ -12,9 +12,10 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from fraxenv.controllers.hands import EndEffectors, Hands, measured_poses
+from fraxenv.controllers.hands import EndEffectors, Hands
 from fraxenv.dynamics import Robot, Shape, integrate, orientation_error
 from fraxenv.dynamics.geometry.shapes import triad
+from fraxenv.dynamics.kinematics import frame_poses
 from fraxenv.dynamics.manifold import scalar_coordinates
 from fraxenv.dynamics.math.algebra import norm
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
@@ -204,7 +205,7 @@ class PoseGoals(GoalTask):
 
     def subjects(self, robot: Robot, motion: Motion) -> tuple[Array, Array]:
         """Positions (k, 3), m, and rotations (k, 3, 3), to world, of what should reach its goal."""
-        return measured_poses(robot, motion.q, self.hands, motion.poses)
+        return frame_poses(robot, motion.q, self.hands.names, kin=motion.poses)
 
     def errors(self, robot: Robot, motion: Motion, state: Goals) -> tuple[Array, Array]:
         """Distances (k,), m, and angles (k,), rad, between subjects and goals."""

@@ -13,6 +13,7 @@ from jax import Array
 
 import fraxenv
 from fraxenv.envs import Environment, EnvParams, GoalEnvironment
+from fraxenv.envs.observation import task_inputs
 from fraxenv.errors import ArrayError, ConfigError
 
 Env = tuple[Environment, EnvParams]
@@ -93,8 +94,7 @@ def test_goals_with_orientation(x64: None) -> None:
     assert isinstance(env, GoalEnvironment)
     obs, state = env.reset_env(KEY, params)
     assert obs["desired_goal"].shape == (9,)
-    motion = env._motion(state, state.action, params)
-    measured = params.task.measures(env.robot, motion, state.task_state)
+    measured = params.task.measures(*task_inputs(env.robot, state))
     worst = max(measured["position_error"] / 0.02, measured["orientation_error"] / 0.1)
     reward = env.compute_reward(obs["achieved_goal"], obs["desired_goal"])
     np.testing.assert_allclose(reward, -worst, rtol=1e-6)
@@ -121,7 +121,7 @@ def test_wrong_goals_and_tasks(goals: Any) -> None:
 
     jax.tree_util.register_static(Nothing)
     with pytest.raises(ConfigError, match=r"the task Nothing has no goals.*GoalTask"):
-        fraxenv.make(robot="panda", task=Nothing(), goal_env=True)
+        fraxenv.make(robot="panda", task=Nothing(), goal_env=True, reset_pool=4)
     with pytest.raises(ConfigError, match="goal_reward='shaped'"):
         fraxenv.make("PandaReach-v0", goal_env=True, goal_reward="shaped")
 

@@ -231,7 +231,7 @@ def test_noise_has_its_size_and_is_new_at_every_step() -> None:
     environment, params = make({"observation_noise": 0.1})
     clean, clean_params = make()
     _, state = environment.reset_env(jax.random.key(0), params)
-    exact = clean._observation(jax.random.key(0), state, clean_params)
+    exact = clean.observe(KEY, state, None, clean_params)
     keys = jax.random.split(jax.random.key(1), 2000)
     seen = jax.jit(jax.vmap(lambda k: environment.observe(k, state, None, params)))(keys)
     noise = np.asarray(seen - exact)

@@ -19,6 +19,7 @@ from fraxenv import dynamics
 from fraxenv.controllers import Barrier, SafetyFilter
 from fraxenv.dynamics import Actuators
 from fraxenv.envs import Environment, EnvParams, EnvState
+from fraxenv.envs.observation import task_inputs
 from fraxenv.errors import ConfigError, UnknownNameError
 from fraxenv.making.registration import register_envs
 
@@ -107,7 +108,8 @@ def test_obstacles_that_are_left_out_are_not_seen() -> None:
     crowded = {"obstacle_low": (-0.1, -0.1, 0.0), "obstacle_high": (0.5, 0.1, 0.6)}
     environment, params = make("none", task_options=crowded)
     state = resets((environment, params), 200)
-    observe = jax.jit(jax.vmap(lambda s: environment._observation_terms(s, params)))
+    task, robot = params.task, environment.robot
+    observe = jax.jit(jax.vmap(lambda s: task.observation_terms(*task_inputs(robot, s))))
     terms, active = observe(state), np.asarray(state.world.obstacles.active)
     assert not active.all()
     seen = np.asarray(terms["to_obstacles"]).reshape(200, 8, 3)

@@ -26,6 +26,7 @@ from fraxenv.envs import (
     Task,
     Track,
 )
+from fraxenv.envs.observation import task_inputs
 from fraxenv.envs.world import move_world
 from fraxenv.errors import ConfigError, EnvStateError
 
@@ -174,7 +175,7 @@ def test_two_hands_have_a_goal_each() -> None:
     assert goals.shape == (2, 3)
     assert (goals >= task.goal_low).all()
     assert (goals <= task.goal_high).all()
-    motion = env._motion(state, state.action, params)
+    _, motion, _ = task_inputs(env.robot, state)
     hands = [dynamics.frame_pose(env.robot, state.q, n)[0] for n in ("left_hand", "right_hand")]
     errors = np.linalg.norm(goals - np.asarray(hands), axis=1)
     measured = task.measures(env.robot, motion, state.task_state)

@@ -1,4 +1,4 @@
-"""Damping near singularities, and priorities among several end effectors.
+"""Redundancy: postures in the nullspace, damping near singularities, priorities among hands.
 
 Away from singularities the damping vanishes. It also vanishes with the error, so that a target
 near a singularity is reached exactly. Nearness to the singularity is measured as in Nakamura and
@@ -17,7 +17,19 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from fraxenv.dynamics import Robot, difference, neutral
 from fraxenv.dynamics.solvers.cholesky import cholesky
+
+Posture = Literal["default", "center", "zero", "none"]
+
+POSTURES: tuple[Posture, ...] = ("default", "center", "zero", "none")
+
+LARGEST_ERROR = np.pi
+"""Bound, rad or m, of a joint's distance from the posture.
+
+The pull is multiplied by the inertia, so it is not a potential's: without a bound, joints that have
+turned far beyond their limits may gain speed from it for ever.
+"""
 
 Priority = Literal["equal", "ordered"]
 
@@ -31,6 +43,26 @@ HALF_ORIENTATION_ERROR = 0.25
 
 FLOOR = 1e-5
 """Diagonal that keeps the factorisation defined at a singularity; far below any threshold."""
+
+
+def posture_error(posture: Posture, robot: Robot, q: Array) -> Array:
+    """Displacements (nv,) from `q` to a posture, rad and m, at most `LARGEST_ERROR` each.
+
+    "default" is the robot's default configuration, "center" the centre of its position limits (the
+    default of joints without limits), "zero" the neutral configuration; "none" has no error.
+    """
+    if posture == "none":
+        return jnp.zeros(robot.nv, q.dtype)
+    goal = jnp.asarray(neutral(robot) if posture == "zero" else robot.q_default, q.dtype)
+    if posture == "center":
+        coordinate = robot.topology.dof_coordinate
+        scalar = coordinate >= 0
+        limits = jnp.asarray(robot.position_limits, q.dtype)[scalar]
+        limited = jnp.all(jnp.isfinite(limits), axis=1)
+        middle = jnp.mean(jnp.where(limited[:, None], limits, 0.0), axis=1)
+        there = goal[coordinate[scalar]]
+        goal = goal.at[coordinate[scalar]].set(jnp.where(limited, middle, there))
+    return jnp.clip(difference(robot, q, goal), -LARGEST_ERROR, LARGEST_ERROR)
 
 
 def damp(

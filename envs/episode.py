@@ -1,0 +1,190 @@
+"""An episode of one environment: its first state, and after an action the next one.
+
+Rewards and observations of a state are the task's: `Environment` puts them together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fraxenv.controllers.safety.filter import no_safety_report
+from fraxenv.dynamics import Actuators, ActuatorState, Robot, compute_terms
+from fraxenv.dynamics.delay import pushed
+
+from .control_loop import LoopParts, LoopState, Physics, Rates, control_loop
+from .randomisation import RandomisedEpisode, draw_episode, draw_velocity
+from .state import EnvParams, EnvState, check_world
+
+DIVERGED_SPEED = 1e3
+"""Joint speed, rad/s or m/s, beyond which an environment counts as diverged."""
+
+
+def first_state(
+    key: Array,
+    robot: Robot,
+    params: EnvParams,
+    rates: Rates,
+    num_actions: int,
+    observation: Callable[[Array, EnvState], Array],
+) -> EnvState:
+    """The beginning of an episode: task, world, randomisation, motors.
+
+    Args:
+        key: decides all draws.
+        robot: the model.
+        params: of the environment.
+        rates: of policy, controller and physics.
+        num_actions: size of an action.
+        observation: (key, state) -> observation, which delays begin with.
+
+    Raises:
+        EnvStateError: the world has not as many obstacles as the task says.
+        ConfigError: there is no room for a delay.
+    """
+    random = params.randomisation
+    keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
+    q, task_state = params.task.reset(keys[0], robot)
+    world = params.task.world(keys[0], robot, q, task_state)
+    check_world(f"{type(params.task).__name__}.world", world, params.task)
+    v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
+    terms = compute_terms(robot, q, v)
+    state = EnvState(
+        time=jnp.zeros((), jnp.int32),
+        q=q,
+        v=v,
+        action=jnp.zeros(num_actions, q.dtype),
+        action_state=params.action.init(robot, q),
+        controller_state=params.controller.init(robot, terms),
+        actuator_state=ActuatorState(),
+        world=world,
+        task_state=task_state,
+    )
+    actuators = _sized_actuators(params, rates)
+    if random is not None:
+        episode = draw_episode(
+            keys[3],
+            random,
+            robot,
+            params.controller,
+            actuators,
+            rates.policy,
+            state.action,
+            observation(keys[2], state),
+        )
+        actuators = episode.own_actuators(actuators)
+        state = state.replace(episode=episode)
+    motors = actuators.init(robot, terms.bias, 1.0 / rates.control)
+    return state.replace(actuator_state=motors)  # type: ignore[no-any-return]
+
+
+def next_state(
+    robot: Robot,
+    state: EnvState,
+    action: Array,
+    params: EnvParams,
+    rates: Rates,
+    physics: Physics,
+) -> tuple[EnvState, dict[str, Any]]:
+    """The state one policy step later: action space, control loop, the task's goal.
+
+    Args:
+        robot: the model.
+        state: at the beginning of the policy step.
+        action: (k,), clipped to [-1, 1].
+        params: of the environment.
+        rates: of policy, controller and physics.
+        physics: the integrator of the robot's motion.
+
+    Returns:
+        The state, and for `info`: `diverged`, () bool, whether the new state has, or the action was
+        not finite, and the state is the given one; the `controller`'s telemetry; the `safety`
+        filter's report.
+    """
+    dtype = state.q.dtype
+    finite_action = jnp.all(jnp.isfinite(action))
+    action = jnp.clip(jnp.where(jnp.isfinite(action), action, 0.0), -1.0, 1.0).astype(dtype)
+
+    target, action_state, episode = _command(robot, state, action, params)
+    moved, control, safety = control_loop(
+        _loop_parts(robot, episode, params, physics),
+        LoopState(state.q, state.v, state.world, state.controller_state, state.actuator_state),
+        target,
+        rates,
+    )
+
+    healthy = jnp.all(jnp.isfinite(moved.q)) & jnp.all(jnp.abs(moved.v) < DIVERGED_SPEED)
+    diverged = ~(healthy & finite_action)
+    task_state = params.task.advance(state.task_state, jnp.asarray(1.0 / rates.policy, dtype))
+    new = EnvState(
+        time=state.time,
+        q=moved.q,
+        v=moved.v,
+        action=action,
+        action_state=action_state,
+        controller_state=moved.controller,
+        actuator_state=moved.actuators,
+        world=moved.world,
+        task_state=task_state,
+        episode=episode,
+    )
+    new = _select(diverged, state, new).replace(time=state.time + 1)
+    control = _select(diverged, jax.tree.map(jnp.zeros_like, control), control)
+    safety = _select(diverged, no_safety_report(dtype), safety)
+    return new, {"diverged": diverged, "controller": control, "safety": safety}
+
+
+def with_room_for_delays(params: EnvParams, rates: Rates) -> EnvParams:
+    """The parameters with capacity for their longest delays, which must not be traced.
+
+    Raises:
+        ConfigError: the capacity is set already, and too small.
+    """
+    random = params.randomisation
+    if random is not None:
+        params = params.replace(randomisation=random.sized(rates.control, rates.policy))
+    return params.replace(actuators=_sized_actuators(params, rates))  # type: ignore[no-any-return]
+
+
+def _sized_actuators(params: EnvParams, rates: Rates) -> Actuators:
+    """The motors, with room for the longest delay of randomised ones."""
+    random = params.randomisation
+    room = 0 if random is None or random.steps is None else random.steps[0]
+    return params.actuators.sized(rates.control, room)
+
+
+def _command(
+    robot: Robot, state: EnvState, action: Array, params: EnvParams
+) -> tuple[Any, Any, RandomisedEpisode | None]:
+    """The controller's target, and the next states of the action space and the episode."""
+    episode, before = state.episode, state.action_state
+    if episode is None or episode.actions is None:
+        return (*params.action.command(robot, state.q, action, before), episode)
+    actions = pushed(episode.actions, action)
+    command = params.action.command(robot, state.q, actions.due, before)
+    hold = params.action.hold(robot, state.q, before), before
+    # Before the first action arrives the robot stays where it is.
+    command = _select(state.time >= actions.steps, command, hold)
+    return (*command, dataclasses.replace(episode, actions=actions))
+
+
+def _loop_parts(
+    robot: Robot, episode: RandomisedEpisode | None, params: EnvParams, physics: Physics
+) -> LoopParts:
+    """The parts of the control loop in an episode."""
+    controller, actuators, true_robot = params.controller, params.actuators, None
+    if episode is not None:
+        controller = episode.own_controller(controller)
+        actuators = episode.own_actuators(actuators)
+        true_robot = episode.true_robot(robot)
+    return LoopParts(robot, true_robot, controller, params.safety, actuators, physics)
+
+
+def _select(condition: Array, a: Any, b: Any) -> Any:
+    """The pytree `a` where the condition holds, else `b`."""
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
