@@ -29,11 +29,12 @@ from ..contact.model import (
     Pair,
     PairParameters,
 )
+from ..contact.narrowphase import COLLIDERS
 from ..contact.weights import inverse_weights
 from ..geometry.shapes import GREY, Color, Shape
 from ..model.combine import combine, member_slices
 from ..model.robot import WORLD, Frame, Joint, Robot, Topology
-from .pairs import SLOTS, by_kinds, mixed_pair, ordered
+from .pairs import by_kinds, mixed_pair, ordered
 from .parts import Integrator, JointActuators
 from .scene import Scene, check_scene
 
@@ -519,7 +520,7 @@ def _named_pairs(
 def _checked_pair(geoms: Sequence[Geom], i: int, j: int) -> Pair:
     i, j = ordered(geoms, i, j)
     kinds = geoms[i].kind, geoms[j].kind
-    if kinds not in SLOTS:
+    if kinds not in COLLIDERS:
         raise ConfigError(
             f"geoms {geoms[i].name!r} and {geoms[j].name!r}, a {kinds[0]} and a {kinds[1]}, may "
             "touch, which is not modelled. Use a capsule or a box in place of one of them, or name "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import jax
@@ -73,6 +75,11 @@ class _Pose:
     def __matmul__(self, other: _Pose) -> _Pose:
         return _Pose(self.position + self.rotation @ other.position, self.rotation @ other.rotation)
 
+    def is_near(self, other: _Pose) -> bool:
+        """Whether both are the same to rounding."""
+        apart = [self.position - other.position, *(self.rotation - other.rotation)]
+        return bool(np.abs(apart).max() <= _SAME_POSE)
+
     @property
     def inverse(self) -> _Pose:
         return _Pose(-self.rotation.T @ self.position, self.rotation.T)
@@ -99,6 +106,7 @@ class _Writer:
         for i, link in enumerate(self.layout.links):
             self.main.setdefault(link.body, i)
         self.chains = self._chains()
+        self.sites: dict[str, tuple[int, _Pose]] = {}
         self.elements: list[Any] = []
         self.equality_data: list[Array | None] = []
 
@@ -384,16 +392,22 @@ class _Writer:
             added.name = shape.name
 
     def _add_frames(self) -> None:
-        links = {link.name for link in self.layout.links}
+        """Frames as sites: of the link that their body is named after, or that a weld needs."""
+        names = {link.name for link in self.layout.links}
+        needed = [
+            (link, self.link_pose[link] @ pose)
+            for e, equality in enumerate(self.layout.equalities)
+            if self._between_sites(e)
+            for link, pose in zip(equality.links, self._ends(e), strict=True)
+        ]
         for frame in self.system.topology.frames:
-            if frame.name not in links:
-                link = self.main.get(frame.body, 0)
-                pose = self.link_pose[link].inverse @ _pose_of(frame)
-                self.elements[link].add_site(
-                    name=frame.name,
-                    pos=pose.position,
-                    quat=_quaternion(self.mujoco, pose.rotation),
-                )
+            if frame.name in names:
+                continue
+            owner, at = self.main.get(frame.body, 0), _pose_of(frame)
+            for link, pose in needed:
+                if self.layout.links[link].body == frame.body and pose.is_near(at):
+                    owner = link
+            self._add_site(frame.name, owner, self.link_pose[owner].inverse @ at)
 
     def _is_family(self, pair: Pair) -> bool:
         """Whether a pair is of a body and its parent, which MuJoCo leaves out by default."""
@@ -426,8 +440,7 @@ class _Writer:
                 continue
             bits = [0 if not any(row) else 1 << classes.index(tuple(row)) for row in wanted]
             affinity = [
-                int(np.bitwise_or.reduce([bits[j] for j in range(n) if wanted[i, j]], initial=0))
-                for i in range(n)
+                reduce(or_, (bits[j] for j in range(n) if wanted[i, j]), 0) for i in range(n)
             ]
             return list(zip(bits, affinity, strict=True))
         raise ConfigError(
@@ -487,30 +500,18 @@ class _Writer:
                 added.data = data
                 self.equality_data.append(None)
             else:
-                self._add_ends(added, e, equality)
+                self._set_ends(added, e, equality)
 
-    def _add_ends(self, added: Any, e: int, equality: Equality) -> None:
+    def _set_ends(self, added: Any, e: int, equality: Equality) -> None:
         """The points, or frames, that a connect or weld constraint holds together."""
         mujoco, numbers = self.mujoco, self.scene.constraints.equalities
-        ends = [
-            _Pose(
-                np.asarray(numbers.position)[e, k],
-                _matrix(mujoco, np.asarray(numbers.rotation)[e, k]),
-            )
-            for k in range(2)
-        ]
-        one, two = (
-            self.link_pose[i].inverse @ p for i, p in zip(equality.links, ends, strict=True)
-        )
+        one, two = self._ends(e)
         data = np.zeros(len(added.data))
         data[10] = np.asarray(numbers.torque_scale)[e]
-        if equality.kind == "weld" and not np.allclose(two.rotation, np.eye(3), atol=_SAME_POSE):
-            # MuJoCo turns the frame of the first body only; both, if they are sites'.
+        if self._between_sites(e):
             added.objtype = mujoco.mjtObj.mjOBJ_SITE
-            bodies = (equality.first, equality.second)
-            added.name1, added.name2 = (
-                self._site_at(b, p) for b, p in zip(bodies, ends, strict=True)
-            )
+            added.name1 = self._site_at(equality.links[0], one)
+            added.name2 = self._site_at(equality.links[1], two)
             added.data = data
             self.equality_data.append(None)
             return
@@ -524,21 +525,39 @@ class _Writer:
         added.data = data
         self.equality_data.append(data)
 
-    def _site_at(self, body: int, pose: _Pose) -> str:
-        """Name of a site at a pose in a body's frame; added if there is none."""
-        links = {link.name for link in self.layout.links}
-        frames = [f for f in self.system.topology.frames if f.name not in links]
-        for f in frames:
-            near = np.allclose(f.position, pose.position, atol=_SAME_POSE)
-            if f.body == body and near and np.allclose(f.rotation, pose.rotation, atol=_SAME_POSE):
-                return f.name
-        link = self.main.get(body, 0)
-        local = self.link_pose[link].inverse @ pose
-        name = f"equality end {sum(len(e.sites) for e in self.elements)}"
-        self.elements[link].add_site(
-            name=name, pos=local.position, quat=_quaternion(self.mujoco, local.rotation)
+    def _ends(self, e: int) -> tuple[_Pose, _Pose]:
+        """Poses, in the links, of what a connect or weld constraint holds together."""
+        numbers, links = self.scene.constraints.equalities, self.layout.equalities[e].links
+        one, two = (
+            self.link_pose[link].inverse
+            @ _Pose(
+                np.asarray(numbers.position)[e, k],
+                _matrix(self.mujoco, np.asarray(numbers.rotation)[e, k]),
+            )
+            for k, link in enumerate(links)
         )
+        return one, two
+
+    def _between_sites(self, e: int) -> bool:
+        """Whether MuJoCo needs sites for a weld: it turns the frame of the first body only."""
+        if self.layout.equalities[e].kind != "weld":
+            return False
+        return not np.allclose(self._ends(e)[1].rotation, np.eye(3), rtol=0, atol=_SAME_POSE)
+
+    def _site_at(self, link: int, pose: _Pose) -> str:
+        """Name of a site at a pose in a link's frame; added if there is none."""
+        for name, (owner, at) in self.sites.items():
+            if owner == link and pose.is_near(at):
+                return name
+        name = f"equality site {len(self.sites)}"
+        self._add_site(name, link, pose)
         return name
+
+    def _add_site(self, name: str, link: int, pose: _Pose) -> None:
+        self.elements[link].add_site(
+            name=name, pos=pose.position, quat=_quaternion(self.mujoco, pose.rotation)
+        )
+        self.sites[name] = link, pose
 
     def _joint_of(self, dof: int) -> str:
         """Name of MuJoCo's joint of a single degree of freedom."""

@@ -186,7 +186,8 @@ def _checked_controls(scene: Scene, ctrl: ArrayLike | None, v: Array) -> Array:
 
 def _within(x: Array, ranges: ArrayLike) -> Array:
     low, high = jnp.moveaxis(jnp.asarray(ranges, x.dtype), -1, 0)
-    return (x > low) & (x < high)
+    inside: Array = (x > low) & (x < high)
+    return inside
 
 
 def _clamped(x: Array, ranges: ArrayLike) -> Array:

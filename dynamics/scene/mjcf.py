@@ -34,9 +34,10 @@ from ..contact.model import (
     Pair,
     PairParameters,
 )
+from ..contact.narrowphase import COLLIDERS, slots_of
 from ..geometry.shapes import Color, Shape, ShapeKind
 from ..model.robot import WORLD, Frame, Joint, JointKind, Robot, Topology
-from .pairs import SLOTS, by_kinds, mixed_condim, ordered
+from .pairs import by_kinds, mixed_condim, ordered
 from .parts import Integrator, JointActuators, StoredKeyframe
 from .scene import Scene
 from .unsupported import check_robot_supported, check_supported, refuse
@@ -49,7 +50,7 @@ def load_mjcf(model: str | os.PathLike[str] | Any) -> Scene:
 
     Everything in it that moves, touches or drives is there, or it is refused: what is not modelled
     is named, with the reason and a remedy. Left out, as they do not act on the motion: sensors,
-    cameras, lights, textures, user data, the magnetic field that magnetometers measure, options of
+    cameras, lights, textures, user data, tendons that pull nothing, the magnetic field that magnetometers measure, options of
     MuJoCo's own solver (`tolerance`, `iterations`), and geoms that only show and are meshes,
     ellipsoids, height fields or planes. Other geoms that only show become
     `system.topology.visual_shapes`, and those that may touch are shown, too, if they are in one of
@@ -68,6 +69,8 @@ def load_mjcf(model: str | os.PathLike[str] | Any) -> Scene:
     mujoco = import_extra("mujoco", "mujoco", "load_mjcf")
     where, compiled = _compiled(mujoco, model)
     check_supported(mujoco, compiled, where)
+    if compiled.nv == 0:
+        refuse(where, "no body in it has a joint", "a scene is of what moves", "Add a <joint>.")
     return _Reader(mujoco, compiled, where).scene()
 
 
@@ -496,7 +499,7 @@ class _Reader:
         i, j = ordered(geoms, index[pair[0]], index[pair[1]])
         condim = mixed_condim(geoms[i], geoms[j]) if own < 0 else int(self.model.pair_dim[own])
         kinds = geoms[i].kind, geoms[j].kind
-        if kinds not in SLOTS:
+        if kinds not in COLLIDERS:
             refuse(
                 self.where,
                 f"geoms {geoms[i].name!r} and {geoms[j].name!r}, a {kinds[0]} and a {kinds[1]}, "
@@ -505,7 +508,7 @@ class _Reader:
                 "Use a capsule or a box in place of one of them, or keep them apart by contype, "
                 "conaffinity or <exclude>.",
             )
-        return Pair((i, j), condim, SLOTS[kinds], own)
+        return Pair((i, j), condim, slots_of(*kinds), own)
 
     def _geom_numbers(self, touching: list[int]) -> Geoms:
         m = self.model
@@ -746,9 +749,10 @@ def _matrix(quaternion: Array) -> Array:
 
 
 def _quaternion(mujoco: Any, rotation: Array) -> Array:
+    """The quaternion of a rotation whose real part is not negative."""
     quaternion = np.zeros(4)
     mujoco.mju_mat2Quat(quaternion, rotation.ravel())
-    return quaternion
+    return quaternion if quaternion[0] >= 0 else -quaternion
 
 
 def _turn(axis: Array, angle: float) -> Array:

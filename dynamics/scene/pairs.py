@@ -4,22 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..contact.model import GEOM_KINDS, Geom, GeomKind, Pair
-
-SLOTS: dict[tuple[GeomKind, GeomKind], int] = {
-    ("plane", "sphere"): 1,
-    ("plane", "capsule"): 2,
-    ("plane", "cylinder"): 4,
-    ("plane", "box"): 4,
-    ("sphere", "sphere"): 1,
-    ("sphere", "capsule"): 1,
-    ("sphere", "cylinder"): 1,
-    ("sphere", "box"): 1,
-    ("capsule", "capsule"): 2,
-    ("capsule", "box"): 2,
-    ("box", "box"): 8,
-}
-"""Contact slots of each pair of kinds that is modelled."""
+from ..contact.model import GEOM_KINDS, Geom, Pair
+from ..contact.narrowphase import slots_of
 
 
 def ordered(geoms: Sequence[Geom], i: int, j: int) -> tuple[int, int]:
@@ -39,7 +25,7 @@ def mixed_pair(geoms: Sequence[Geom], i: int, j: int) -> Pair:
     """The pair of two geoms whose parameters are mixed from theirs."""
     i, j = ordered(geoms, i, j)
     kinds = geoms[i].kind, geoms[j].kind
-    return Pair((i, j), mixed_condim(geoms[i], geoms[j]), SLOTS[kinds])
+    return Pair((i, j), mixed_condim(geoms[i], geoms[j]), slots_of(*kinds))
 
 
 def by_kinds(geoms: Sequence[Geom], pairs: Iterable[Pair]) -> tuple[Pair, ...]:

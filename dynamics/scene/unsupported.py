@@ -63,6 +63,7 @@ def check_supported(mujoco: Any, model: Any, where: str) -> None:
     _check_bodies(mujoco, model, where)
     _check_joints(mujoco, model, where)
     _check_geoms(mujoco, model, where)
+    _check_tendons(mujoco, model, where)
     _check_equalities(mujoco, model, where)
     _check_actuators(mujoco, model, where)
     for name in _CALLBACKS:
@@ -85,18 +86,7 @@ def check_robot_supported(mujoco: Any, model: Any, where: str) -> None:
     _check_joints(mujoco, model, where)
     if model.nflex:
         _refuse_flex(mujoco, model, where)
-    for tendon in range(model.ntendon):
-        acts = any(
-            _any(model, f"tendon_{field}", tendon)
-            for field in ("stiffness", "stiffnesspoly", "damping", "dampingpoly", "armature")
-        )
-        if acts or model.tendon_frictionloss[tendon] or model.tendon_limited[tendon]:
-            refuse(
-                where,
-                named(mujoco, model, "tendon", tendon),
-                "it acts by itself, and tendons are not modelled",
-                "Remove it; a tendon that only transmits an actuator's force may stay.",
-            )
+    _check_tendons(mujoco, model, where)
     for joint in map(int, np.flatnonzero(model.jnt_stiffness)):
         refuse(
             where,
@@ -196,14 +186,22 @@ def _check_options(mujoco: Any, model: Any, where: str) -> None:
         )
     if model.nflex:
         _refuse_flex(mujoco, model, where)
-    if model.ntendon:
-        refuse(
-            where,
-            named(mujoco, model, "tendon", 0),
-            "tendons are not modelled",
-            "Remove it and what refers to it; fingers that move together are coupled by "
-            "<equality><joint joint1=... joint2=.../></equality>.",
+
+
+def _check_tendons(mujoco: Any, model: Any, where: str) -> None:
+    for tendon in range(model.ntendon):
+        acts = any(
+            _any(model, f"tendon_{field}", tendon)
+            for field in ("stiffness", "stiffnesspoly", "damping", "dampingpoly", "armature")
         )
+        if acts or model.tendon_frictionloss[tendon] or model.tendon_limited[tendon]:
+            refuse(
+                where,
+                named(mujoco, model, "tendon", tendon),
+                "it pulls, and tendons are not modelled",
+                "Remove it; fingers that move together are coupled by <equality><joint "
+                "joint1=... joint2=.../></equality>.",
+            )
 
 
 def _refuse_flex(mujoco: Any, model: Any, where: str) -> NoReturn:
