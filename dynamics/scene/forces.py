@@ -149,7 +149,7 @@ def position_slopes(
     """
     q, v = checked_configuration(scene.system, q), checked_tangent(scene.system, "v", v)
     act = scene.actuators
-    slope = jnp.broadcast_to(-jnp.asarray(scene.stiffness, v.dtype), v.shape)
+    slope: Array = jnp.broadcast_to(-jnp.asarray(scene.stiffness, v.dtype), v.shape)
     if not act.dofs:
         return slope
     force, _ = _affine_forces(scene, q, v, ctrl)

@@ -127,9 +127,11 @@ EQUALITIES = f"""<mujoco>{option()}<worldbody>
  solimplimit=".8 .95 .02 .3 3"/>
 <geom size=".1 .05 .03" pos=".1 0 0" type="box" mass=".7" contype="0" conaffinity="0"/></body>
 </worldbody><equality>
-<joint joint1="b" joint2="a1" polycoef=".1 .5 .2 -.1 .05"/><joint joint1="a2" polycoef=".2 0 0 0 0"/>
+<joint joint1="b" joint2="a1" polycoef=".1 .5 .2 -.1 .05"/>
+<joint joint1="a2" polycoef=".2 0 0 0 0"/>
 <connect body1="b" body2="c" anchor=".1 .02 .03" solref=".03 .8"/>
-<weld body1="c" body2="a" torquescale=".7" solimp=".7 .9 .05 .4 2"/><weld body1="d" relpose=".1 .1 .9 1 .2 .1 0"/>
+<weld body1="c" body2="a" torquescale=".7" solimp=".7 .9 .05 .4 2"/>
+<weld body1="d" relpose=".1 .1 .9 1 .2 .1 0"/>
 </equality></mujoco>"""
 
 
@@ -153,7 +155,13 @@ def trial(xml: str) -> Trial:
         kin = compute_terms(scene.system, q, v).kin
         contacts = find_contacts(scene.system, scene.constraints, kin)
         rows = constraint_rows(
-            scene.system, scene.constraints, kin, q, v, contacts, jnp.asarray(scene.timestep, q.dtype)
+            scene.system,
+            scene.constraints,
+            kin,
+            q,
+            v,
+            contacts,
+            jnp.asarray(scene.timestep, q.dtype),
         )
         a, solution = constrained_acceleration(scene, q, v, tau, warm, ctrl)
         return contacts, rows, a, solution

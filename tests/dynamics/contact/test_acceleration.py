@@ -81,7 +81,9 @@ def states(t: Trial, n: int) -> list[tuple[np.ndarray, ...]]:
 def test_both_modes_equal_an_unrolled_solve(t: Trial) -> None:
     with jax.enable_x64(True):
         forward, reverse, direct = (
-            jax.jit(lambda dq, v, tau, q, u, mode=mode, f=f: mode(f(t, u), (0, 1, 2))(dq, v, tau, q))
+            jax.jit(
+                lambda dq, v, tau, q, u, mode=mode, f=f: mode(f(t, u), (0, 1, 2))(dq, v, tau, q)
+            )
             for mode, f in ((jax.jacfwd, implicit), (jax.jacrev, implicit), (jax.jacfwd, unrolled))
         )
         for state in states(t, 3):
@@ -178,7 +180,9 @@ def test_derivatives_by_parameters() -> None:
                 ends = []
                 for sign in (1, -1):
                     moved = list(at)
-                    moved[i] = value + sign * h * jnp.zeros(value.size).at[k].set(1).reshape(value.shape)
+                    moved[i] = value + sign * h * jnp.zeros(value.size).at[k].set(1).reshape(
+                        value.shape
+                    )
                     ends.append(slows(tuple(moved)))
                 difference = (ends[0] - ends[1]) / (2 * h)
                 np.testing.assert_allclose(gradient[i].reshape(-1)[k], difference, rtol=1e-5)

@@ -29,15 +29,22 @@ from fraxenv.dynamics.scene.step import constrained_acceleration, scene_step
 
 SCENES = {"cube": cube(), "equalities": EQUALITIES, "grasp": grasp()}
 SLOW = {
-    **{f"quadruped, {c}, {d}": quadruped(c, d) for c in ("elliptic", "pyramidal") for d in (1, 3, 4, 6)},
+    **{
+        f"quadruped, {c}, {d}": quadruped(c, d)
+        for c in ("elliptic", "pyramidal")
+        for d in (1, 3, 4, 6)
+    },
     **{f"grasp, {c}, {d}": grasp(c, d) for c in ("elliptic", "pyramidal") for d in (1, 3, 6)},
     "cube, pyramidal": cube("pyramidal"),
     "grasp, condim 4, impratio 10": grasp(condim=4, impratio=10),
 }
+FEET = "quadruped, elliptic, 3"
 Step = jax.stages.Wrapped
 
 
-@pytest.mark.parametrize("name", [*SCENES, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
+@pytest.mark.parametrize(
+    "name", [*SCENES, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
+)
 def test_accelerations_and_forces_equal_mujoco_s(name: str) -> None:
     """Every slot's force, too: where several are equivalent, regularisation makes them unique."""
     steps = 200 if name in SCENES else 1000
@@ -55,7 +62,9 @@ def test_accelerations_and_forces_equal_mujoco_s(name: str) -> None:
             assert error(solution.force, expected) < 1e-10
 
 
-@pytest.mark.parametrize("name", ["grasp", pytest.param("quadruped, elliptic, 3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["grasp", pytest.param("quadruped, elliptic, 3", marks=pytest.mark.slow)]
+)
 def test_single_precision(name: str) -> None:
     steps, errors = 200 if name in SCENES else 1000, []
     with jax.enable_x64(True):
@@ -72,7 +81,9 @@ def test_single_precision(name: str) -> None:
 
 def stepper(t: Trial, integrator: str) -> Step:
     @jax.jit
-    def step(q: Array, v: Array, tau: Array, ctrl: Array, warm: Array) -> tuple[Array, Array, Solution]:
+    def step(
+        q: Array, v: Array, tau: Array, ctrl: Array, warm: Array
+    ) -> tuple[Array, Array, Solution]:
         return scene_step(t.scene, q, v, tau, None, warm, integrator, ctrl)
 
     return step
@@ -158,7 +169,7 @@ def test_results_do_not_depend_on_warm_start_or_neighbours(dtype: type) -> None:
             tuple(np.array(x, dtype) for x in (d.qpos, d.qvel, d.qfrc_applied, d.ctrl, d.qacc))
             for d in rollout(t.model, steps=120, every=15)
         ]
-        q, v, tau, ctrl, warm = (np.stack(x) for x in zip(*states, strict=True))
+        q, v, tau, _, warm = (np.stack(x) for x in zip(*states, strict=True))
         tolerance = 1e-4 if dtype == np.float32 else 1e-9
 
         def solve(q: Array, v: Array, tau: Array, warm: Array) -> Array:
