@@ -42,8 +42,11 @@ class Options:
     of each quantity, draws the trajectory and its difference, and exits with status 1 if anything
     is beyond tolerance. A robot that one of them cannot model is compared with the other alone.
 
+    An MJCF file is a scene, with contacts, and compared with MuJoCo: which contacts there are and
+    where, rows of constraints, their forces, accelerations, and a trajectory.
+
     Attributes:
-        robot: a bundled robot's name, or a URDF file.
+        robot: a bundled robot's name, a URDF file, or an MJCF file (.xml).
         floating_base: let the root link of the URDF float.
         states: number of random states.
         seconds: length of the trajectory, s.
@@ -74,8 +77,11 @@ def run(options: Options) -> int:
     for module in ("mujoco", "rich", "matplotlib"):  # before anything takes time
         extra = "mujoco" if module == "mujoco" else "cross-check"
         import_extra(module, extra, "The cross-check")
+    from ..cross_check.scenes import is_mjcf
+
+    compare = _compare_scene if is_mjcf(Path(options.robot)) else _compare
     with _precision("float32" if options.float32 else "float64") as dtype:
-        return _compare(options, dtype)
+        return compare(options, dtype)
 
 
 def _compare(options: Options, dtype: np.dtype[Any]) -> int:
@@ -162,6 +168,78 @@ def _compare(options: Options, dtype: np.dtype[Any]) -> int:
         console.print(f"FAIL, beyond tolerance: {', '.join(beyond)}")
         return BEYOND
     console.print(f"pass: {robot.name} agrees with {' and '.join(oracles)}")
+    return WITHIN
+
+
+def _compare_scene(options: Options, dtype: np.dtype[Any]) -> int:
+    from rich.console import Console
+    from rich.progress import track
+
+    from ..cross_check import scenes
+    from ..cross_check.report import check_table, plot_trajectories
+
+    if options.floating_base:
+        raise ConfigError(
+            f"--floating-base with the MJCF file {options.robot!r}, whose bodies float where the "
+            "file says <freejoint/>, expected it with a URDF file. Leave it out."
+        )
+    console = Console()
+    path = Path(options.robot)
+    model = scenes.load_exact(path)
+    scene = scenes.load_scene(model, path)
+    states = scenes.random_states(model, options.states, options.seed, dtype)
+    with console.status(f"Compiling and computing {scene.name} ..."):
+        ours = scenes.our_numbers(scene, states)
+    theirs = scenes.expected(model, states)
+    tracked = track(
+        theirs,
+        "MuJoCo",
+        total=options.states,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    checks, work = scenes.compare(ours, list(tracked), dtype)
+
+    drawn: Path | None = None
+    if scene.integrator != "discrete":
+        allowed = scenes.TOLERANCES[dtype.name]["trajectory"]
+        with console.status(f"Computing {options.seconds:g} s of motion ..."):
+            motion = scenes.motion(scene, model, options.seconds, options.seed, dtype)
+        steps = len(motion.converged)
+        part = "" if motion.compared == steps else f", {motion.compared} steps"
+        checks.append(scenes.Check(f"trajectory{part}, rad and m", motion.error, allowed))
+        unsolved = int(np.sum(~motion.converged))
+        checks.append(scenes.Check("trajectory, steps not converged", unsolved, 0))
+        drawn = options.output or Path(f"cross_check_{path.stem}.png")
+        until = None if motion.compared == steps else motion.compared * model.opt.timestep
+        plot_trajectories(drawn, scene.system, motion.moved, allowed, dtype, until)
+
+    layout = scene.constraints.layout
+    console.print(
+        f"{scene.name}: {scene.nv} degrees of freedom, {len(layout.pairs)} pairs of geoms with "
+        f"{layout.slots} contact slots; our {dtype} at {options.states} states of random motions "
+        f"(seed {options.seed})."
+    )
+    console.print(check_table(checks))
+    console.print(work.text())
+    if drawn is None:
+        console.print(
+            "No trajectory is compared: 'discrete' is not MuJoCo's integrator of that name."
+        )
+    else:
+        if until is not None:
+            console.print(
+                f"The trajectory is compared over {motion.compared} of {steps} steps: a twin that "
+                f"MuJoCo begins {scenes.DISTURBANCE:g} rad/s and m/s beside it is {scenes.CHAOS:g} "
+                "away by then."
+            )
+        console.print(f"Drawn to {drawn}")
+    beyond = [check.quantity for check in checks if not check.within]
+    if beyond:
+        console.print(f"FAIL, beyond tolerance: {'; '.join(beyond)}")
+        return BEYOND
+    console.print(f"pass: {scene.name} agrees with MuJoCo")
     return WITHIN
 
 

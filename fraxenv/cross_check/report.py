@@ -16,6 +16,7 @@ from fraxenv.dynamics import Robot
 from ..errors import import_extra
 from ..media.plots import COLOURS, picture
 from .comparison import Errors, Trajectories
+from .scenes import Check
 
 _COLOURED = 8
 _OTHERS = "#c4c4c4"
@@ -56,8 +57,34 @@ def error_table(
     return table
 
 
+def check_table(checks: Iterable[Check]) -> Any:
+    """The worst error of each quantity of a scene against MuJoCo, as a rich table."""
+    table = import_extra("rich.table", "cross-check", "The table").Table(
+        title="Worst error against MuJoCo", title_justify="left"
+    )
+    table.add_column("quantity")
+    table.add_column("error", justify="right")
+    table.add_column("allowed", justify="right", style="dim")
+    table.add_column("")
+    for check in checks:
+        count = isinstance(check.error, int)
+        error = f"{check.error}" if count else f"{check.error:.1e}"
+        if check.allowed is None:
+            table.add_row(check.quantity, error, "", "reported")
+            continue
+        allowed = f"{check.allowed}" if count else f"{check.allowed:.0e}"
+        verdict = "[green]pass[/green]" if check.within else "[bold red]FAIL[/bold red]"
+        table.add_row(check.quantity, error, allowed, verdict)
+    return table
+
+
 def plot_trajectories(
-    path: str | Path, robot: Robot, moved: Trajectories, allowed: float, dtype: DTypeLike
+    path: str | Path,
+    robot: Robot,
+    moved: Trajectories,
+    allowed: float | None,
+    dtype: DTypeLike,
+    until: float | None = None,
 ) -> None:
     """Draw both trajectories, and their difference on a logarithmic scale, to a PNG; atomic.
 
@@ -67,12 +94,14 @@ def plot_trajectories(
         path: the file.
         robot: the model.
         moved: the trajectories.
-        allowed: the difference that is allowed, rad and m.
+        allowed: the difference that is allowed, rad and m; None if it is only reported.
         dtype: what we computed in, for the title.
+        until: s, the end of what is compared, if there is more.
     """
     topology = robot.topology
     ours, theirs = (_displacements(robot, q) for q in (moved.ours, moved.theirs))
     difference = np.abs(moved.difference)
+    worst = moved.error if until is None else difference[moved.time <= until].max(initial=0)
     size = np.nan_to_num(difference, nan=np.inf).max(axis=0)
     coloured = sorted(np.argsort(-size, kind="stable")[:_COLOURED].tolist())
     styles = {i: {"color": _OTHERS, "zorder": 1} for i in range(robot.nv)}
@@ -108,17 +137,29 @@ def plot_trajectories(
         for i in range(robot.nv):
             visible = np.where(difference[:, i] > 0, difference[:, i], np.nan)
             last.plot(moved.time, visible, linewidth=1.1, **styles[i])
-        last.axhline(allowed, color="#b00020", linewidth=1.2, linestyle="--")
-        last.annotate(
-            f"allowed, {allowed:.0e}",
-            (0.005, allowed),
-            xycoords=last.get_yaxis_transform(),
-            xytext=(0, -3),
-            textcoords="offset points",
-            va="top",
-            color="#b00020",
-            fontsize=9,
-        )
+        if allowed is not None:
+            last.axhline(allowed, color="#b00020", linewidth=1.2, linestyle="--")
+            last.annotate(
+                f"allowed, {allowed:.0e}",
+                (0.005, allowed),
+                xycoords=last.get_yaxis_transform(),
+                xytext=(0, -3),
+                textcoords="offset points",
+                va="top",
+                color="#b00020",
+                fontsize=9,
+            )
+        if until is not None:
+            last.axvline(until, color="#444444", linewidth=1.0, linestyle=":")
+            last.annotate(
+                "from here on MuJoCo parts from its own twin",
+                (until, 0.02),
+                xycoords=last.get_xaxis_transform(),
+                xytext=(4, 0),
+                textcoords="offset points",
+                color="#444444",
+                fontsize=9,
+            )
         last.set(yscale="log", xlabel="time, s", ylabel="difference, rad and m")
         for axes in panels:
             axes.set_xlim(0, moved.time[-1])
@@ -132,7 +173,7 @@ def plot_trajectories(
         )
         figure.suptitle(
             f"{robot.name}: the same torques here and in MuJoCo, "
-            f"at most {moved.error:.1e} rad or m apart",
+            f"at most {worst:.1e} rad or m apart" + (f" until {until:g} s" if until else ""),
             fontsize=11,
         )
 
