@@ -19,8 +19,13 @@ from ..kinematics import Kinematics
 from ..manifold import scalar_coordinates
 from ..math.algebra import cross, einsum, matmul
 from ..math.pytree import pytree_dataclass, static
-from ..math.rotation import matrix_to_quaternion, quaternion_log, quaternion_multiply, skew
-from ..math.rotation import quaternion_conjugate, quaternion_to_matrix
+from ..math.rotation import (
+    matrix_to_quaternion,
+    quaternion_log,
+    quaternion_multiply,
+    quaternion_to_matrix,
+    skew,
+)
 from ..model.robot import WORLD, Robot
 from .cones import (
     Friction,
@@ -36,8 +41,8 @@ from .cones import (
     pyramidal_force,
     pyramidal_hessian,
 )
-from .impedance import Spring, impedance, spring, weights
-from .model import Cone, Constraints, Equality, Layout, PairParameters
+from .impedance import impedance, spring, weights
+from .model import Cone, Constraints, Layout, PairParameters
 from .narrowphase import Contacts, mixed_parameters
 
 PER_PAIR = 3
@@ -485,7 +490,7 @@ def twist_maps(
         from_first: (n, 3), m, from the origin of the first body to the place, in world axes.
         from_second: likewise.
     """
-    topology, axes = robot.topology, robot.topology.axes
+    axes = robot.topology.axes
     moves = np.concatenate([axes.moves, np.zeros_like(axes.moves[:1])])
     of_second, of_first = moves[second], moves[first]
     carrier = np.where(of_second & ~of_first, second[:, None], first[:, None])
@@ -535,16 +540,16 @@ def _group_rows(
     v: Array,
     contacts: Contacts,
     timestep: Array,
-    parameters: PairParameters,
+    p: PairParameters,
     condim: int,
     pairs: np.ndarray,
 ) -> ContactRows:
     """The rows of all slots of some pairs of the same dimension."""
     layout = c.layout
     first_slot = np.cumsum([0, *(p.slots for p in layout.pairs)])
-    slots = np.concatenate([np.arange(first_slot[p], first_slot[p + 1]) for p in pairs])
+    slots = np.concatenate([np.arange(first_slot[i], first_slot[i + 1]) for i in pairs])
     pair = layout.slot_pair[slots]
-    geoms = np.array([layout.pairs[p].geoms for p in pairs])
+    geoms = np.array([layout.pairs[i].geoms for i in pairs])
     bodies = np.array([[layout.geoms[g].body for g in both] for both in geoms])
     per_pair = layout.pairs[pairs[0]].slots >= PER_PAIR
 
@@ -552,11 +557,11 @@ def _group_rows(
     if per_pair:
         of_pair = np.searchsorted(pairs, pair)
         base = np.array([_reference_body(robot, both) for both in bodies])
-        levers = [
+        to_base = [
             jnp.where((b == base)[:, None], 0.0, kin.position[base] - kin.position[b])
             for b in bodies.T
         ]
-        twist = twist_maps(robot, kin, *bodies.T, *levers)
+        twist = twist_maps(robot, kin, *bodies.T, *to_base)
         # The contacts of such a pair lie in one plane, and share its axes.
         shared = contacts.frame[first_slot[pairs]]
         maps = jnp.concatenate([matmul(shared, twist[:, :3]), matmul(shared, twist[:, 3:])], axis=1)
@@ -571,14 +576,15 @@ def _group_rows(
             maps = jnp.concatenate([maps, turns], axis=1)
         maps, levers, of_pair = maps[:, :condim], jnp.zeros((0, 3), v.dtype), np.zeros(0, int)
 
-    links = np.array([[layout.geoms[g].link for g in p.geoms] for p in layout.pairs])[pair]
+    links = np.array([[layout.geoms[g].link for g in both.geoms] for both in layout.pairs])[pair]
     inverse = jnp.sum(jnp.asarray(c.weights.translation, v.dtype)[links], axis=1)
-    active, margin = contacts.active[slots], jnp.asarray(parameters.margin)[pair]
+    active, margin = contacts.active[slots], jnp.asarray(p.margin)[pair]
     violation = jnp.where(active, contacts.distance[slots] - margin, 0.0)
-    solref, solimp = parameters.solref[pair], parameters.solimp[pair]
+    solref, solimp, own, friction = (
+        jnp.asarray(x)[pair] for x in (p.solref, p.solimp, p.solref_friction, p.friction)
+    )
     d = impedance(solimp, violation)
     stiffness, damping = spring(solref, solimp, timestep)
-    friction = parameters.friction[pair]
     coefficients = friction[:, : condim - 1]
     regularised = friction[:, 0] * (1 / jnp.sqrt(jnp.asarray(c.impratio, v.dtype)))
     if condim > 1 and layout.cone == "pyramidal":
@@ -588,7 +594,6 @@ def _group_rows(
         weight = weight / (2 * regularised**2)
         sideways = damping
     else:
-        own = parameters.solref_friction[pair]
         given = jnp.any(own != 0, axis=1)
         sideways = jnp.where(given, spring(own, solimp, timestep).damping, damping)
     rates = jnp.concatenate(
