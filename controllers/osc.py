@@ -161,7 +161,8 @@ def _springs(osc: OSC, target: PoseTarget, error: Array) -> tuple[Array, Array, 
 def _balance(error: Array, kp: Array, ratio: Array) -> Array:
     """Velocity at which damping balances a spring's pull; zero without damping."""
     is_damped = ratio > 0
-    return jnp.where(is_damped, error * jnp.sqrt(kp) / jnp.where(is_damped, 2 * ratio, 1), 0)
+    per_error = jnp.where(is_damped, jnp.sqrt(kp) / jnp.where(is_damped, 2 * ratio, 1), 0)
+    return error * per_error
 
 
 def _speed_limits(robot: Robot, terms: Terms) -> Array:

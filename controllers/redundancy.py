@@ -101,8 +101,8 @@ def damp(
     # Position and orientation have different units, so each is measured by its own mean.
     mean = jnp.mean(jnp.diagonal(matrix).reshape(-1, 3), axis=-1)
     scale = jnp.repeat(mean, 3, total_repeat_length=k * n)
-    root = jnp.sqrt(scale)
-    scaled = matrix / (root[:, None] * root[None, :]) + FLOOR * jnp.eye(k * n, dtype=dtype)
+    inverse_root = 1 / jnp.sqrt(scale)
+    scaled = matrix * (inverse_root[:, None] * inverse_root) + FLOOR * jnp.eye(k * n, dtype=dtype)
     if k > 1:  # the pivots of this factorisation are what the rows below leave of the diagonal
         last_first = np.arange(k * n).reshape(k, n)[::-1].ravel()
         scaled = scaled[last_first][:, last_first]
@@ -111,8 +111,8 @@ def damp(
 
     worst = conditioning if priority == "ordered" else jnp.min(conditioning)
     closeness = jnp.maximum(1.0 - worst / jnp.asarray(threshold, dtype), 0.0)
-    far = jnp.asarray([HALF_POSITION_ERROR] * 3 + [HALF_ORIENTATION_ERROR] * 3, dtype)[:n]
-    distance = jnp.sum((error / far) ** 2, axis=-1)
+    far = [HALF_POSITION_ERROR] * 3 + [HALF_ORIENTATION_ERROR] * 3
+    distance = jnp.sum((error * jnp.asarray(1 / np.array(far), dtype)[:n]) ** 2, axis=-1)
     # Where the error has taken the damping away, what is left keeps rounding errors from growing.
     amount = jnp.asarray(damping, dtype) * distance / (1 + distance) + 100 * eps
     amount = closeness**2 * amount

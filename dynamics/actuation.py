@@ -230,9 +230,10 @@ def effort_bounds(
     limit = jnp.asarray(robot.velocity_limits, v.dtype)
     limited = jnp.isfinite(limit)
     width = jnp.where(limited, SPEED_MARGIN * jnp.maximum(limit, 1e-6), 1.0)
+    inverse = 1 / width  # constants of most programs: nothing is divided in them
 
     def bound(v: Array) -> Array:
-        left = jnp.clip((jnp.where(limited, limit, 0.0) + width - v) / width, 0.0, 1.0)
+        left = jnp.clip((jnp.where(limited, limit, 0.0) + width - v) * inverse, 0.0, 1.0)
         # An infinite effort times zero would be NaN.
         faded = jnp.where(left < 1, jnp.where(left > 0, left * effort, 0.0), effort)
         return jnp.where(limited, faded, effort)

@@ -13,7 +13,7 @@ from .kinematics import Kinematics, checked_configuration, checked_tangent, comp
 from .math.algebra import matmul
 from .model.robot import Robot
 from .rnea import bias_forces, rnea
-from .solvers.cholesky import cholesky, cholesky_solve
+from .solvers.cholesky import ldl, ldl_solve
 from .terms import Terms
 
 
@@ -100,7 +100,7 @@ def _implicit_acceleration_jvp(primals: tuple, tangents: tuple) -> tuple[Array, 
     robot, terms, tau, external_forces, (force, slope) = primals
     d_robot, d_terms, d_tau, d_external, (d_force, d_slope) = tangents
     matrix = terms.mass_matrix + jnp.diag(slope)
-    factor = cholesky(jax.lax.stop_gradient(matrix))
+    factor = ldl(jax.lax.stop_gradient(matrix))
     a = _solve_with(matrix, factor, tau - terms.bias - force)
 
     def inverse_dynamics(
@@ -121,13 +121,13 @@ def spd_solve(matrix: Float[Array, "n n"], rhs: Float[Array, " n *k"]) -> Float[
 
     Derivatives follow from the equation, not from its factorisation.
     """
-    factor = cholesky(jax.lax.stop_gradient(matrix))
+    factor = ldl(jax.lax.stop_gradient(matrix))
     return _solve_with(matrix, factor, rhs)
 
 
-def _solve_with(matrix: Array, factor: Array, rhs: Array) -> Array:
-    """Solution of `matrix @ x = rhs`, given the Cholesky factor of the matrix."""
+def _solve_with(matrix: Array, factor: tuple[Array, Array], rhs: Array) -> Array:
+    """Solution of `matrix @ x = rhs`, given the factors of the matrix, of `ldl`."""
     solution: Array = jax.lax.custom_linear_solve(
-        lambda x: matmul(matrix, x), rhs, lambda _, b: cholesky_solve(factor, b), symmetric=True
+        lambda x: matmul(matrix, x), rhs, lambda _, b: ldl_solve(factor, b), symmetric=True
     )
     return solution

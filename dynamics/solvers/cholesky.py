@@ -3,7 +3,8 @@
 The factor is upper triangular, `U U^T`, found from the last column to the first. For the mass
 matrix of a tree, whose bodies are numbered from the root, this order has no fill-in: where the
 matrix has structural zeros, so has the factor (Featherstone, "Rigid Body Dynamics Algorithms",
-2008, 6.4, with `L = U^T`). LAPACK's routines are not used: several batched ones at a time can
+2008, 6.4 and 6.5, with `L = U^T`). Where only a solution is wanted, `ldl` takes no roots and half
+the divisions. LAPACK's routines are not used: several batched ones at a time can
 lock up XLA's threads on a CPU with few cores.
 """
 
@@ -72,6 +73,52 @@ def solve_upper_transposed(factor: Array, rhs: Array) -> Array:
 def cholesky_solve(factor: Array, rhs: Array) -> Array:
     """Solve `U U^T x = rhs` with the factor `U` of `cholesky`; rhs (n,) or (n, k)."""
     return solve_upper_transposed(factor, solve_upper(factor, rhs))
+
+
+def ldl(matrix: Array) -> tuple[Array, Array]:
+    """The `U` (n, n) and the inverse of `D` (n,) with `U D U^T = matrix`.
+
+    `U` is upper triangular with a unit diagonal; its lower triangle and diagonal are not set. NaN
+    where the matrix is not positive definite.
+
+    Args:
+        matrix: (n, n), symmetric; only the upper triangle is read.
+    """
+    n = matrix.shape[0]
+    index = jnp.arange(n)
+
+    def eliminate(step: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        A, inverse = carry
+        k = n - 1 - step
+        above = jnp.where(index < k, A[:, k], 0)
+        inverse_pivot = jnp.where(A[k, k] > 0, 1 / A[k, k], jnp.nan)
+        column = above * inverse_pivot
+        A = A - column[:, None] * above[None, :]
+        return A.at[:, k].set(column), inverse.at[k].set(inverse_pivot)
+
+    factor: tuple[Array, Array] = jax.lax.fori_loop(
+        0, n, eliminate, (matrix, jnp.zeros_like(matrix[0]))
+    )
+    return factor
+
+
+def ldl_solve(factor: tuple[Array, Array], rhs: Array) -> Array:
+    """Solve `U D U^T x = rhs` with the factors of `ldl`; rhs (n,) or (n, k)."""
+    U, inverse = factor
+    n = len(inverse)
+    above = jnp.triu(U, 1)
+
+    def backward(step: Array, x: Array) -> Array:
+        k = n - 1 - step
+        return x - _outer(above[:, k], x[k])
+
+    def forward(k: Array, x: Array) -> Array:
+        return x - _outer(above[k], x[k])
+
+    x = jax.lax.fori_loop(0, n, backward, rhs)
+    x = x * (inverse if rhs.ndim == 1 else inverse[:, None])
+    solution: Array = jax.lax.fori_loop(0, n, forward, x)
+    return solution
 
 
 def _outer(column: Array, row: Array) -> Array:
