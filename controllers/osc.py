@@ -15,12 +15,11 @@ from jax.typing import ArrayLike
 from fraxenv.dynamics import Robot, Terms, spd_solve
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
-from fraxenv.dynamics.solvers.cholesky import cholesky, solve_upper
+from fraxenv.dynamics.solvers.cholesky import cholesky, solve_upper, solve_upper_transposed
 from fraxenv.errors import check_choice, check_not_negative
 
 from .base import Telemetry
 from .hands import (
-    Errors,
     PoseTarget,
     bias_accelerations,
     error_lengths,
@@ -30,9 +29,15 @@ from .hands import (
 from .impedance import broadcast_gain, compensation, damping, gains
 from .pose_controller import PoseController
 from .redundancy import damp, posture_error
-from .velocity_limits import speed_scales
+from .velocity_limits import joint_speed_scale, speed_scales
 
 Decoupling = Literal["full", "partial", "none"]
+
+SPEED_SHARE = 0.9
+"""Part of the joints' velocity limits that the springs ask for.
+
+The rest is for what they do not ask for: motion in the nullspace, and a Jacobian that changes.
+"""
 
 
 @pytree_dataclass
@@ -48,7 +53,9 @@ class OSC(PoseController):
 
     The approach is limited in speed: the spring's pull never asks for more than
     `max_linear_velocity` and `max_angular_velocity`, so that a far target is approached at constant
-    speed along a straight line instead of at full torque (Khatib 1987, section VI-D).
+    speed along a straight line instead of at full torque (Khatib 1987, section VI-D). Nor does it
+    ask for more than 0.9 of the robot's `velocity_limits` of any joint, and neither does the
+    posture's: where a motor at its limit of speed lets go, the other torques push the hand away.
 
     With several end effectors, `J`, `e`, ... are stacked.
 
@@ -110,17 +117,21 @@ def _torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[A
     n = 6 if osc.task == "pose" else 3
     J = jacobians(robot, terms, osc.hands, n)
     errors = pose_errors(robot, terms, osc.hands, target)
-    acceleration = _task_acceleration(osc, robot, terms, target, errors, J, n)
-    u = _posture_acceleration(osc, robot, terms)
+    error = jnp.concatenate(errors, axis=-1)[:, :n]
 
-    inverse_inertia = _inverse_task_inertia(J, M)
+    # `J M^-1 J^T` as `X^T X` with `U X = J^T`, which keeps it symmetric and semi-definite.
+    factor = cholesky(M)
+    X = solve_upper(factor, J.T)
+    inverse_inertia = matmul(X.T, X)
     damped, conditioning = damp(
-        inverse_inertia,
-        jnp.concatenate(errors, axis=-1)[:, :n],
-        osc.priority,
-        osc.singularity_damping,
-        osc.singularity_threshold,
+        inverse_inertia, error, osc.priority, osc.singularity_damping, osc.singularity_threshold
     )
+    pull, kd, balance = _springs(osc, target, error)
+    # The joint velocities of least kinetic energy at which the hands move at the speed of balance.
+    v_joint = solve_upper_transposed(factor, matmul(X, spd_solve(damped, balance.ravel())))
+    pull = pull * joint_speed_scale(v_joint, _speed_limits(robot, terms))
+    acceleration = _task_acceleration(osc, robot, terms, target, pull, kd, J)
+    u = _posture_acceleration(osc, robot, terms)
     force = _task_force(osc, inverse_inertia, damped, acceleration, matmul(J, u), n)
     if target.wrench is not None:
         force = force + target.wrench[:, :n].ravel()
@@ -131,44 +142,48 @@ def _torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[A
     return tau, osc.hands.without_axis(error_lengths(errors) | {"conditioning": conditioning})
 
 
-def _task_acceleration(
-    osc: OSC,
-    robot: Robot,
-    terms: Terms,
-    target: PoseTarget,
-    errors: Errors,
-    J: Array,
-    n: int,
-) -> Array:
-    """Task acceleration (k n,) of springs, dampers and feed-forward, less `Jdot v`."""
-    v, dtype = terms.v, terms.v.dtype
-    shape = (len(errors.position), 6)
+def _springs(osc: OSC, target: PoseTarget, error: Array) -> tuple[Array, Array, Array]:
+    """The springs' pull, limited in speed, the dampers' `kd`, and the velocity of balance.
+
+    All (k, n). At the velocity of balance damping makes up for the pull; without damping there is
+    none, and it is zero.
+    """
+    n, dtype = error.shape[1], error.dtype
+    shape = (len(error), 6)
     ratio = gains("damping_ratio", osc.damping_ratio, target.damping_ratio, shape, dtype)[:, :n]
     kp = gains("kp", osc.kp, target.kp, shape, dtype)[:, :n]
-    kd = damping(kp, ratio)
-    error = jnp.concatenate(errors, axis=-1)[:, :n]
-
-    # The velocity at which damping balances the spring's pull; without damping there is none.
-    is_damped = ratio > 0
-    balance = jnp.where(is_damped, error * jnp.sqrt(kp) / jnp.where(is_damped, 2 * ratio, 1), 0)
+    balance = _balance(error, kp, ratio)
     limits = (osc.max_linear_velocity, osc.max_angular_velocity)
-    acceleration = kp * error * speed_scales(balance, limits)
-    velocity_error = -matmul(J, v).reshape(acceleration.shape)
+    scales = speed_scales(balance, limits)
+    return kp * error * scales, damping(kp, ratio), balance * scales
+
+
+def _balance(error: Array, kp: Array, ratio: Array) -> Array:
+    """Velocity at which damping balances a spring's pull; zero without damping."""
+    is_damped = ratio > 0
+    return jnp.where(is_damped, error * jnp.sqrt(kp) / jnp.where(is_damped, 2 * ratio, 1), 0)
+
+
+def _speed_limits(robot: Robot, terms: Terms) -> Array:
+    """Joint velocities (nv,) that the springs may ask for."""
+    return SPEED_SHARE * jnp.asarray(robot.velocity_limits, terms.v.dtype)
+
+
+def _task_acceleration(
+    osc: OSC, robot: Robot, terms: Terms, target: PoseTarget, pull: Array, kd: Array, J: Array
+) -> Array:
+    """Task acceleration (k n,) of springs, dampers and feed-forward, less `Jdot v`."""
+    v, n = terms.v, pull.shape[1]
+    velocity_error = -matmul(J, v).reshape(pull.shape)
     if target.velocity is not None:
         velocity_error = target.velocity[:, :n] + velocity_error
-    acceleration = acceleration + kd * velocity_error
+    acceleration = pull + kd * velocity_error
     if target.acceleration is not None:
         acceleration = acceleration + target.acceleration[:, :n]
     acceleration = acceleration.ravel()
     if not osc.coriolis_compensation:
         return acceleration
     return acceleration - bias_accelerations(robot, terms, osc.hands, n)
-
-
-def _inverse_task_inertia(J: Array, M: Array) -> Array:
-    """`J M^-1 J^T` as `X^T X` with `U X = J^T`, which keeps it symmetric and semi-definite."""
-    X = solve_upper(cholesky(M), J.T)
-    return matmul(X.T, X)
 
 
 def _task_force(
@@ -203,4 +218,6 @@ def _posture_acceleration(osc: OSC, robot: Robot, terms: Terms) -> Array:
     v = terms.v
     kp = broadcast_gain("posture_kp", osc.posture_kp, v.shape, v.dtype)
     ratio = broadcast_gain("posture_damping_ratio", osc.posture_damping_ratio, v.shape, v.dtype)
-    return kp * posture_error(osc.posture, robot, terms.q) - damping(kp, ratio) * v
+    error = posture_error(osc.posture, robot, terms.q)
+    scale = joint_speed_scale(_balance(error, kp, ratio), _speed_limits(robot, terms))
+    return kp * error * scale - damping(kp, ratio) * v

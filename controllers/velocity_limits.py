@@ -26,6 +26,20 @@ def speed_scales(velocity: Array, limits: tuple[ArrayLike, ArrayLike]) -> Array:
     return jnp.repeat(scale, 3, axis=-1, total_repeat_length=n)
 
 
+def joint_speed_scale(v: Array, limits: Array) -> Array:
+    """Factor, at most 1, that brings all joint velocities (nv,) within limits (nv,).
+
+    Where one joint is too fast all are slowed down, so that the hand keeps its direction.
+
+    Args:
+        v: rad/s and m/s.
+        limits: of the speeds, rad/s and m/s; may be infinite.
+    """
+    # One division in all: limits are constants of most programs, and so are their inverses.
+    inverse = 1 / jnp.maximum(limits, jnp.finfo(v.dtype).tiny)
+    return 1 / jnp.maximum(jnp.max(jnp.abs(v) * inverse), 1)
+
+
 def limit_velocity(robot: Robot, q: Array, v: Array, gain: ArrayLike) -> Array:
     """Joint velocities (nv,) within the robot's velocity and position limits.
 
@@ -42,8 +56,6 @@ def limit_velocity(robot: Robot, q: Array, v: Array, gain: ArrayLike) -> Array:
         gain: 1/s.
     """
     speed = jnp.asarray(robot.velocity_limits, v.dtype)
-    fast = jnp.abs(v) > speed
-    scale = jnp.min(jnp.where(fast, speed / jnp.where(fast, jnp.abs(v), 1.0), 1.0))
     left = jnp.asarray(robot.position_limits, v.dtype) - scalar_coordinates(robot, q)[:, None]
     lower, upper = jnp.clip(jnp.asarray(gain, v.dtype) * left, -speed[:, None], speed[:, None]).T
-    return jnp.clip(scale * v, lower, upper)
+    return jnp.clip(joint_speed_scale(v, speed) * v, lower, upper)

@@ -127,8 +127,3 @@ def decimals(name: str, scale: ArrayLike, *shape: int) -> list[Any]:
     rows = [float(str(x)) for x in array.ravel()]
     nested: list[Any] = np.asarray(rows, float).reshape(shape).tolist()
     return nested
-
-
-def unit_of(rotates: bool, revolute: str, prismatic: str) -> str:
-    """The unit of a degree of freedom that turns, or that slides."""
-    return revolute if rotates else prismatic

@@ -16,7 +16,7 @@ from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError, check_choice
 
-from .base import ActionAxis, Displacements, decimals, unit_of
+from .base import ActionAxis, Displacements, decimals
 
 DAMPING = 0.05
 """Damping of `joint_motion`: m or rad of hand motion per unit of joint motion."""
@@ -49,7 +49,8 @@ class JointDelta:
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
         """One change per degree of freedom."""
-        return _dof_axes(robot, "d", decimals("scale", self.scale, robot.nv), "rad", "m")
+        scale = np.array(decimals("scale", self.scale, robot.nv))
+        return _dof_axes(robot, "d", -scale, scale, "rad", "m")
 
     def controller(self) -> JointImpedance:
         """Joint impedance control, with its defaults."""
@@ -114,9 +115,7 @@ class JointPosition:
                     "position limits to scale the action by. Add <limit lower=... upper=...> to "
                     "its URDF, or pass action_options={'low': ..., 'high': ...}."
                 )
-        units = [unit_of(r, "rad", "m") for r in robot.topology.dof_rotates]
-        rows = zip(robot.topology.dof_names, low, high, units, strict=True)
-        return tuple(ActionAxis(*row) for row in rows)
+        return _dof_axes(robot, "", np.array(low), np.array(high), "rad", "m")
 
     def controller(self) -> JointImpedance:
         """Joint impedance control, with its defaults."""
@@ -184,8 +183,8 @@ class LimitFraction(ABC):
                     f'<limit {self.quantity}="..."> to its URDF, or use '
                     f"robot.replace({self.quantity}_limits=...)."
                 )
-        scaled = np.multiply(limits, decimals("scale", self.scale, robot.nv)).tolist()
-        return _dof_axes(robot, f"{self.symbol}_", scaled, *self.units)
+        scaled = np.multiply(limits, decimals("scale", self.scale, robot.nv))
+        return _dof_axes(robot, f"{self.symbol}_", -scaled, scaled, *self.units)
 
     def init(self, robot: Robot, q: Array) -> tuple[()]:
         """No state."""
@@ -254,14 +253,14 @@ def joint_motion(robot: Robot, q: Array, displacements: Displacements) -> Array:
 
 
 def _dof_axes(
-    robot: Robot, start: str, scales: list[float], revolute: str, prismatic: str
+    robot: Robot, start: str, low: np.ndarray, high: np.ndarray, revolute: str, prismatic: str
 ) -> tuple[ActionAxis, ...]:
+    """One axis per degree of freedom, from `low` to `high` (nv,); `start` begins its name."""
     topology = robot.topology
-    rows = zip(topology.dof_names, scales, topology.dof_rotates, strict=True)
-    return tuple(
-        ActionAxis(f"{start}{name}", -scale, scale, unit_of(rotates, revolute, prismatic))
-        for name, scale, rotates in rows
-    )
+    names = [f"{start}{name}" for name in topology.dof_names]
+    units = np.where(topology.dof_rotates, revolute, prismatic).tolist()
+    rows = zip(names, low.tolist(), high.tolist(), units, strict=True)
+    return tuple(ActionAxis(*row) for row in rows)
 
 
 def _within_limits(robot: Robot, q: Array) -> Array:

@@ -114,6 +114,11 @@ def div(p: Values, a: Id, b: Id) -> Id | None:
     return None
 
 
+def abs_(p: Values, a: Id) -> Id | None:
+    """`|a|` of unsigned numbers."""
+    return a if p.dtypes[a].kind in "ub" else None
+
+
 def neg(p: Values, a: Id) -> Id | None:
     """`-(-a)` and `-(a - b)`."""
     if p.ops[a] == "neg":

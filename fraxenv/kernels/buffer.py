@@ -26,15 +26,15 @@ class Buffer:
     @staticmethod
     def of(aval: Any, batched: bool) -> Buffer:
         """The buffer of an array of that abstract value."""
-        if is_key(aval.dtype):
+        if is_key(aval):
             shape = (*aval.shape, *key_shape(aval.dtype))
             return Buffer(shape, np.dtype(np.uint32), batched, aval.dtype)
         return Buffer(tuple(aval.shape), np.dtype(aval.dtype), batched)
 
 
-def is_key(dtype: Any) -> bool:
-    """Whether a dtype is one of typed random keys."""
-    return bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
+def is_key(x: Any) -> bool:
+    """Whether an array, or its abstract value, is of typed random keys; numbers are not."""
+    return hasattr(x, "dtype") and bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
 def key_shape(dtype: Any) -> tuple[int, ...]:

@@ -114,7 +114,7 @@ class Evaluator:
 
     def array(self, value: Any) -> IdArray:
         """A known array."""
-        if is_key(getattr(value, "dtype", np.dtype(float))):
+        if is_key(value):
             with jax.ensure_compile_time_eval():
                 value = jax.random.key_data(value)
         return self.program.constants(np.asarray(value))
@@ -156,7 +156,7 @@ class Evaluator:
         rule = RULES.get(name)
         if rule is None:
             raise UnsupportedError(f"{name!r} has no rule")
-        keys = [v.aval.dtype for v in equation.invars if is_key(v.aval.dtype)]
+        keys = [v.aval.dtype for v in equation.invars if is_key(v.aval)]
         if keys and name in STRUCTURAL:
             return self._by_component(rule, equation, inputs, keys[0])
         outputs = rule(self, equation, *inputs)
@@ -169,7 +169,7 @@ class Evaluator:
         words = int(np.prod(key_shape(key)))
 
         def component(x: IdArray, variable: Any, k: int) -> IdArray:
-            if not is_key(variable.aval.dtype):
+            if not is_key(variable.aval):
                 return x
             return x.reshape(*variable.aval.shape, words)[..., k]
 

@@ -237,9 +237,7 @@ class Kernel:
         """Results for a batch of operands."""
         if self.evaluation is None:
             return _vmapped(self._traced, self._flags, size)(*operands)
-        arrays = [
-            jax.random.key_data(x) if is_key(x.dtype) else x for x in map(jnp.asarray, operands)
-        ]
+        arrays = [jax.random.key_data(x) if is_key(x) else x for x in map(jnp.asarray, operands)]
         for run, results, fallback in self._steps:
             values = list(run(size, *arrays)) if run is not None else []
             values = [
@@ -249,7 +247,7 @@ class Kernel:
             if fallback is None:
                 return values
             outside = _bind(fallback.equation, size, values)
-            arrays += [jax.random.key_data(x) if is_key(x.dtype) else x for x in outside]
+            arrays += [jax.random.key_data(x) if is_key(x) else x for x in outside]
         raise AssertionError("the last step returns")  # pragma: no cover
 
 

@@ -158,7 +158,7 @@ _ROWS = (
     Operation("div", ("div",), lax.div, _division, algebra.div),
     Operation("rem", ("rem",), lax.rem, _remainder),
     Operation("neg", ("neg",), lax.neg, np.negative, algebra.neg),
-    Operation("abs", ("abs",), lax.abs, np.abs),
+    Operation("abs", ("abs",), lax.abs, np.abs, algebra.abs_),
     Operation("max", ("max",), lax.max, np.maximum, algebra.extreme, logical="or"),
     Operation("min", ("min",), lax.min, np.minimum, algebra.extreme, logical="and"),
     Operation("sqrt", ("sqrt",), lax.sqrt, np.sqrt, llvm=Instruction("llvm.sqrt")),

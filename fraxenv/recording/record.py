@@ -15,12 +15,13 @@ from jax import Array
 
 from ..envs import Environment, EnvParams, EnvState
 from ..errors import CheckpointError, ConfigError, check_count
+from ..kernels.buffer import is_key
 from ..making.make import make
 from ..making.registry import list_envs
 from ..progress import progress as progress_bar
 from ..storage.config import with_tuples
 from ..storage.provenance import provenance
-from ..storage.state import check_environment, checked_contents, identity, is_key, pack, read, write
+from ..storage.state import check_environment, checked_contents, identity, pack, read, write
 from .stepping import begin, flat, split_final, step
 
 FORMAT = "fraxenv recording"

@@ -40,59 +40,59 @@ _CHECKER: Final = 0.25  # m, side of a square of the ground
 # Display colours (gamma 2, so that squaring one gives linear light).
 _SKY: Final = np.array([[0.80, 0.855, 0.92], [0.955, 0.96, 0.965]], np.float32)  # top, bottom
 _GROUND: Final = np.array([[0.875, 0.885, 0.895], [0.825, 0.837, 0.852]], np.float32)
-_SHADOW_TINT: Final = np.array([0.48, 0.45, 0.40], np.float32)  # what full shadow takes away
-_WARM: Final = np.array([[0.62], [0.60], [0.565]], np.float32)  # of the key light
-_COOL: Final = np.array([[0.97], [1.0], [1.05]], np.float32)  # of all other light
+_SHADOW_TINT: Final = np.array([0.48, 0.45, 0.40], np.float32)  # loss of colour in full shadow
+_WARM: Final = np.array([[0.62], [0.60], [0.565]], np.float32)  # colour of the key light
+_COOL: Final = np.array([[0.97], [1.0], [1.05]], np.float32)  # colour of other light
 
 _WINDOW: Final = 600  # texels from the target to where shadows end
 _MARGIN: Final = 22  # texels around the shadows, for their soft edges
 
 
 class _View(NamedTuple):
-    """What depends on the camera and the size of the picture only.
+    """Rays, ground and background of a camera and a picture size, whatever the shapes are.
 
-    The direction of the ray (i, j) is `rows[:, i] + columns[:, j]`, in the world; its
+    The ray of sample (i, j) has the direction `rows[:, i] + columns[:, j]`, in the world; its
     component along the optical axis is one, so that ray parameters are depths.
     """
 
     eye: _F64
     frame: _F64  # (3, 3) rows: right, up, forward
     tangent: tuple[float, float]  # of the half angle of view: x, y
-    columns: _F32  # (3, 2 W)
-    rows: _F32  # (3, 2 H)
-    pixel_columns: _F32  # (3, W) the same for the centres of the pixels
-    pixel_rows: _F32  # (3, H)
-    depth: _F32  # (2 H, 2 W) of the ground, inf where it is not seen
-    background: _F32  # (H, W, 3) picture without shapes, display colours
-    shade: _F32  # (H, W) how much of a shadow shows on the ground
+    columns: _F32  # (3, 2 W) of the samples' rays
+    rows: _F32  # (3, 2 H) of the samples' rays
+    pixel_columns: _F32  # (3, W) of the rays through the centres of the pixels
+    pixel_rows: _F32  # (3, H) of the rays through the centres of the pixels
+    depth: _F32  # (2 H, 2 W) of the ground, inf where the ground is not seen
+    background: _F32  # (H, W, 3) picture of ground and sky, display colours
+    shade: _F32  # (H, W) visibility of shadows on the ground, 0 to 1
     ground: _F32  # (2, H, W) x and y of the ground in the world
     texel: float  # m, resolution of the shadows
     centre: tuple[float, float]  # of the window of the shadows, on the ground
 
 
 class _Hits(NamedTuple):
-    """Where rays enter a shape: parameter (NaN for a miss), and face where there is a choice."""
+    """Entries of rays into a shape: parameters, NaN for misses; faces of a shape with several."""
 
     t: _F32
     face: _Codes | None
 
 
 class _Fragments(NamedTuple):
-    """What is seen in m different pixels, averaged over the samples that see it."""
+    """The shapes seen in m different pixels, averaged over the samples that see a shape."""
 
     pixel: _Index  # flat index
-    share: _F32  # of the pixel
+    share: _F32  # of the pixel's area
     reach: _F32  # depth
     colour: _F32  # (m, 3)
 
 
 class _Shadows(NamedTuple):
-    """What the light sees, on a grid of the ground."""
+    """Shadow map: the surfaces that the key light meets, on a grid of the ground."""
 
     origin: tuple[float, float]  # world x, y of the texel (0, 0)
     texel: float  # m, between neighbours
-    top: _F32  # (v, u) distance from the ground to the last opaque surface, along the light
-    ground: _F32  # (v / 2, u / 2) share of the light that the ground does not get
+    top: _F32  # (v, u) distance from the ground to the highest opaque surface, along the light
+    ground: _F32  # (v / 2, u / 2) share of the light that shapes keep from the ground
 
 
 # --- Public functions -----------------------------------------------------------------------------
@@ -108,8 +108,8 @@ def render(
     A shape that contains the eye is not drawn, and the ground is drawn from above only.
 
     Args:
-        shapes: what to draw, in any order; may be empty.
-        camera: where to look from.
+        shapes: the shapes, in any order; may be empty.
+        camera: the camera.
         width: of the picture, pixels.
         height: of the picture, pixels.
 
@@ -126,7 +126,7 @@ def render(
         return _draw(scene, view)
 
 
-# --- What depends on the camera only --------------------------------------------------------------
+# --- Rays, ground and background of a camera ------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=8)
@@ -192,7 +192,7 @@ def _backdrop(eye: Point, target: Point, columns: _F32, rows: _F32) -> tuple[_F3
 
 
 def _ground_depth(height: float, columns: _F32, rows: _F32) -> _F32:
-    """Depth of the ground along each ray, (h, w); inf where it is not seen."""
+    """Depth of the ground along each ray, (h, w); inf where the ground is not seen."""
     fall = np.add.outer(rows[2], columns[2])
     seen = (fall < 0.0) & (height > 0.0)
     depth: _F32 = np.full_like(fall, np.inf)
@@ -217,14 +217,14 @@ def _stripes(x: _F32) -> _F32:
 
 
 def _halve(vectors: _F32) -> _F32:
-    """Means of neighbours, (3, 2 n) to (3, n): from the rays of samples to those of pixels."""
+    """Columns or rows of the pixels' rays (3, n), the means of the samples' (3, 2 n)."""
     return (vectors[:, 0::2] + vectors[:, 1::2]) * np.float32(0.5)
 
 
 # --- Intersections --------------------------------------------------------------------------------
 #
-# Each takes the core and radius of `Stacked`, and rays p + t d in the frame of the shape as their
-# components, which broadcast. Origins near the shape keep float32 accurate.
+# Each function takes a shape's core and radius, as in `Stacked`, and the components of rays p + t d
+# in the shape's frame; components broadcast. Origins near the shape keep float32 accurate.
 
 _Vector = tuple[_F32, _F32, _F32]
 _TINY: Final = np.float32(1e-12)  # keeps divisions finite for rays parallel to a face or an axis
@@ -263,7 +263,7 @@ def _hit_box(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits:
 
 
 def _side(radius: np.float32, p: _Vector, d: _Vector) -> tuple[_F32, _F32]:
-    """Where rays enter and leave the infinite cylinder around z."""
+    """Ray parameters at which rays enter and leave the infinite cylinder around z."""
     a = d[0] * d[0] + d[1] * d[1] + _TINY
     b = p[0] * d[0] + p[1] * d[1]
     c = p[0] * p[0] + p[1] * p[1] - radius * radius
@@ -272,7 +272,7 @@ def _side(radius: np.float32, p: _Vector, d: _Vector) -> tuple[_F32, _F32]:
 
 
 def _slab(half: np.float32, p: _F32, d: _F32) -> tuple[_F32, _F32]:
-    """Where rays enter and leave the space between two planes."""
+    """Ray parameters at which rays enter and leave the slab between two planes."""
     inverse = np.float32(1.0) / (d + _TINY)
     middle, span = -p * inverse, half * np.abs(inverse)
     return middle - span, middle + span
@@ -287,7 +287,7 @@ _HIT: Final[dict[str, Callable[[_F32, np.float32, _Vector, _Vector], _Hits]]] = 
 
 
 def _spread(columns: _F32, rows: _F32) -> _Vector:
-    """Vectors (3, w) and (3, h) to the components of their sums, (h, w) each."""
+    """Components (h, w) of the sums of all column vectors (3, w) and all row vectors (3, h)."""
     x, y, z = (rows[k][:, None] + columns[k][None, :] for k in range(3))
     return x, y, z
 
@@ -296,7 +296,7 @@ _Rect = tuple[int, int, int, int]  # row start, row stop, column start, column s
 
 
 def _camera_hits(scene: Stacked, view: _View, i: int, rect: _Rect) -> _Hits:
-    """Depths at which the rays of a rectangle enter shape i; NaN for a miss."""
+    """Depths at which the rays of a rectangle enter shape i, NaN for misses."""
     top, bottom, left, right = rect
     to_shape = scene.rotation[i].T.astype(np.float32)
     columns, rows = to_shape @ view.columns[:, left:right], to_shape @ view.rows[:, top:bottom]
@@ -311,9 +311,9 @@ def _camera_hits(scene: Stacked, view: _View, i: int, rect: _Rect) -> _Hits:
 
 
 def _light_span(scene: Stacked, i: int, x: _F64, y: _F64) -> tuple[_F32, _F32]:
-    """Where the rays from the ground (x, y) to the light enter and leave shape i; NaN for a miss.
+    """Distances along the light at which rays from the ground enter and leave shape i.
 
-    Distances along the light, (len(y), len(x)).
+    (len(y), len(x)), m, from the ground points (x, y) towards the light; NaN for misses.
     """
     hit, core, radius = _HIT[scene.kind[i]], scene.core[i].astype(np.float32), scene.radius[i]
     to_shape = scene.rotation[i].T
@@ -356,7 +356,7 @@ def _draw(scene: Stacked, view: _View) -> NDArray[np.uint8]:
 
 
 def _rectangles(scene: Stacked, view: _View) -> dict[int, _Rect]:
-    """Samples that each shape can cover, whole pixels; shapes out of sight are left out."""
+    """The rectangle of samples, in whole pixels, that each shape in sight can cover."""
     corners = (scene.bounds - view.eye) @ view.frame.T
     radius = scene.radius[:, None]
     z = corners[..., 2]
@@ -395,7 +395,7 @@ def _window(rect: _Rect) -> tuple[slice, slice]:
 
 
 def _cover(scene: Stacked, view: _View, i: int, rect: _Rect, depth: _F32, code: _Codes) -> None:
-    """Enter shape i into the depths and codes of its rectangle, where it is in front."""
+    """Write the depths and codes of shape i into its rectangle, where the shape is in front."""
     hits = _camera_hits(scene, view, i, rect)
     front = (hits.t < depth) & (hits.t > _NEAR)
     first = np.int32(i * _FACES)
@@ -553,7 +553,7 @@ def _light(albedo: _F32, point: _F32, normal: _F32, towards_eye: _F32, shadows: 
 
 def _lit(shadows: _Shadows, point: _F32, normal: _F32) -> _F32:
     """Share of the key light that reaches surface points (3, m)."""
-    # A step off the surface, so that it does not shade itself on the scale of a texel.
+    # A step off the surface, so that the surface does not shade itself on the scale of a texel.
     lifted = point + normal * np.float32(2.0 * shadows.texel)
     along = lifted[2] * np.float32(1.0 / _LIGHT[2])
     u = lifted[0] - along * np.float32(_LIGHT[0]) - np.float32(shadows.origin[0])
@@ -572,7 +572,7 @@ def _taps(texture: _F32, u: _F32, v: _F32) -> Iterator[tuple[_F32, _F32]]:
     Bilinear weights would show the texels as steps in the edges of shadows.
     """
     height, width = texture.shape
-    # Unlike clip, these turn the NaN of an overflowing scene into a valid index.
+    # Unlike clip, fmin and fmax turn the NaN of an overflowing scene into a valid index.
     u = np.fmax(np.fmin(u, np.float32(width - 2)), np.float32(1.0))
     v = np.fmax(np.fmin(v, np.float32(height - 2)), np.float32(1.0))
     column, row = np.rint(u).astype(np.int32), np.rint(v).astype(np.int32)
@@ -587,7 +587,7 @@ def _taps(texture: _F32, u: _F32, v: _F32) -> Iterator[tuple[_F32, _F32]]:
 
 
 def _spline(f: _F32) -> tuple[_F32, _F32, _F32]:
-    """Weights of the texel before, at and after a place f, from -1/2 to 1/2."""
+    """Weights of the texels before, at and after a place at f texels, -1/2 to 1/2, from one."""
     half = np.float32(0.5)
     return half * (half - f) ** 2, np.float32(0.75) - f * f, half * (half + f) ** 2
 
@@ -628,7 +628,7 @@ def _shadows(scene: Stacked, view: _View) -> _Shadows:
 
 
 def _penumbra(through: _F32, bottom: _F32, texel: float) -> _F32:
-    """Soften a shadow, at half the resolution: more where what casts it is higher."""
+    """The ground's shadow at half the resolution: the higher the shape above it, the softer."""
     dark = np.float32(1.0) - through
     height = _pool(dark * np.where(dark > 0.0, np.maximum(bottom, np.float32(0.0)), dark))
     dark = _pool(dark)
@@ -645,7 +645,7 @@ def _pool(image: _F32) -> _F32:
 
 
 def _blur(image: _F32, radius: int) -> _F32:
-    """Two box filters along each axis; outside it is zero."""
+    """Two box filters along each axis of an image that is zero outside its edges."""
     width = 2 * radius + 1
     for _ in range(4):  # each turn filters the first axis and swaps the two
         total = np.cumsum(np.pad(image, ((radius + 1, radius), (0, 0))), axis=0)

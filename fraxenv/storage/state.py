@@ -17,6 +17,7 @@ from jax import Array
 from ..dynamics.model.fingerprint import fingerprint
 from ..envs import Environment, EnvParams, EnvState
 from ..errors import CheckpointError, ConfigError, FraxenvError
+from ..kernels.buffer import is_key
 from .files import load_arrays, save_arrays
 from .provenance import provenance, x64_enabled
 from .pytrees import named_leaves
@@ -206,11 +207,6 @@ def _nodes(treedef: Any) -> Any:
         return "*"
     kind, static = data
     return kind.__qualname__, static, [_nodes(child) for child in treedef.children()]
-
-
-def is_key(leaf: Any) -> bool:
-    """Whether it is an array of typed random keys."""
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _within(prefix: str, name: str) -> bool:

@@ -70,6 +70,7 @@ MECHANICS = (
     f"{PINOCCHIO}[tree-float64]", f"{PINOCCHIO}[joints-float64]",
     "tests/dynamics/test_identities.py",
 )  # fmt: skip
+GEOMETRY, CLEARANCE = "tests/dynamics/geometry", "tests/dynamics/test_clearance.py"
 OPTIMA = "tests/dynamics/solvers/test_qp.py::test_against_quadprog"
 PROGRAMS = (
     OPTIMA, *(f"tests/dynamics/solvers/test_qp.py::test_{name}" for name in (
@@ -91,10 +92,11 @@ TESTS = {
         "tests/dynamics/model/test_urdf.py", "tests/dynamics/model/test_bundled.py",
     ),
     "dynamics/solvers/cholesky.py": (MECHANICS[0], OPTIMA),
-    **dict.fromkeys((
-        "dynamics/clearance.py", "dynamics/collision_geometry.py", "dynamics/geometry/distance.py",
-        "dynamics/geometry/obstacles.py", "dynamics/geometry/shapes.py",
-    ), ("tests/dynamics/test_collision.py",)),
+    "dynamics/clearance.py": (CLEARANCE,),
+    "dynamics/collision_geometry.py": ("tests/dynamics/test_collision_geometry.py", CLEARANCE),
+    "dynamics/geometry/distance.py": (f"{GEOMETRY}/test_distance.py",),
+    "dynamics/geometry/obstacles.py": (f"{GEOMETRY}/test_obstacles.py", CLEARANCE),
+    "dynamics/geometry/shapes.py": (GEOMETRY, CLEARANCE),
     "dynamics/crba.py": MECHANICS,
     "dynamics/delay.py": ("tests/dynamics/test_actuation.py",),
     "dynamics/model/combine.py": ("tests/dynamics/model/test_combine.py",),
@@ -120,7 +122,7 @@ TESTS = {
     "dynamics/model/robot.py": (
         "tests/dynamics/test_robot.py", "tests/dynamics/model/test_urdf.py",
         "tests/dynamics/test_manifold.py::test_planar_axes_are_a_right_handed_frame",
-        "tests/dynamics/test_collision.py::test_rates_of_a_robots_shapes", *MECHANICS,
+        "tests/dynamics/test_collision_geometry.py", *MECHANICS,
     ),
     "dynamics/math/rotation.py": ("tests/dynamics/math/test_rotation.py",),
     "dynamics/math/spatial.py": (*MECHANICS, f"{DERIVATIVES}[tree]"),

@@ -36,13 +36,12 @@ def rollout(
     return position, telemetry["orientation_error"], tau, q[-1]
 
 
-@pytest.mark.parametrize(("limited", "least"), [(False, 200), (True, 198)])
-def test_reaches_200_random_poses(panda: Robot, limited: bool, least: int) -> None:
+@pytest.mark.parametrize("limited", [False, True])
+def test_reaches_200_random_poses(panda: Robot, limited: bool) -> None:
     """< 1 mm and < 0.5 deg within 3 s, torques within the limits all the way.
 
     The targets are poses of configurations anywhere within half of the joint range about the ready
-    pose: up to 0.8 m and 180 deg away. The law knows nothing of the limits of speed that motors
-    have, and with them a hand in a hundred is late.
+    pose: up to 0.8 m and 180 deg away. Motors with and without limits of speed.
     """
     if not limited:
         panda = panda.replace(velocity_limits=np.full(7, np.inf))
@@ -57,7 +56,8 @@ def test_reaches_200_random_poses(panda: Robot, limited: bool, least: int) -> No
     run = jax.jit(jax.vmap(lambda p, R: rollout(panda, OSC("hand"), PoseTarget(p, R), 3.0)[:3]))
     hand, angle, tau = run(position[above_table], rotation[above_table])
     distance = np.linalg.norm(hand[:, -1] - position[above_table], axis=-1)
-    assert np.sum((distance < 1e-3) & (np.degrees(angle[:, -1]) < 0.5)) >= least
+    assert np.all(distance < 1e-3)
+    assert np.all(np.degrees(angle[:, -1]) < 0.5)
     assert np.all(np.abs(tau) <= panda.effort_limits)
 
 
@@ -107,6 +107,8 @@ def test_equals_numpy_and_pinocchio(panda: Robot, x64: None) -> None:
         max_angular_velocity=np.inf,
         singularity_damping=0.0,
     )
+    # Limits of speed are in test_osc_law.py.
+    panda = panda.replace(velocity_limits=np.full(7, np.inf))
     rng = np.random.default_rng(1)
     torque = jax.jit(
         lambda q, v, target: osc_torque(osc, panda, dynamics.compute_terms(panda, q, v), target)[0]

@@ -71,7 +71,7 @@ HANDS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 def spring_acceleration(o: dict[str, Any], e: np.ndarray, kp: Any, ratio: Any) -> np.ndarray:
-    """`kp e` of one end effector (n,), slowed down."""
+    """`kp e` of one end effector (n,), slowed down to the limits of its own speed."""
     pull = kp * e
     for part, limit in (
         (slice(0, 3), "max_linear_velocity"),
@@ -81,6 +81,11 @@ def spring_acceleration(o: dict[str, Any], e: np.ndarray, kp: Any, ratio: Any) -
         if balance > o[limit]:
             pull[part] *= o[limit] / balance
     return pull
+
+
+def share(velocity: np.ndarray, robot: Any) -> float:
+    """What brings all joint velocities within 0.9 of the robot's limits, at most 1."""
+    return min(1.0, 0.9 / max(np.max(np.abs(velocity) / robot.velocity_limits), 1e-9))
 
 
 def damped_inverse_inertia(
@@ -116,23 +121,25 @@ def law(
     kp = np.broadcast_to(target.get("kp", o["kp"]), (k, 6))[:, :n]
     ratio = np.broadcast_to(target.get("damping_ratio", o["damping_ratio"]), (k, 6))[:, :n]
     zero = np.zeros((k, 6))
-    errors, a = [], []
+    errors, pulls = [], []
     for i, pose in enumerate(t.poses):
         turn = log(target["rotation"][i], pose.rotation)
         e = np.concatenate([target["position"][i] - pose.translation, turn])[:n]
-        velocity = (J @ v).reshape(k, n)[i]
-        rate = target.get("velocity", zero)[i, :n] - velocity
-        pull = spring_acceleration(o, e, kp[i], ratio[i])
-        a_ref = target.get("acceleration", zero)[i, :n]
-        a.append(a_ref + pull + 2 * ratio[i] * np.sqrt(kp[i]) * rate)
+        pulls.append(spring_acceleration(o, e, kp[i], ratio[i]))
         errors.append(e)
-    a = np.concatenate(a)
-    if o["coriolis_compensation"]:
-        a = a - drift
-
     Minv = np.linalg.inv(t.M)
     A = J @ Minv @ J.T
     damped = damped_inverse_inertia(o, A, errors, n)
+
+    kd = 2 * ratio * np.sqrt(kp)
+    balance = (np.stack(pulls) / kd).ravel()
+    slower = share(Minv @ J.T @ np.linalg.inv(damped) @ balance, robot)
+    rate = target.get("velocity", zero)[:, :n] - (J @ v).reshape(k, n)
+    a = slower * np.stack(pulls) + kd * rate + target.get("acceleration", zero)[:, :n]
+    a = a.ravel()
+    if o["coriolis_compensation"]:
+        a = a - drift
+
     if o["decoupling"] == "full":
         force = np.linalg.inv(damped) @ a
     elif o["decoupling"] == "partial":
@@ -154,8 +161,9 @@ def law(
 
     middle = np.asarray(robot.position_limits).mean(1)
     goal = {"default": robot.q_default, "center": middle, "zero": np.zeros(nv), "none": q}
-    u = o["posture_kp"] * (np.asarray(goal[o["posture"]]) - q)
-    u = u - 2 * o["posture_damping_ratio"] * np.sqrt(o["posture_kp"]) * v
+    pull = o["posture_kp"] * (np.asarray(goal[o["posture"]]) - q)
+    posture_kd = 2 * o["posture_damping_ratio"] * np.sqrt(o["posture_kp"])
+    u = share(pull / posture_kd, robot) * pull - posture_kd * v
     N_T = np.eye(nv) - J.T @ np.linalg.inv(damped) @ J @ Minv
     tau = tau + N_T @ t.M @ u
     tau = tau + J.T @ target.get("wrench", zero)[:, :n].ravel()
@@ -163,8 +171,18 @@ def law(
     return tau + (t.bias - t.gravity) * o["coriolis_compensation"]
 
 
-def check(pinocchio: Any, name: str, frames: Any, links: Any, options: Any, extras: Any) -> None:
+def check(
+    pinocchio: Any,
+    name: str,
+    frames: Any,
+    links: Any,
+    options: Any,
+    extras: Any,
+    limited: bool = True,
+) -> None:
     robot = dynamics.load_robot(name, floating_base=False)
+    if not limited:
+        robot = robot.replace(velocity_limits=np.full(robot.nv, np.inf))
     several = not isinstance(frames, str)
     k, shape = (len(frames), (len(frames),)) if several else (1, ())
     osc = OSC(frames, **(FREE | options))
@@ -214,6 +232,10 @@ def check(pinocchio: Any, name: str, frames: Any, links: Any, options: Any, extr
 )
 def test_panda(pinocchio: Any, case: str) -> None:
     check(pinocchio, "panda", "hand", ("panda_hand_tcp",), *ONE[case])
+
+
+def test_panda_without_limits_of_speed(pinocchio: Any) -> None:
+    check(pinocchio, "panda", "hand", ("panda_hand_tcp",), {}, set(), limited=False)
 
 
 @pytest.mark.parametrize(

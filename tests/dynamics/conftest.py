@@ -135,3 +135,59 @@ def joints_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def joints(joints_path: Path) -> Robot:
     """The robot with every kind of joint, in a gravity that is not along z."""
     return dynamics.load_urdf(joints_path, gravity=(2.0, -3.0, -9.0))
+
+
+ARM = """
+<robot name="arm">
+  <link name="base">
+    <collision name="foot"><geometry><box size="0.4 0.4 0.1"/></geometry></collision>
+  </link>
+  <link name="upper">
+    <inertial><mass value="1"/>
+      <inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>
+    <collision name="tube"><origin xyz="0.05 0.02 0.2" rpy="0.3 0.2 0.1"/>
+      <geometry><cylinder radius="0.05" length="0.4"/></geometry></collision>
+    <collision name="elbow"><origin xyz="0 0 0.45"/>
+      <geometry><sphere radius="0.08"/></geometry></collision>
+  </link>
+  <link name="lower">
+    <inertial><mass value="1"/>
+      <inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>
+    <collision name="brick"><origin xyz="0.1 0 0.15" rpy="0.5 -0.4 0.3"/>
+      <geometry><box size="0.3 0.08 0.1"/></geometry></collision>
+    <collision name="tip"><origin xyz="0 0 0.3"/>
+      <geometry><sphere radius="0.04"/></geometry></collision>
+    <collision name="finger"><origin xyz="0 0 0.35" rpy="1.2 0 0"/>
+      <geometry><cylinder radius="0.01" length="0.1"/></geometry></collision>
+  </link>
+  <joint name="shoulder" type="revolute">
+    <parent link="base"/><child link="upper"/><axis xyz="0 1 0"/><origin xyz="0 0 0.1"/>
+    <limit lower="-2" upper="2" effort="30" velocity="3"/>
+  </joint>
+  <joint name="elbow" type="revolute">
+    <parent link="upper"/><child link="lower"/><axis xyz="1 0 0"/><origin xyz="0 0 0.45"/>
+    <limit lower="-2" upper="2" effort="30" velocity="3"/>
+  </joint>
+</robot>
+"""
+ARM_PAIRS = [
+    ("tip", "elbow"),
+    ("finger", "elbow"),
+    ("tube", "tip"),
+    ("brick", "tube"),
+    ("foot", "tip"),
+]
+
+
+@pytest.fixture(scope="session")
+def arm_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """URDF file of two links with spheres, cylinders and a box, on a base with another box."""
+    path = tmp_path_factory.mktemp("arm") / "arm.urdf"
+    path.write_text(ARM)
+    return path
+
+
+@pytest.fixture(scope="session")
+def arm(arm_path: Path) -> Robot:
+    """The two links with collision shapes, of which five pairs keep apart."""
+    return dynamics.load_urdf(arm_path, self_collision_pairs=ARM_PAIRS)

@@ -17,7 +17,6 @@ from fraxenv.kernels.ops import OPERATIONS, Operation
 from fraxenv.kernels.program import Program
 
 OTHER_OPERANDS = frozenset({"select", "convert", "bitcast"})
-SIGNED_ONLY = frozenset({"abs"})  # as JAX has it
 FLOATS_ONLY = frozenset({"ceil", "floor", "is_finite", "round_even", "rsqrt", "sqrt"})
 WHOLE_ONLY = frozenset({
     "and", "not", "or", "shift_left", "shift_right_arithmetic", "shift_right_logical", "xor",
@@ -45,7 +44,6 @@ def _folding(dtype: str) -> list[Operation]:
         if row.fold is not None
         and row.name not in OTHER_OPERANDS | excluded
         and not (kind != "f" and row.library)
-        and not (kind == "u" and row.name in SIGNED_ONLY)
     ]
 
 

@@ -59,7 +59,7 @@ def _branch(
     program, outer = ev.program, ev.scope
     if otherwise is None:
         avals = [v.aval for v in branch.jaxpr.outvars]
-        if any(is_key(a.dtype) for a in avals):
+        if any(is_key(a) for a in avals):
             return ev.closed(branch, xs)
         initial = [ev.full(a.shape, 0, a.dtype) for a in avals]
     else:
