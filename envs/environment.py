@@ -56,8 +56,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         backend: of the kernels; see `fraxenv.fuse`.
         reset_pool: size of a pool of initial states for resets to draw from, computed here; zero to
             compute a new one at every reset.
-        physics: how the robot moves; `RigidBodyPhysics` if None; of a scene, `ContactPhysics`,
-            whose `robot` is the model.
+        physics: how the robot moves; `RigidBodyPhysics` if None, `ContactPhysics` of a scene.
 
     Raises:
         ConfigError: the rates are not multiples of each other, or a parameter is not possible.
@@ -287,9 +286,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     def _begin(self, key: Array, params: EnvParams) -> tuple[Array, EnvState]:
         """The beginning of an episode: observation and state."""
         robot, observation = self._robot(params), partial(self._observation, params=params)
-        state = first_state(
-            key, robot, params, self.rates, self.physics, self.num_actions, observation
-        )
+        parts = params, self.rates, self.physics, self.num_actions
+        state = first_state(key, robot, *parts, observation)
         return self.observe(key, state, None, params), state
 
     def _advance(

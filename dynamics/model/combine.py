@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -138,7 +138,7 @@ def extract(forest: Robot, member: MemberSlices, name: str) -> Robot:
 
 def with_extracted(forest: Robot, member: MemberSlices, robot: Robot) -> Robot:
     """The forest with the numbers of one robot in place of its own, and with its gravity."""
-    changes = {}
+    changes: dict[str, Any] = {}
     for leaf, own in _entries(member).items():
         old = _checked(forest, leaf)
         changes[leaf] = _concatenated([old[: own.start], _checked(robot, leaf), old[own.stop :]])
@@ -156,7 +156,7 @@ def _extracted(topology: Topology, bodies: slice, name: str) -> Topology:
     start, stop = bodies.start, bodies.stop
 
     def is_own(body: int) -> bool:
-        return start <= body < stop
+        return bool(start <= body < stop)
 
     def shifted(part: PartT) -> PartT:
         return part if part.body == WORLD else dataclasses.replace(part, body=part.body - start)

@@ -66,7 +66,7 @@ class PairContacts:
                 "pairs."
             )
         index = np.array(chosen)
-        taken = jax.tree.map(lambda x: x[..., index], self)
+        taken: PairContacts = jax.tree.map(lambda x: x[..., index], self)
         return dataclasses.replace(taken, pairs=tuple(self.pairs[i] for i in chosen))
 
 

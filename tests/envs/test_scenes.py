@@ -38,9 +38,11 @@ ARM = """
     <axis xyz="0 0 1"/><origin xyz="0 0 0.05"/>
     <limit lower="-3" upper="3" effort="50" velocity="5"/></joint>
   <joint name="b" type="revolute"><parent link="upper"/><child link="lower"/>
-    <axis xyz="0 0 1"/><origin xyz="0.3 0 0"/><limit lower="-3" upper="3" effort="50" velocity="5"/></joint>
+    <axis xyz="0 0 1"/><origin xyz="0.3 0 0"/>
+    <limit lower="-3" upper="3" effort="50" velocity="5"/></joint>
   <joint name="c" type="revolute"><parent link="lower"/><child link="hand"/>
-    <axis xyz="0 0 1"/><origin xyz="0.3 0 0"/><limit lower="-3" upper="3" effort="20" velocity="5"/></joint>
+    <axis xyz="0 0 1"/><origin xyz="0.3 0 0"/>
+    <limit lower="-3" upper="3" effort="20" velocity="5"/></joint>
 </robot>
 """
 
@@ -140,10 +142,14 @@ def rollout(push, stepped):
     actions = jnp.zeros((N, env.num_actions)).at[:, 0].set(jnp.linspace(0.5, 1.0, N))
     state, results = first, []
     for t in range(STEPS):
-        out = stepped(jax.vmap(lambda k: jax.random.fold_in(k, t))(keys), state, actions)
+        out = stepped(keys_at(keys, t), state, actions)
         state = out[1]
         results.append(out)
     return first, keys, actions, results
+
+
+def keys_at(keys, t):
+    return jax.vmap(lambda key: jax.random.fold_in(key, t))(keys)
 
 
 def series(results, read):
@@ -152,15 +158,17 @@ def series(results, read):
 
 def test_the_hand_pushes_the_cube(rollout):
     """The cube rests by its weight, is touched and moves on; the solver reports."""
-    first, _, _, results = rollout
+    _first, _, _, results = rollout
     info = [out[5] for out in results]
     weight = 0.3 * 9.81
     at_rest = np.asarray(info[1]["contacts"]["normal_force"])[:, 0]
     np.testing.assert_allclose(at_rest, weight, rtol=5e-3)
     touched = series(results, lambda out: out[5]["contacts"]["active"])[..., 1]
-    assert not touched[0].any() and touched[: EPISODE - 1].any(0).all()
+    assert not touched[0].any()
+    assert touched[: EPISODE - 1].any(0).all()
     moved = series(results, lambda out: out[5]["moved"])
-    assert (moved[EPISODE - 1] > 0.002).all() and np.abs(moved[0]).max() < 1e-3
+    assert (moved[EPISODE - 1] > 0.002).all()
+    assert np.abs(moved[0]).max() < 1e-3
     assert all(bool(i["contact_converged"].all()) for i in info)
     assert 1 <= max(int(i["contact_rounds"].max()) for i in info) <= 15
     assert not any(bool(i["diverged"].any()) for i in info)
@@ -168,12 +176,13 @@ def test_the_hand_pushes_the_cube(rollout):
         series(results, lambda out, n=name: out[5]["contacts"][n])
         for name in ("slip_speed", "tangential_force", "normal_force")
     )
-    assert (slip >= 0).all() and (across <= 0.4 * normal * (1 + 1e-3) + 1e-4).all()
+    assert (slip >= 0).all()
+    assert (across <= 0.4 * normal * (1 + 1e-3) + 1e-4).all()
 
 
 def test_tasks_see_objects_and_contacts(push, rollout):
     """Observations, rewards and measures come of the same contacts and objects as `info`."""
-    env, params = push
+    env, _params = push
     _, _, _, results = rollout
     start = dict(
         zip(env.observation_layout, np.cumsum([0, *env.observation_layout.values()]), strict=False)
@@ -213,11 +222,14 @@ def test_autoreset_puts_objects_back(rollout):
     assert truncated.all()
     scene = state.world.scene
     cube = np.asarray(scene.objects["cube"].q)
-    assert (cube[:, 0] >= 0.51).all() and (cube[:, 0] <= 0.53).all()
+    assert (cube[:, 0] >= 0.51).all()
+    assert (cube[:, 0] <= 0.53).all()
     assert len(np.unique(cube[:, 0])) > N // 2
     np.testing.assert_array_equal(cube[:, 1:], [[0, np.float32(0.05), 1, 0, 0, 0]] * N)
-    assert not np.any(scene.objects["cube"].v) and not np.any(scene.warm_start)
-    assert not np.any(scene.contacts.active) and not np.any(scene.contacts.normal_force)
+    assert not np.any(scene.objects["cube"].v)
+    assert not np.any(scene.warm_start)
+    assert not np.any(scene.contacts.active)
+    assert not np.any(scene.contacts.normal_force)
     assert np.asarray(info["contacts"]["active"]).any(), "info is of the episode that ended"
 
 
@@ -227,8 +239,7 @@ def test_a_batch_is_its_environments(push, stepped, rollout):
     order = np.random.default_rng(0).permutation(N)[:7]
     state = jax.tree.map(lambda x: x[order], first)
     for t in range(4):
-        keys_t = jax.vmap(lambda k, t=t: jax.random.fold_in(k, t))(keys[order])
-        state = stepped(keys_t, state, actions[order])[1]
+        state = stepped(keys_at(keys[order], t), state, actions[order])[1]
     expected = jax.tree.map(lambda x: x[order], results[3][1])
     jax.tree.map(np.testing.assert_array_equal, state, expected)
 
@@ -237,9 +248,9 @@ def test_a_batch_is_its_environments(push, stepped, rollout):
 def test_a_batch_is_a_loop_and_a_fused_kernel(push, rollout):
     """`fuse` gives the same bits as `vmap`; one environment after the other the same numbers."""
     env, params = push
-    first, keys, actions, results = rollout
+    _first, keys, actions, results = rollout
     at, going = results[7][1], results[8]
-    keys = jax.vmap(lambda k: jax.random.fold_in(k, 8))(keys)
+    keys = keys_at(keys, 8)
     fused = fraxenv.fuse(lambda key, state, action: env.step(key, state, action, params))
     jax.tree.map(np.testing.assert_array_equal, fused(keys, at, actions), going)
     for i in range(3):
@@ -320,7 +331,8 @@ def test_gradients_reach_the_cube_through_the_hand(x64):
         return new.world.objects["cube"].v[0]
 
     gradient = jax.jit(jax.vmap(jax.grad(pushed, argnums=1)))(state, ahead[None])[0]
-    assert np.isfinite(gradient).all() and gradient[0] > 0
+    assert np.isfinite(gradient).all()
+    assert gradient[0] > 0
     h = 1e-6
     around = ahead + jnp.array([[h, 0.0], [-h, 0.0]])
     both = jax.tree.map(lambda x: jnp.concatenate([x, x]), state)
@@ -332,7 +344,7 @@ def test_gradients_reach_the_cube_through_the_hand(x64):
 def test_scenes_numbers_are_parameters(push, rollout):
     """A batch of cubes of different masses weighs what each does; randomised links move alike."""
     env, params = push
-    first, keys, actions, _ = rollout
+    first, keys, _actions, _ = rollout
     scene = env.physics.scene
     system = scene.system
     cube = env.physics.objects["cube"].bodies.start
@@ -367,7 +379,8 @@ def test_links_are_randomised_in_the_scene():
     out = jax.vmap(lambda s: env.step(jax.random.key(0), s, jnp.ones(2), params))(
         jax.tree.map(lambda x: x[None], state)
     )
-    assert out[5]["contact_converged"].all() and not out[5]["diverged"].any()
+    assert out[5]["contact_converged"].all()
+    assert not out[5]["diverged"].any()
 
 
 def test_states_are_saved_with_objects(push, stepped, rollout, tmp_path):
@@ -378,6 +391,8 @@ def test_states_are_saved_with_objects(push, stepped, rollout, tmp_path):
     fraxenv.save_state(tmp_path / "state.npz", env, state, params)
     loaded, _, _ = fraxenv.load_state(tmp_path / "state.npz", env)
     jax.tree.map(np.testing.assert_array_equal, loaded, state)
+    going = stepped(keys_at(keys, 6), loaded, actions)
+    jax.tree.map(np.testing.assert_array_equal, going, results[6])
     heavier, _ = fraxenv.make(
         robot=scene_of_arm(0.5),
         task=Push(),
@@ -393,7 +408,8 @@ def test_objects_are_drawn_where_they_are(push, rollout):
     state = jax.tree.map(lambda x: np.asarray(x[0]), rollout[3][10][1])
     (cube,) = (s for s in env.markers(state, params) if s.name == "cube")
     np.testing.assert_allclose(cube.position, state.world.objects["cube"].q[:3], atol=1e-6)
-    assert cube.kind == "box" and cube.size == (0.1, 0.1, 0.1)
+    assert cube.kind == "box"
+    assert cube.size == (0.1, 0.1, 0.1)
     drawn = [s for s in env_scene(env, state, params) if s.kind == "box"]
     assert any(np.allclose(s.position, cube.position) for s in drawn)
 
@@ -401,13 +417,17 @@ def test_objects_are_drawn_where_they_are(push, rollout):
 def test_the_controlled_robot_is_a_member(push):
     env, _ = push
     scene = env.physics.scene
-    assert env.robot.name == "arm" and env.robot.nq == 3 and env.num_actions == 2
+    assert env.robot.name == "arm"
+    assert env.robot.nq == 3
+    assert env.num_actions == 2
     assert env.control_hz == env.physics_hz == 500
     alike, _ = make_push()
-    assert alike == env and hash(alike) == hash(env)
+    assert alike == env
+    assert hash(alike) == hash(env)
     assert ContactPhysics(scene_of_arm(0.5)) != ContactPhysics(scene)
     other = ContactPhysics(scene, "cube")
-    assert other.robot.nv == 6 and list(other.objects) == ["arm"]
+    assert other.robot.nv == 6
+    assert list(other.objects) == ["arm"]
 
 
 def test_what_cannot_be_is_refused(push, rollout):
@@ -415,15 +435,15 @@ def test_what_cannot_be_is_refused(push, rollout):
     env, params = push
     scene, state = env.physics.scene, jax.tree.map(lambda x: x[0], rollout[3][0][1])
     plain, plain_params = fraxenv.make("PandaReach-v0")
-    with pytest.raises(UnknownNameError, match="cup.*cube"):
+    with pytest.raises(UnknownNameError, match=r"cup.*cube"):
         ContactPhysics(scene, "cup")
-    with pytest.raises(ConfigError, match="member='arm'.*no scene"):
+    with pytest.raises(ConfigError, match=r"member='arm'.*no scene"):
         fraxenv.make("PandaReach-v0", member="arm")
     with pytest.raises(ConfigError, match=r"params.robot is set.*params\.scene"):
         env.reset(jax.random.key(0), params.replace(robot=env.robot))
-    with pytest.raises(ConfigError, match="params.scene is set"):
+    with pytest.raises(ConfigError, match=r"params.scene is set"):
         plain.reset(jax.random.key(0), plain_params.replace(scene=scene))
-    with pytest.raises(ConfigError, match="friction.*a, b, c"):
+    with pytest.raises(ConfigError, match=r"friction.*a, b, c"):
         make_push(randomisation={"friction": (0.0, 1.0)})
     with pytest.raises(UnknownNameError, match="cup"):
         env.physics.begin("x", World(scene=SceneState({"cup": ObjectState(jnp.ones(7))})), float)
@@ -443,3 +463,39 @@ def test_what_cannot_be_is_refused(push, rollout):
     assert contacts.between(("ball", "floor"), "cube").pairs == contacts.pairs
     with pytest.raises(ConfigError, match="no contacts"):
         _ = World().contacts
+
+
+def test_a_loaded_scene_acts_by_its_trees():
+    """Of an MJCF file, a tree by the name of its root body; the first unless one is named."""
+    scene = dynamics.load_mjcf(
+        """<mujoco><worldbody>
+        <geom name="floor" type="plane" size="1 1 1"/>
+        <body name="ball" pos="0.5 0 0.1"><freejoint/><geom name="ball" size="0.05"/></body>
+        <body name="slider"><joint name="x" type="slide" axis="1 0 0"/>
+          <geom name="pad" type="box" size="0.1 0.1 0.1" pos="0 0 0.2"/></body>
+        </worldbody></mujoco>"""
+    )
+    assert list(scene.members) == ["ball", "slider"]
+    assert ContactPhysics(scene).robot.nv == 6
+    physics = ContactPhysics(scene, "slider")
+    assert physics.robot.joint_names == ("x",)
+    world = physics.begin("test", World(), np.float32)
+    _, v, state = jax.jit(
+        lambda tau: physics.step(
+            scene, jnp.zeros(1), jnp.zeros(1), tau, jnp.float32(0.01), None, world.scene
+        )
+    )(jnp.array([scene.system.mass[1]]))
+    np.testing.assert_allclose(v, [0.01], rtol=1e-5)
+    np.testing.assert_allclose(state.objects["ball"].v[2], -0.0981, rtol=1e-5)
+    np.testing.assert_allclose(state.objects["ball"].position, [0.5, 0, 0.1], atol=1e-2)
+
+
+def test_recordings_have_contacts(push, rollout, tmp_path):
+    env, params = push
+    recording = fraxenv.record(env, params, None, jax.random.key(0), num_envs=N, steps=3)
+    recording.save(tmp_path / "recording.npz")
+    loaded = fraxenv.load_recording(tmp_path / "recording.npz")
+    force = loaded.infos["contacts"]["normal_force"]
+    assert force.shape == (3, N, 2)
+    np.testing.assert_array_equal(force, recording.infos["contacts"]["normal_force"])
+    assert loaded.start["state.world.scene.objects['cube'].q"].shape == (N, 7)

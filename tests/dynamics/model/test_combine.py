@@ -40,6 +40,7 @@ from fraxenv.cross_check.quantities import States, random_states
 from fraxenv.dynamics import Robot
 from fraxenv.dynamics.body_motion import body_twists, kinematics_rate
 from fraxenv.dynamics.model.bundled import bundled_urdf
+from fraxenv.dynamics.model.combine import extract, tree_slices, with_extracted
 from fraxenv.dynamics.model.urdf import ROOT_JOINT
 from fraxenv.errors import ArrayError, ConfigError
 from fraxenv.kernels import explain
@@ -170,6 +171,38 @@ def test_slices_are_where_the_robots_are(cube: Robot, joints: Robot, panda: Robo
     assert slices[0].q.start == 0
     assert slices[-1].q.stop == forest.nq
     assert len({*slices, *dynamics.member_slices(*members)}) == 3  # hashable, by value
+
+
+def test_a_robot_is_what_it_was_before(cube: Robot, joints: Robot, panda: Robot) -> None:
+    """`extract` undoes `combine`, but that frames of the world are everybody's."""
+    robots = cube, panda, joints.replace(gravity=panda.gravity)
+    forest = dynamics.combine(*robots)
+    for robot, own in zip(robots, dynamics.member_slices(*robots), strict=True):
+        out = extract(forest, own, robot.name)
+        chex.assert_trees_all_equal(jax.tree.leaves(out), jax.tree.leaves(robot))
+        now, before = out.topology, robot.topology
+        assert (now.name, now.body_names) == (before.name, before.body_names)
+        assert list(now.end_effectors) == list(before.end_effectors)
+        assert [j.mimic for j in now.joints] == [j.mimic for j in before.joints]
+        np.testing.assert_array_equal(now.parent, before.parent)
+        for alias in before.end_effectors:
+            assert out.frame(alias).name == robot.frame(alias).name
+            assert out.frame(alias).body == robot.frame(alias).body
+        assert set(robot.frame_names) <= set(out.frame_names)
+        pairs = [
+            [tuple(t.collision_shapes[i].name for i in p) for p in t.self_collision_pairs]
+            for t in (now, before)
+        ]
+        assert pairs[0] == pairs[1]
+        again = with_extracted(forest, own, out)
+        chex.assert_trees_all_equal(again, forest)
+
+
+def test_trees_are_found_in_a_forest(cube: Robot, joints: Robot, panda: Robot) -> None:
+    robots = cube, panda, joints.replace(gravity=panda.gravity)
+    assert list(tree_slices(dynamics.combine(*robots)).values())[:2] == list(
+        dynamics.member_slices(*robots)[:2]
+    )
 
 
 def test_prefixes_make_names_unique(panda: Robot) -> None:
