@@ -311,9 +311,7 @@ def our_numbers(scene: Scene, states: State) -> Ours:
         kin = dynamics.compute_kinematics(scene.system, s.q)
         contacts = find_contacts(scene.system, scene.constraints, kin)
         timestep = jnp.asarray(scene.timestep, s.q.dtype)
-        rows = constraint_rows(
-            scene.system, scene.constraints, kin, s.q, s.v, contacts, timestep
-        )
+        rows = constraint_rows(scene.system, scene.constraints, kin, s.q, s.v, contacts, timestep)
         groups[:] = rows.contacts
         a, solution = constrained_acceleration(scene, s.q, s.v, s.force, s.warm_start, s.ctrl)
         unit = jnp.eye(scene.nv, dtype=s.q.dtype)
@@ -337,7 +335,7 @@ def our_numbers(scene: Scene, states: State) -> Ours:
 
 
 def matched(ours: Ours, now: Computed, theirs: Expected) -> NDArray[np.intp] | None:
-    """The slot of each of MuJoCo's contacts: of the same geoms, nearest to it; None if they differ."""
+    """The slot of each of MuJoCo's contacts: the nearest of the same geoms; None if they differ."""
     layout, names = ours.scene.constraints.layout, ours.scene.pair_names
     free = np.flatnonzero(now.contacts.active).tolist()
     if len(free) != len(theirs.geoms):
@@ -433,7 +431,9 @@ class Work:
         return text
 
 
-def compare(ours: Ours, theirs: Sequence[Expected], dtype: np.dtype[Any]) -> tuple[list[Check], Work]:
+def compare(
+    ours: Ours, theirs: Sequence[Expected], dtype: np.dtype[Any]
+) -> tuple[list[Check], Work]:
     """The worst errors over all states; those where the contacts differ are counted, not compared.
 
     An error is relative to the largest entry of MuJoCo's in the same state, or in the median state
@@ -488,7 +488,9 @@ def compare(ours: Ours, theirs: Sequence[Expected], dtype: np.dtype[Any]) -> tup
         kind = "forces" if "forces" in quantity else kind
         checks.append(Check(quantity, float(np.max(errors)), allowed[kind]))
         if quantity == "acceleration":
-            checks.append(Check("acceleration, median", float(np.median(errors)), allowed["median"]))
+            checks.append(
+                Check("acceleration, median", float(np.median(errors)), allowed["median"])
+            )
     solution = ours.computed.solution
     checks.append(Check("states not converged", int(np.sum(~solution.converged)), 0))
     work = Work(
