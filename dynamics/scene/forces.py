@@ -153,10 +153,10 @@ def position_slopes(
     if not act.dofs:
         return slope
     force, _ = _affine_forces(scene, q, v, ctrl)
-    low, high = jnp.moveaxis(jnp.asarray(act.force_range, v.dtype), -1, 0)
-    gear, u = jnp.asarray(act.gear, v.dtype), _checked_controls(scene, ctrl, v)
+    gear = jnp.asarray(act.gear, v.dtype)
+    u = _clamped(_checked_controls(scene, ctrl, v), act.ctrl_range)
     by_length = jnp.asarray(act.gain, v.dtype)[:, 1] * u + jnp.asarray(act.bias, v.dtype)[:, 1]
-    free = (force > low) & (force < high)
+    free = _within(force, act.force_range)
     return slope + _by_dof(scene, jnp.where(free, by_length * gear * gear, 0.0))
 
 
