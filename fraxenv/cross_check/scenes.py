@@ -33,7 +33,7 @@ from .comparison import Trajectories
 
 Array = NDArray[np.floating[Any]]
 
-TOLERANCES = {
+TOLERANCES: dict[str, dict[str, float | None]] = {
     "float64": {
         "geometry": 1e-12,
         "rows": 1e-12,
@@ -59,7 +59,7 @@ EPISODE, SPACING, HOLD = 1.0, 0.02, 0.1
 """s: after which a motion begins anew, between states, and for which forces stay what they are."""
 
 PUSH, TURN = 5.0, 30.0
-"""m/s^2 of free bodies, less than gravity; rad/s^2 or m/s^2 of all else, under the largest force."""
+"""m/s^2 of free bodies, less than gravity; rad/s^2 or m/s^2 of all else; at most."""
 
 SERVO = 0.1
 """rad or m, by which the targets of servos without a range are moved at most."""
@@ -195,7 +195,8 @@ def random_states(model: Any, count: int, seed: int, dtype: DTypeLike) -> State:
     mujoco = import_extra("mujoco", "mujoco", "The cross-check")
     steps = max(1, round(EPISODE / model.opt.timestep))
     every = max(1, round(SPACING / model.opt.timestep))
-    begins, found = starts(model), []
+    begins = starts(model)
+    found: list[State] = []
     data, episode = mujoco.MjData(model), 0
     while len(found) < count:
         start = begins[episode % len(begins)]
@@ -473,8 +474,8 @@ def compare(
         for quantity, (actual, reference) in pairs.items():
             numbers = _largest(actual - reference), _largest(reference)
             relative.setdefault(quantity, []).append(numbers)
-    for quantity, numbers in relative.items():
-        error, scale = np.array(numbers).T
+    for quantity, values in relative.items():
+        error, scale = np.array(values).T
         floor = float(np.median(scale))
         if quantity == "acceleration":
             floor = max(floor, 0.01 * float(np.median([_largest(x.smooth) for x in theirs])))
@@ -493,13 +494,13 @@ def compare(
             )
     solution = ours.computed.solution
     checks.append(Check("states not converged", int(np.sum(~solution.converged)), 0))
-    work = Work(
-        ours.computed.contacts.active.sum(axis=1), solution.rounds, solution.residual, borderline
-    )
+    contacts = np.asarray(ours.computed.contacts.active).sum(axis=1)
+    rounds, residual = np.asarray(solution.rounds), np.asarray(solution.residual)
+    work = Work(contacts, rounds, residual, borderline)
     return checks, work
 
 
-def _largest(x: Array | float) -> float:
+def _largest(x: Any) -> float:
     return float(np.abs(x).max(initial=0)) if np.isfinite(x).all() else np.inf
 
 
