@@ -33,7 +33,7 @@ from .comparison import Trajectories
 
 Array = NDArray[np.floating[Any]]
 
-TOLERANCES = {
+TOLERANCES: dict[str, dict[str, float | None]] = {
     "float64": {
         "geometry": 1e-12,
         "rows": 1e-12,
@@ -59,7 +59,7 @@ EPISODE, SPACING, HOLD = 1.0, 0.02, 0.1
 """s: after which a motion begins anew, between states, and for which forces stay what they are."""
 
 PUSH, TURN = 5.0, 30.0
-"""m/s^2 of free bodies, less than gravity; rad/s^2 or m/s^2 of all else, under the largest force."""
+"""m/s^2 of free bodies, less than gravity; rad/s^2 or m/s^2 of all else; at most."""
 
 SERVO = 0.1
 """rad or m, by which the targets of servos without a range are moved at most."""
@@ -195,7 +195,8 @@ def random_states(model: Any, count: int, seed: int, dtype: DTypeLike) -> State:
     mujoco = import_extra("mujoco", "mujoco", "The cross-check")
     steps = max(1, round(EPISODE / model.opt.timestep))
     every = max(1, round(SPACING / model.opt.timestep))
-    begins, found = starts(model), []
+    begins = starts(model)
+    found: list[State] = []
     data, episode = mujoco.MjData(model), 0
     while len(found) < count:
         start = begins[episode % len(begins)]
@@ -311,9 +312,7 @@ def our_numbers(scene: Scene, states: State) -> Ours:
         kin = dynamics.compute_kinematics(scene.system, s.q)
         contacts = find_contacts(scene.system, scene.constraints, kin)
         timestep = jnp.asarray(scene.timestep, s.q.dtype)
-        rows = constraint_rows(
-            scene.system, scene.constraints, kin, s.q, s.v, contacts, timestep
-        )
+        rows = constraint_rows(scene.system, scene.constraints, kin, s.q, s.v, contacts, timestep)
         groups[:] = rows.contacts
         a, solution = constrained_acceleration(scene, s.q, s.v, s.force, s.warm_start, s.ctrl)
         unit = jnp.eye(scene.nv, dtype=s.q.dtype)
@@ -337,7 +336,7 @@ def our_numbers(scene: Scene, states: State) -> Ours:
 
 
 def matched(ours: Ours, now: Computed, theirs: Expected) -> NDArray[np.intp] | None:
-    """The slot of each of MuJoCo's contacts: of the same geoms, nearest to it; None if they differ."""
+    """The slot of each of MuJoCo's contacts: the nearest of the same geoms; None if they differ."""
     layout, names = ours.scene.constraints.layout, ours.scene.pair_names
     free = np.flatnonzero(now.contacts.active).tolist()
     if len(free) != len(theirs.geoms):
@@ -433,7 +432,9 @@ class Work:
         return text
 
 
-def compare(ours: Ours, theirs: Sequence[Expected], dtype: np.dtype[Any]) -> tuple[list[Check], Work]:
+def compare(
+    ours: Ours, theirs: Sequence[Expected], dtype: np.dtype[Any]
+) -> tuple[list[Check], Work]:
     """The worst errors over all states; those where the contacts differ are counted, not compared.
 
     An error is relative to the largest entry of MuJoCo's in the same state, or in the median state
@@ -473,8 +474,8 @@ def compare(ours: Ours, theirs: Sequence[Expected], dtype: np.dtype[Any]) -> tup
         for quantity, (actual, reference) in pairs.items():
             numbers = _largest(actual - reference), _largest(reference)
             relative.setdefault(quantity, []).append(numbers)
-    for quantity, numbers in relative.items():
-        error, scale = np.array(numbers).T
+    for quantity, values in relative.items():
+        error, scale = np.array(values).T
         floor = float(np.median(scale))
         if quantity == "acceleration":
             floor = max(floor, 0.01 * float(np.median([_largest(x.smooth) for x in theirs])))
@@ -488,16 +489,18 @@ def compare(ours: Ours, theirs: Sequence[Expected], dtype: np.dtype[Any]) -> tup
         kind = "forces" if "forces" in quantity else kind
         checks.append(Check(quantity, float(np.max(errors)), allowed[kind]))
         if quantity == "acceleration":
-            checks.append(Check("acceleration, median", float(np.median(errors)), allowed["median"]))
+            checks.append(
+                Check("acceleration, median", float(np.median(errors)), allowed["median"])
+            )
     solution = ours.computed.solution
     checks.append(Check("states not converged", int(np.sum(~solution.converged)), 0))
-    work = Work(
-        ours.computed.contacts.active.sum(axis=1), solution.rounds, solution.residual, borderline
-    )
+    contacts = np.asarray(ours.computed.contacts.active).sum(axis=1)
+    rounds, residual = np.asarray(solution.rounds), np.asarray(solution.residual)
+    work = Work(contacts, rounds, residual, borderline)
     return checks, work
 
 
-def _largest(x: Array | float) -> float:
+def _largest(x: Any) -> float:
     return float(np.abs(x).max(initial=0)) if np.isfinite(x).all() else np.inf
 
 

@@ -6,6 +6,11 @@ range, infinities and NaNs. Counts what must not happen; exits 1 if any of it di
 in docs/reliability.md.
 
     python scripts/harden/soak.py --steps 100000000
+
+Scenes in contact are given random forces, full ones that hold for a while and reverse, and some
+thirty times too large:
+
+    python scripts/harden/soak.py --ids --scenes cube grasp quadruped stack --steps 100000000
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import tyro
 from jax import Array
 from rich.console import Console
@@ -28,6 +34,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 import fraxenv
+from fraxenv import dynamics
+from fraxenv.dynamics.scene.step import scene_step
+from fraxenv.errors import ConfigError
 from fraxenv.making.make import load_env_config
 from fraxenv.storage.files import write_atomic
 
@@ -35,7 +44,20 @@ RANDOMISED = load_env_config("panda-reach-everything")["randomisation"]
 HOLD = 16
 """Policy steps for which a full deflection lasts."""
 
-NEVER = ("non-finite", "outside the space", "torque beyond limit", "unexplained divergence")
+SCENES = Path(__file__).parents[1] / "measure" / "benchmark" / "scenes"
+ACCELERATION = 30.0
+"""rad/s^2 or m/s^2, of each degree of freedom on its own, under the largest force."""
+TOO_LARGE = 30.0
+"""How much larger forces of some of the scenes are."""
+FAST, DIVERGED = 300.0, 1e4
+"""rad/s or m/s: beyond the one a scene begins anew; to have jumped beyond the other is an error."""
+ANEW = 1e-3
+"""Part of the other steps after which a scene begins anew."""
+
+NEVER = (
+    "non-finite", "outside the space", "torque beyond limit", "unexplained divergence",
+    "scene diverged",
+)  # fmt: skip
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
@@ -45,8 +67,10 @@ class Options:
 
     ids: tuple[str, ...] = ("PandaReach-v0", "PandaReachObstacles-v0")
     """Environments, one after the other."""
+    scenes: tuple[str, ...] = ()
+    """Scenes in contact: names in scripts/measure/benchmark/scenes, or MJCF files."""
     steps: int = 100_000_000
-    """Environment steps of all of them together."""
+    """Steps of all of them together; of scenes, physics steps."""
     batch: int = 4096
     """Environments in a batch."""
     seed: int = 0
@@ -109,12 +133,85 @@ def soak(id: str, steps: int, options: Options, progress: Progress) -> dict[str,
         state, counts = jax.lax.scan(step, state, (jax.random.split(key, length), times))
         return state, jax.tree.map(jnp.sum, counts)
 
+    key = jax.random.key(options.seed)
+    _, state = jax.jit(jax.vmap(env.reset, (0, None)))(jax.random.split(key, n), params)
+    return _rounds(id, roll, state, key, steps, (n, length), progress)
+
+
+def soak_scene(name: str, steps: int, options: Options, progress: Progress) -> dict[str, Any]:
+    """Counts over that many physics steps of one scene, from its keyframes on."""
+    path = Path(name) if name.endswith(".xml") else SCENES / f"{name}.xml"
+    scene = dynamics.load_mjcf(path)
+    n, length = options.batch, 50
+    keys = list(scene.keyframes.values())
+    reference = np.asarray(scene.constraints.reference)
+    at = [k.q for k in keys] or [reference]
+    controls = [k.ctrl for k in keys] or [np.zeros(scene.nu)]
+    begin = jnp.asarray(np.stack(at)[np.arange(n) % len(at)], jnp.float32)
+    ctrl = jnp.asarray(np.stack(controls)[np.arange(n) % len(at)], jnp.float32)
+    inertia = jnp.diagonal(dynamics.crba(scene.system, at[0]))
+    large = jnp.where(jnp.arange(n) % 8 == 7, TOO_LARGE, 1.0)[:, None]
+    largest = jnp.asarray(ACCELERATION * inertia, jnp.float32) * large
+
+    def one(q: Array, v: Array, tau: Array, warm_start: Array, ctrl: Array) -> Any:
+        q, v, solution = scene_step(scene, q, v, tau, None, warm_start, None, ctrl)
+        return q, v, solution
+
+    many = fraxenv.fuse(one)
+
+    @partial(jax.jit, donate_argnums=0)
+    def roll(state: Any, key: Array, start: Array) -> tuple[Any, dict[str, Array]]:
+        def step(state: Any, x: tuple[Array, Array]) -> tuple[Any, dict[str, Array]]:
+            (q, v, warm_start), (key, t) = state, x
+            key_tau, key_anew = jax.random.split(key)
+            drawn = jax.random.uniform(key_tau, v.shape, minval=-1.0)
+            held = jnp.sign(jax.random.uniform(jax.random.key(t // HOLD), v.shape, minval=-1.0))
+            tau = largest * jnp.where(jnp.arange(n)[:, None] % 2 == 0, drawn, held)
+            q, v, s = many(q, v, tau, warm_start, ctrl)
+            numbers = [x for x in jax.tree.leaves((q, v, s)) if _is_float(x)]
+            finite = jnp.stack([jnp.isfinite(x).reshape(n, -1).all(axis=1) for x in numbers])
+            finite = finite.all(axis=0)
+            speed = jnp.max(jnp.abs(v), axis=1)
+            diverged = ~(speed < DIVERGED)
+            anew = ~(speed < FAST) | ~finite | (jax.random.uniform(key_anew, (n,)) < ANEW)
+            # Not a number is not to be multiplied by zero.
+            q = jnp.where(anew[:, None], begin, q)
+            v, warm_start = (jnp.where(anew[:, None], 0, x) for x in (v, s.acceleration))
+            return (q, v, warm_start), {
+                "non-finite": jnp.sum(~finite),
+                "scene diverged": jnp.sum(diverged),
+                "begun anew": jnp.sum(anew),
+                "not converged": jnp.sum(~s.converged),
+                "in contact": jnp.sum(jnp.any(s.force != 0, axis=(1, 2))),
+                "rounds": jnp.sum(s.rounds),
+            }
+
+        times = start + jnp.arange(length)
+        state, counts = jax.lax.scan(step, state, (jax.random.split(key, length), times))
+        return state, jax.tree.map(jnp.sum, counts)
+
+    zero = jnp.zeros((n, scene.nv), jnp.float32)
+    key = jax.random.key(options.seed)
+    # Copies: they are given away.
+    state = jax.tree.map(jnp.copy, (begin, zero, zero))
+    return _rounds(path.stem, roll, state, key, steps, (n, length), progress)
+
+
+def _rounds(
+    id: str,
+    roll: Any,
+    state: Any,
+    key: Array,
+    steps: int,
+    shape: tuple[int, int],
+    progress: Progress,
+) -> dict[str, Any]:
+    """Counts of `roll` over that many steps, `shape` (batch, steps) at a time."""
+    n, length = shape
     compiled: list[str] = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, *_, **__: compiled.append(event) if event == COMPILED else None
     )
-    key = jax.random.key(options.seed)
-    _, state = jax.jit(jax.vmap(env.reset, (0, None)))(jax.random.split(key, n), params)
     rounds = -(-steps // (n * length))
     task = progress.add_task(id, total=rounds)
     total: dict[str, int] = {}
@@ -154,19 +251,22 @@ def _memory() -> float:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = tyro.cli(Options, args=argv)
-    share = -(-options.steps // len(options.ids))
+    if not options.ids and not options.scenes:
+        raise ConfigError("--ids and --scenes are both empty, expected one name at least.")
+    share = -(-options.steps // (len(options.ids) + len(options.scenes)))
     with Progress(transient=True) as progress:
         results = [soak(id, share, options, progress) for id in options.ids]
+        results += [soak_scene(name, share, options, progress) for name in options.scenes]
     table = Table("", *(r["id"] for r in results))
-    for name in [k for k in results[0] if k != "id"]:
-        table.add_row(name, *(f"{r[name]:,}" for r in results))
+    for name in dict.fromkeys(k for r in results for k in r if k != "id"):
+        table.add_row(name, *(f"{r[name]:,}" if name in r else "" for r in results))
     Console().print(table)
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(options.output, json.dumps(results, indent=2).encode())
         print(f"Written to {options.output}")
     never = (*NEVER, "programs compiled after the second round")
-    broken = [f"{r['id']}: {name}: {r[name]}" for r in results for name in never if r[name]]
+    broken = [f"{r['id']}: {name}: {r[name]}" for r in results for name in never if r.get(name)]
     broken += [
         f"{r['id']}: memory grew by {r['memory grown, MiB']} MiB"
         for r in results

@@ -7,8 +7,10 @@ from support import load_script, with_slow
 
 pytest.importorskip("mujoco")
 
+SLOW = ("slope", "stack", "grip", "fall")
 
-@pytest.mark.parametrize("check", with_slow(["rest"], ["slope", "stack", "grip", "fall"]))
+
+@pytest.mark.parametrize("check", with_slow(["rest", *SLOW], *SLOW))
 def test_contacts_behave_as_bodies_do(check: str) -> None:
     script = load_script("measure/validate_contact")
     rows = script.CHECKS[check](script.Options(quick=True))

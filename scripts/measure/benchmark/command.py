@@ -35,6 +35,7 @@ class CommandLine:
         out: folder for `results.jsonl` and `throughput.png`.
         peers: contenders, fraxenv's executors among them; all if omitted.
         workloads: what to compute; all if omitted.
+        contact: only the workloads in contact.
         batches: batch sizes; 1 to 65536 if omitted.
         threads: of each contender; all cores if omitted.
         repeats: rounds in which the contenders take turns.
@@ -47,6 +48,7 @@ class CommandLine:
     out: Path = Path("runs/benchmark")
     peers: tuple[Literal[PEERS], ...] = ()  # type: ignore[valid-type]
     workloads: tuple[Literal[tuple(WORKLOADS)], ...] = ()  # type: ignore[valid-type]
+    contact: bool = False
     batches: tuple[int, ...] = ()
     threads: int | None = None
     repeats: int = 5
@@ -68,6 +70,8 @@ def main() -> int:
     environments: list[EnvironmentSpeed] = []
     for workload in WORKLOADS.values():
         if options.workloads and workload.name not in options.workloads:
+            continue
+        if options.contact and workload.quantity != "contact":
             continue
         if workload.quantity != "ids":
             _run(workload, options, threads, gpu, measurements, left_out)

@@ -29,6 +29,7 @@ class Case:
         compile_seconds: what was compiled before the first call.
         operations: floating-point operations per evaluation, if somebody counts them.
         note: what the reader should know.
+        work: of contacts: how many, rounds of the solver, residual; see `Measurement`.
     """
 
     call: Callable[[], Any]
@@ -38,6 +39,7 @@ class Case:
     compile_seconds: float = 0.0
     operations: Callable[[], float | None] = lambda: None
     note: str = ""
+    work: Callable[[], dict[str, float]] | None = None
 
 
 Prepare = Callable[[Workload, int, int], Case]
@@ -46,6 +48,7 @@ Prepare = Callable[[Workload, int, int], Case]
 FORWARD = ("forward_dynamics",)
 DYNAMICS = ("forward_dynamics", "rnea", "crba", "osc", "control_step")
 ENVIRONMENTS = ("environment", "gymnasium")
+CONTACT = ("contact",)
 
 
 @dataclass(frozen=True)
@@ -97,14 +100,14 @@ _OPENMP = {"GOMP_SPINCOUNT": "1000"}
 _ALL = [
     Contender(
         "native", "fraxenv, native", "ours:executor", ("native",),
-        (*DYNAMICS, *ENVIRONMENTS, "memory"), quick=True,
+        (*DYNAMICS, *ENVIRONMENTS, *CONTACT, "memory"), quick=True,
     ),
     Contender(
         "pallas", "fraxenv, pallas", "ours:executor", ("pallas",),
-        (*DYNAMICS, "environment", "memory"), device="gpu",
+        (*DYNAMICS, "environment", *CONTACT, "memory"), device="gpu",
     ),
     Contender(
-        "xla", "fraxenv, xla", "ours:executor", ("xla",), (*DYNAMICS, *ENVIRONMENTS),
+        "xla", "fraxenv, xla", "ours:executor", ("xla",), (*DYNAMICS, *ENVIRONMENTS, *CONTACT),
         device="any", quick=True,
     ),
     Contender(
@@ -118,7 +121,7 @@ _ALL = [
         "frax-flags-x64", "frax, its flags and precision", "jax_peers:frax",
         dtype="float64", environment=_FRAX_FLAGS | _X64,
     ),
-    Contender("mjx", "MJX", "jax_peers:mjx", offers=FORWARD, device="any"),
+    Contender("mjx", "MJX", "jax_peers:mjx", offers=(*FORWARD, *CONTACT), device="any"),
     Contender("brax", "Brax, generalized", "jax_peers:brax", offers=FORWARD, device="any"),
     Contender(
         "pinocchio", "Pinocchio", "native_peers:pinocchio", (False,),
@@ -129,11 +132,15 @@ _ALL = [
         ("forward_dynamics", "rnea"), "float64", _OPENMP, quick=True,
     ),
     Contender(
-        "mujoco", "MuJoCo C, mj_forward", "native_peers:mujoco", (False,), FORWARD, "float64"
+        "mujoco", "MuJoCo C, in a loop", "native_peers:mujoco", (False,), (*FORWARD, *CONTACT),
+        "float64",
     ),
     Contender(
-        "mujoco-rollout", "MuJoCo C, rollout", "native_peers:mujoco", (True,), FORWARD, "float64",
-        quick=True,
+        "mujoco-rollout", "MuJoCo C, rollout", "native_peers:mujoco", (True,), (*FORWARD, *CONTACT),
+        "float64", quick=True,
+    ),
+    Contender(
+        "mujoco-warp", "MuJoCo Warp", "contact:peer", ("warp",), CONTACT, device="gpu"
     ),
     Contender(
         "panda-gym", "panda-gym PandaReach", "env_peers:peer", ("panda_gym",), ENVIRONMENTS,
@@ -150,6 +157,10 @@ _ALL = [
     # `jax.vmap` of fraxenv's functions in float64, which the others' dynamics are compared with.
     Contender(
         "reference", "fraxenv, vmap in float64", "ours:executor", ("vmap",), (), "float64", _X64
+    ),
+    # MuJoCo solving to convergence, which steps in contact are compared with.
+    Contender(
+        "mujoco-exact", "MuJoCo C, solved exactly", "contact:peer", ("exact",), (), "float64"
     ),
 ]  # fmt: skip
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from . import contact
 from .contenders import Case, Prepare
 from .workloads import Workload, inputs, robot
 
@@ -113,6 +114,8 @@ def mjx() -> Prepare:
     from mujoco import mjx as package
 
     def prepare(workload: Workload, batch: int, threads: int) -> Case:
+        if workload.quantity == "contact":
+            return contact.mjx(workload, batch)
         oracle = _mujoco(workload)
         model = package.put_model(oracle.model)
         start = package.make_data(model)

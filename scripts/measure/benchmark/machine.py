@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 
 PACKAGES = (
-    "fraxenv", "jax", "jaxlib", "llvmlite", "numpy", "frax", "mujoco", "mujoco-mjx", "brax", "pin",
-    "pybullet", "panda-gym", "gymnasium", "gymnasium-robotics", "robosuite",
+    "fraxenv", "jax", "jaxlib", "llvmlite", "numpy", "frax", "mujoco", "mujoco-mjx", "mujoco-warp",
+    "brax", "pin", "pybullet", "panda-gym", "gymnasium", "gymnasium-robotics", "robosuite",
 )  # fmt: skip
 
 

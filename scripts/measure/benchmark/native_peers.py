@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from . import contact
 from .contenders import Case, Prepare, UnavailableError
 from .workloads import Workload, inputs, robot
 
@@ -70,13 +71,18 @@ def pinocchio(parallel: bool) -> Prepare:
 
 
 def mujoco(parallel: bool) -> Prepare:
-    """MuJoCo's `mj_forward`, state by state, or its `rollout` of one step, by threads."""
+    """MuJoCo's `mj_forward`, state by state, or its `rollout` of one step, by threads.
+
+    In contact `mj_step`, or a `rollout` of as many steps.
+    """
     import mujoco as package
     from mujoco import rollout
 
     from fraxenv.cross_check.mujoco import MujocoOracle
 
     def prepare(workload: Workload, batch: int, threads: int) -> Case:
+        if workload.quantity == "contact":
+            return contact.mujoco(parallel, False, workload, batch, threads)
         oracle = MujocoOracle.from_robot(robot(workload.robot))
         model = oracle.model
         q, v, tau = inputs(workload, batch)

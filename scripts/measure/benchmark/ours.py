@@ -15,6 +15,7 @@ from jax import Array
 import fraxenv
 from fraxenv import controllers, dynamics, kernels
 
+from . import contact
 from .c_limit import CProgram
 from .contenders import Case, Prepare
 from .ids import REFERENCE
@@ -63,6 +64,8 @@ def executor(backend: str) -> Prepare:
         kernels.set_threads(threads)
         if workload.quantity in ("environment", "memory"):
             return _rollout(workload, backend, batch)
+        if workload.quantity == "contact":
+            return contact.ours(backend, workload, batch)
         if workload.quantity == "gymnasium":
             return _gymnasium()
         case = dynamics_case(workload, batch, kernels.fuse(function(workload), backend))

@@ -27,6 +27,11 @@ class Measurement:
         operations_per_second: of these.
         error: largest difference to the reference, relative to the reference's largest entry.
         note: what the reader should know.
+        contacts: of an environment where the steps begin, the mean; None if it is not about them.
+        rounds: of the solver in a step, the mean; None if nobody says.
+        most_rounds: in any step.
+        residual: norm of the gradient over the trace of the mass matrix, the largest of all steps.
+        unsolved: the part of the steps whose solver says that it did not converge.
     """
 
     workload: str
@@ -43,6 +48,11 @@ class Measurement:
     operations_per_second: float | None
     error: float | None
     note: str
+    contacts: float | None = None
+    rounds: float | None = None
+    most_rounds: float | None = None
+    residual: float | None = None
+    unsolved: float | None = None
 
 
 @dataclass(frozen=True)

@@ -141,11 +141,36 @@ class Results:
             Line("Slowest id, physics rate per degree of freedom / PandaReach", least, 0.5, "x"),
             Line("All kinds of randomisation, PandaReach without / with", cost, 1.5, "x", True),
         ]
+        lines += self._contact_lines(ours)
         if self.gpu:
             lines += [
                 Line("Panda forward dynamics, GPU", best(dynamics, ours), 1e9, "evaluations/s"),
                 Line("PandaReach, GPU", best("environment", ours), 5e7, "steps/s"),
             ]
+        return lines
+
+    def _contact_lines(self, ours: str) -> list[Line]:
+        """Steps in contact: on their own, and beside MuJoCo's on the CPU."""
+        lines = []
+        for name, title, target in (
+            ("contact-cube-rest", "Cube at rest", 2.5e6),
+            ("contact-grasp-lift", "Grasp and lift", 1.2e6),
+            ("contact-quadruped-kicked", "Quadruped, kicked", 1e6),
+        ):
+            by_name = {
+                c: found[0]
+                for c in (ours, "mujoco-rollout", "mjx")
+                if (found := self.find(name, c, HEADLINE))
+            }
+            mine = by_name.get(ours)
+            speed = mine.per_second if mine else None
+            lines.append(Line(f"{title}, batch {HEADLINE}", speed, target, "steps/s"))
+            for peer, text, least in (("mujoco-rollout", "rollout", 8), ("mjx", "MJX", 300)):
+                theirs = by_name.get(peer)
+                ratio = mine.per_second / theirs.per_second if mine and theirs else None
+                lines.append(Line(f"{title}, {ours} / {text}", ratio, least, "x"))
+            seconds = mine.compile_seconds if mine else None
+            lines.append(Line(f"Compile time, {title.lower()}", seconds, 10, "s", True))
         return lines
 
     # --- tables ---
@@ -200,6 +225,14 @@ class Results:
             ("Gop/s", lambda m: _or_dash(m.operations_per_second, "{:.2f}", 1e-9)),
             ("error", lambda m: _or_dash(m.error, "{:.0e}")),
         ]
+        if workload.quantity == "contact":
+            wanted[2:4] = [
+                ("contacts", lambda m: _or_dash(m.contacts, "{:.1f}")),
+                ("rounds", lambda m: _or_dash(m.rounds, "{:.1f}")),
+                ("most", lambda m: _or_dash(m.most_rounds, "{:.0f}")),
+                ("residual", lambda m: _or_dash(m.residual, "{:.0e}")),
+                ("unsolved, %", lambda m: _or_dash(m.unsolved, "{:.2g}", 100)),
+            ]
         names = [c for c in CONTENDERS if any(m.contender == c for m in of_it)]
         best = self.find(workload.name, "pallas" if self.gpu else "native", headline)
         rows = []
@@ -272,7 +305,7 @@ def _or_dash(x: float | None, form: str, scale: float = 1.0) -> str:
 _COLOURS = (
     "#d62728", "#d62728", "#ff7f0e", "#8c564b", "#000000", "#1f77b4", "#17becf", "#17becf",
     "#9467bd", "#e377c2", "#2ca02c", "#2ca02c", "#bcbd22", "#bcbd22", "#7f7f7f", "#aec7e8",
-    "#c49c94", "#cccccc",
+    "#c49c94", "#cccccc", "#98df8a", "#dbdb8d",
 )  # fmt: skip
 _DASHED = {"pallas", "c", "frax-flags-x64", "pinocchio", "mujoco"}
 

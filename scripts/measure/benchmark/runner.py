@@ -180,8 +180,8 @@ class Run:
         if self.workload.quantity in ("gymnasium", "memory"):
             return None
         # The random numbers of environments are others in float64.
-        of_environments = self.workload.quantity == "environment"
-        worker = self._start(CONTENDERS["vmap" if of_environments else "reference"])
+        exact = {"environment": "vmap", "contact": "mujoco-exact"}
+        worker = self._start(CONTENDERS[exact.get(self.workload.quantity, "reference")])
         try:
             worker.ready()
             worker.ask(do="prepare", batch=COMPARED)
@@ -219,12 +219,15 @@ class Run:
                 self.advance()
         for name, prepared in taking_part.items():
             try:
-                rows = workers[name].ask(do="result")["rows"]
+                result = workers[name].ask(do="result")
             except WorkerError as error:
                 self._drop(workers, name, batch, error)
                 continue
+            rows = result["rows"]
             error = None if reference is None or rows is None else _difference(rows, reference)
-            self.measurements.append(self._measurement(name, batch, prepared, samples[name], error))
+            self.measurements.append(
+                self._measurement(name, batch, prepared, samples[name], error, result["work"])
+            )
 
     def _measurement(
         self,
@@ -233,6 +236,7 @@ class Run:
         prepared: dict[str, Any],
         samples: list[float],
         error: float | None,
+        work: dict[str, float],
     ) -> Measurement:
         seconds = np.quantile(samples, [0.5, 0.75, 0.25])
         median, low, high = (prepared["evaluations"] / seconds).tolist()
@@ -252,6 +256,7 @@ class Run:
             operations_per_second=None if operations is None else operations * median,
             error=error,
             note=prepared["note"],
+            **work,
         )
 
     def _leave_out(self, contender: Contender, batch: int | None, reason: str) -> None:

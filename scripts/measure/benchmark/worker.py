@@ -73,7 +73,7 @@ def serve(name: str, workload_name: str, threads: int) -> int:
             elif request["do"] == "measure":
                 answer(samples=_measure(_of(case), once, request["seconds"]))
             else:
-                answer(rows=_rows(_of(case)))
+                answer(rows=_rows(_of(case)), work=_work(_of(case)))
         except Exception as error:
             answer(error=_reason(error))
     return 0
@@ -122,6 +122,10 @@ def _rows(case: Case) -> list[list[float]] | None:
         return None
     rows = np.asarray(case.result(), float)[:COMPARED]
     return rows.reshape(len(rows), -1).tolist()  # type: ignore[no-any-return]
+
+
+def _work(case: Case) -> dict[str, float]:
+    return case.work() if case.work else {}
 
 
 def _status(key: str) -> int | None:

@@ -63,6 +63,19 @@ WORKLOADS = {
             unit="environment steps",
             batches=(65_536,),
         ),
+        *(
+            Workload(name, title, "contact", unit="physics steps", batches=(4096,))
+            for name, title in (
+                ("contact-cube-rest", "Contact: a cube at rest"),
+                ("contact-cube-pushed", "Contact: a cube, random forces"),
+                ("contact-grasp-lift", "Contact: grasp and lift"),
+                ("contact-grasp-random", "Contact: grasp, random actions"),
+                ("contact-drag", "Contact: pads dragged on the floor"),
+                ("contact-quadruped-stand", "Contact: a quadruped stands"),
+                ("contact-quadruped-kicked", "Contact: a quadruped, kicked, random actions"),
+                ("contact-stack", "Contact: a stack of three"),
+            )
+        ),
         Workload("ids", "Environments by id", "ids", unit="environment steps", batches=(4096,)),
     )
 }
