@@ -88,7 +88,7 @@ def _project(x: Array, f: Friction) -> _Projection:
     T = jnp.where(turns, length, 0.0)
 
     sticks = (mu * N + T <= 0) & (N < 0)
-    slides = (mu * N + T > 0) & (N < mu * T)
+    slides = (mu * N + T > 0) & (mu * T > N)
     share = 1 / (1 + mu * mu)
     border = share * (N - mu * T)  # negative where it slides
     along = jnp.where(sticks, 1.0, jnp.where(slides, -mu * border * inverse, 0.0))

@@ -31,8 +31,8 @@ UNROLLED = 0
 SLOPE = 0.1
 """Part of its first slope at which a search along a direction ends."""
 
-ROUNDING = 16.0
-"""Kinetic energy of a step, in squares of the precision and of the acceleration's, that is noise."""
+ROUNDING = 256.0
+"""Squared length of a step that is noise, over that of the acceleration and squared precision."""
 
 TRIALS = 20
 """Most evaluations of a search."""

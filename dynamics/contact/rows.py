@@ -19,8 +19,13 @@ from ..kinematics import Kinematics
 from ..manifold import scalar_coordinates
 from ..math.algebra import cross, einsum, matmul
 from ..math.pytree import pytree_dataclass, static
-from ..math.rotation import matrix_to_quaternion, quaternion_log, quaternion_multiply, skew
-from ..math.rotation import quaternion_conjugate, quaternion_to_matrix
+from ..math.rotation import (
+    matrix_to_quaternion,
+    quaternion_log,
+    quaternion_multiply,
+    quaternion_to_matrix,
+    skew,
+)
 from ..model.robot import WORLD, Robot
 from .cones import (
     Friction,
@@ -36,8 +41,8 @@ from .cones import (
     pyramidal_force,
     pyramidal_hessian,
 )
-from .impedance import Spring, impedance, spring, weights
-from .model import Cone, Constraints, Equality, Layout, PairParameters
+from .impedance import impedance, spring, weights
+from .model import Cone, Constraints, Layout, PairParameters
 from .narrowphase import Contacts, mixed_parameters
 
 PER_PAIR = 3
@@ -506,7 +511,7 @@ def axis_twists(
         from_first: (n, 3), m, from the origin of the first body to the place, in world axes.
         from_second: likewise.
     """
-    topology, axes = robot.topology, robot.topology.axes
+    axes = robot.topology.axes
     moves = np.concatenate([axes.moves, np.zeros_like(axes.moves[:1])])
     of_second, of_first = moves[second], moves[first]
     carrier = np.where(of_second & ~of_first, second[:, None], first[:, None])

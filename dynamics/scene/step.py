@@ -13,12 +13,12 @@ from jaxtyping import Float, Real
 from fraxenv.errors import check_choice, is_concrete
 
 from ..contact.acceleration import contact_acceleration
-from ..contact.narrowphase import Contacts, find_contacts
+from ..contact.narrowphase import find_contacts
 from ..contact.newton import Solution, solution
 from ..contact.rows import Rows, constraint_rows
 from ..forward_dynamics import implicit_acceleration
 from ..kinematics import checked_tangent
-from ..manifold import integrate, scalar_coordinates
+from ..manifold import integrate
 from ..math.algebra import cross, matmul
 from ..math.rotation import skew
 from ..model.robot import WORLD, Robot
@@ -80,9 +80,9 @@ def scene_step(
 
     "euler" is MuJoCo's: constraint forces are found with the mass matrix `M`, then
     `v+ = v + dt (M + dt B)^-1 (f + J' f_c)` with the joints' damping `B`, and
-    `q+ = integrate(q, v+, dt)`. "implicitfast", MuJoCo's as well, has the derivatives of all passive
-    and actuator forces by the velocity in place of `B`, and for free bodies that of gyroscopic
-    forces. "discrete" solves once, in the metric `M + dt D + dt^2 K` of damping and stiffness of
+    `q+ = integrate(q, v+, dt)`. "implicitfast", MuJoCo's as well, has the derivatives of all
+    passive and actuator forces by the velocity in place of `B`, and for free bodies that of
+    gyroscopic forces. "discrete" solves once, in the metric `M + dt D + dt^2 K` of damping and stiffness of
     joints and actuators, so that these are stable for any stiffness; it is not MuJoCo's integrator
     of that name, whose constraint rows are implicit as well.
 

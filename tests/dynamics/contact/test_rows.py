@@ -1,0 +1,162 @@
+"""Rows of constraints against MuJoCo's: Jacobians, weights, reference accelerations."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+from contact_scenes import (
+    EQUALITIES,
+    Trial,
+    cube,
+    error,
+    grasp,
+    matched,
+    quadruped,
+    rollout,
+    solved,
+    trial,
+)
+
+from fraxenv.dynamics.contact.impedance import impedance, spring, weights
+from fraxenv.dynamics.contact.rows import Rows
+
+TOLERANCE = 1e-12
+
+SCENES = {
+    "cube": cube(),
+    "cube, pyramidal": cube("pyramidal"),
+    "equalities": EQUALITIES,
+    "quadruped, condim 6": quadruped(condim=6),
+    "grasp, condim 4, impratio 3": grasp(condim=4, impratio=3),
+}
+SLOW = {
+    **{
+        f"quadruped, {c}, {d}": quadruped(c, d)
+        for c in ("elliptic", "pyramidal")
+        for d in (1, 3, 4)
+    },
+    **{f"grasp, {c}, {d}": grasp(c, d) for c in ("elliptic", "pyramidal") for d in (1, 3, 6)},
+    "grasp, impratio 10": grasp(impratio=10),
+}
+
+
+@pytest.fixture(params=[*SCENES, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
+def compared(request: pytest.FixtureRequest) -> Trial:
+    with jax.enable_x64(True):
+        return trial({**SCENES, **SLOW}[request.param])
+
+
+def test_rows_equal_mujoco_s(compared: Trial) -> None:
+    with jax.enable_x64(True):
+        for data in rollout(compared.model, steps=160, every=8):
+            contacts, rows, *_ = solved(compared, data)
+            ours = _ordered(rows, matched(compared, data, contacts), compared)
+            J = data.efc_J.reshape(-1, compared.model.nv)
+            # A Jacobian is to be compared as a whole: its entries cancel.
+            assert error(ours["J"], J) < TOLERANCE
+            assert error(ours["aref"], data.efc_aref) < 10 * TOLERANCE  # of rates up to 1e3
+            np.testing.assert_allclose(ours["D"], data.efc_D, rtol=2e-12)
+
+
+def _ordered(rows: Rows, slots: np.ndarray, t: Trial) -> dict[str, np.ndarray]:
+    """Our active rows in MuJoCo's order."""
+    s = rows.scalar
+    active = np.asarray(s.weight) > 0
+    J, aref, D = ([np.asarray(x)[active]] for x in (s.jacobian, s.reference, s.weight))
+    zero = jnp.zeros(t.model.nv)
+    jacobians = [np.asarray(jax.jacobian(c.apply)(zero)) for c in rows.contacts]
+    for slot in slots:
+        group, i = next(
+            (g, c.slots.index(slot)) for g, c in enumerate(rows.contacts) if slot in c.slots
+        )
+        c, own, reference = (
+            rows.contacts[group],
+            jacobians[group][i],
+            rows.contacts[group].reference[i],
+        )
+        edges = np.eye(len(own))
+        if c.cone == "pyramidal" and len(own) > 1:
+            mu = np.asarray(c.coefficients)[i]
+            sides = [(k, s) for k in range(1, len(own)) for s in (1, -1)]
+            edges = np.array([edges[0] + s * mu[k - 1] * edges[k] for k, s in sides])
+            weight = np.full(len(edges), c.weight[i])
+        elif len(own) > 1:
+            mu = np.asarray(c.coefficients)[i]
+            weight = c.weight[i] / c.regularised[i] ** 2 * np.array([c.regularised[i], *mu]) ** 2
+        else:
+            weight = np.asarray(c.weight[i])[None]
+        J.append(edges @ own)
+        aref.append(edges @ np.asarray(c.reference)[i])
+        D.append(weight)
+    return {"J": np.concatenate(J), "aref": np.concatenate(aref), "D": np.concatenate(D)}
+
+
+def test_impedance_and_spring_equal_mujoco_s() -> None:
+    """Random solref and solimp, standard, direct and contradictory, of a joint's limit."""
+    model = mujoco.MjModel.from_xml_string(
+        '<mujoco><option timestep="0.004" jacobian="dense"/><worldbody><body><joint type="slide" '
+        'range="-.1 .1" limited="true"/><geom size=".1" mass="2"/></body></worldbody></mujoco>'
+    )
+    data, rng = mujoco.MjData(model), np.random.default_rng(3)
+    with jax.enable_x64(True):
+        for case in range(500):
+            solref = (
+                rng.uniform([0.001, 0.1], [0.1, 2])
+                * [(1, 1), (-1e3, -10), (1, -1), (-1, 1)][case % 4]
+            )
+            solimp = rng.uniform([-0.1, 0.5, 0, 0, 0.5], [1, 1.1, 0.05, 1, 4])
+            solimp[4] = [solimp[4], 1, 2][case % 3]
+            solimp[2] *= case % 7 != 0
+            model.jnt_solref[0], model.jnt_solimp[0] = solref, solimp
+            data.qpos[0] = 0.1 + rng.uniform(0, 0.06)
+            data.qvel[0] = rng.normal()
+            mujoco.mj_forward(model, data)
+            gap = jnp.array([0.1 - data.qpos[0]])
+            K, B = spring(jnp.array([solref]), jnp.array([solimp]), jnp.array(0.004))
+            d = impedance(jnp.array([solimp]), gap)
+            stiffness, damping, value, _ = data.efc_KBIP[0]
+            np.testing.assert_allclose([K[0], B[0], d[0]], [stiffness, damping, value], rtol=1e-12)
+            D = weights(d, jnp.array([model.dof_invweight0[0]]))
+            np.testing.assert_allclose(D, data.efc_D, rtol=2e-12)
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0, 3.0])
+def test_impedance_has_finite_derivatives_everywhere(power: float) -> None:
+    with jax.enable_x64(True):
+        solimp = jnp.array([[0.5, 0.9, 0.01, 0.5, power]])
+        for x in (0.0, -1e-300, -0.005, -0.01, -0.02):
+            for argument in (0, 1):
+                slope = jax.jacobian(impedance, argument)(solimp, jnp.array([x]))
+                assert np.isfinite(slope).all()
+
+
+def test_products_per_pair_equal_those_of_the_whole_jacobian() -> None:
+    """`apply`, `transpose` and `hessian` are those of one matrix."""
+    with jax.enable_x64(True):
+        t = trial(grasp(condim=6))
+        data = [*rollout(t.model, steps=60, every=59)][-1]
+        _, rows, a, _ = solved(t, data)
+        rng = np.random.default_rng(0)
+        y = jnp.asarray(rng.normal(size=t.model.nv))
+        flat = lambda values: jnp.concatenate([v.reshape(-1) for v in values])  # noqa: E731
+        J = jax.jacobian(lambda z: flat(rows.apply(z)))(y)
+        x = rows.violation(a)
+        f = rows.force(x)
+        assert error(rows.transpose(f), J.T @ flat(f)) < 1e-12
+        whole = jax.hessian(lambda z: rows.cost(rows.violation(z)))(a)
+        assert error(rows.hessian(x), whole) < 1e-11
+        assert error(rows.curvature(x, rows.apply(y)), y @ whole @ y) < 1e-11
+
+
+def test_rows_are_an_ordinary_pytree() -> None:
+    t = trial(cube())
+    data = next(rollout(t.model, steps=1, every=1))
+    _, rows, *_ = solved(t, data, np.float32)
+    same = jax.tree.map(lambda x: x, rows)
+    assert dataclasses.asdict(same).keys() == dataclasses.asdict(rows).keys()
+    assert all(x.dtype == np.float32 for x in jax.tree.leaves(rows))

@@ -1,0 +1,195 @@
+"""Accelerations, forces and steps of scenes against MuJoCo, which solves them to convergence."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+from contact_scenes import (
+    EQUALITIES,
+    Trial,
+    cube,
+    error,
+    grasp,
+    kicked,
+    matched,
+    option,
+    pregrasp,
+    quadruped,
+    rollout,
+    solved,
+    trial,
+)
+from jax import Array
+
+from fraxenv.dynamics.contact.newton import Solution
+from fraxenv.dynamics.scene.step import constrained_acceleration, scene_step
+
+SCENES = {"cube": cube(), "equalities": EQUALITIES, "grasp": grasp()}
+SLOW = {
+    **{
+        f"quadruped, {c}, {d}": quadruped(c, d)
+        for c in ("elliptic", "pyramidal")
+        for d in (1, 3, 4, 6)
+    },
+    **{f"grasp, {c}, {d}": grasp(c, d) for c in ("elliptic", "pyramidal") for d in (1, 3, 6)},
+    "cube, pyramidal": cube("pyramidal"),
+    "grasp, condim 4, impratio 10": grasp(condim=4, impratio=10),
+}
+FEET = "quadruped, elliptic, 3"
+Step = jax.stages.Wrapped
+
+
+@pytest.mark.parametrize(
+    "name", [*SCENES, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
+)
+def test_accelerations_and_forces_equal_mujoco_s(name: str) -> None:
+    """Every slot's force, too: where several are equivalent, regularisation makes them unique."""
+    steps = 200 if name in SCENES else 1000
+    with jax.enable_x64(True):
+        t = trial({**SCENES, **SLOW}[name])
+        for data in rollout(t.model, steps=steps, every=5):
+            contacts, _, a, solution = solved(t, data)
+            slots = matched(t, data, contacts)
+            assert bool(solution.converged)
+            assert error(a, data.qacc) < 1e-10
+            assert error(solution.joint_force, data.qfrc_constraint) < 1e-10
+            expected = np.zeros_like(solution.force)
+            for i, slot in enumerate(slots):
+                mujoco.mj_contactForce(t.model, data, i, expected[slot])
+            assert error(solution.force, expected) < 1e-10
+
+
+@pytest.mark.parametrize(
+    "name", ["grasp", pytest.param("quadruped, elliptic, 3", marks=pytest.mark.slow)]
+)
+def test_single_precision(name: str) -> None:
+    steps, errors = 200 if name in SCENES else 1000, []
+    with jax.enable_x64(True):
+        exact = trial({**SCENES, **SLOW}[name])
+    with jax.enable_x64(False):
+        t = trial({**SCENES, **SLOW}[name])
+        for data in rollout(exact.model, steps=steps, every=5):
+            *_, a, solution = solved(t, data, np.float32)
+            assert bool(solution.converged)
+            errors.append(error(a, data.qacc))
+    assert np.median(errors) < 1e-5
+    assert np.max(errors) < 1e-3
+
+
+def stepper(t: Trial, integrator: str) -> Step:
+    @jax.jit
+    def step(
+        q: Array, v: Array, tau: Array, ctrl: Array, warm: Array
+    ) -> tuple[Array, Array, Solution]:
+        return scene_step(t.scene, q, v, tau, None, warm, integrator, ctrl)
+
+    return step
+
+
+@pytest.mark.parametrize("integrator", ["euler", "implicitfast"])
+@pytest.mark.parametrize("name", ["grasp", pytest.param("quadruped", marks=pytest.mark.slow)])
+def test_a_rollout_stays_with_mujoco_s(name: str, integrator: str) -> None:
+    """Pick and lift for 1000 steps; a kicked quadruped for 300, after which it is chaos."""
+    steps = {"grasp": 1000, "quadruped": 300}[name]
+    with jax.enable_x64(True):
+        t = trial({"grasp": grasp(), "quadruped": quadruped()}[name])
+        t.model.opt.integrator = {
+            "euler": mujoco.mjtIntegrator.mjINT_EULER,
+            "implicitfast": mujoco.mjtIntegrator.mjINT_IMPLICITFAST,
+        }[integrator]
+        step, data, rng = stepper(t, integrator), mujoco.MjData(t.model), np.random.default_rng(0)
+        if name == "grasp":
+            data.qpos[:] = pregrasp(t.model, 0.03)
+            up = pregrasp(t.model, 0.12)
+        start = data.qpos.copy()
+        q, v, warm = data.qpos.copy(), data.qvel.copy(), np.zeros(t.model.nv)
+        worst = 0.0
+        for k in range(steps):
+            if name == "grasp":
+                lift = np.clip((k - 200) / 500, 0, 1)
+                data.ctrl[:7] = (1 - lift) * start[:7] + lift * up[:7]
+                data.ctrl[7:] = -15
+            elif k % 10 == 0:
+                kicked(t.model, data, rng)
+            q, v, solution = step(q, v, data.qfrc_applied, data.ctrl, warm)
+            warm = solution.acceleration
+            mujoco.mj_step(t.model, data)
+            worst = max(worst, np.abs(q - data.qpos).max())
+        if name == "grasp":
+            assert data.qpos[11] > 0.06  # it is lifted
+        assert worst < 1e-9
+
+
+def test_a_spinning_asymmetric_body_equals_mujoco_s() -> None:
+    """Its gyroscopic derivative, with the centre of mass beside the origin, and springs beside."""
+    xml = f"""<mujoco>{option()}<worldbody><body name="top" pos="0 0 1"><freejoint/>
+<geom type="box" size=".1 .05 .02" pos=".03 .02 -.01" euler="10 20 30" mass="1" contype="0"
+ conaffinity="0"/></body><body><joint name="arm" axis="0 1 0" stiffness="3" damping=".4"/>
+<geom type="capsule" size=".02 .2" pos=".1 0 0" mass=".3" contype="0" conaffinity="0"/></body>
+</worldbody><actuator><velocity joint="arm" kv="2"/></actuator></mujoco>"""
+    with jax.enable_x64(True):
+        t = trial(xml)
+        t.model.opt.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+        data, step = mujoco.MjData(t.model), stepper(t, "implicitfast")
+        data.qvel[:] = [0.1, 0.2, 0.3, 8, -5, 12, 3]
+        data.ctrl[:] = 4
+        q, v = data.qpos.copy(), data.qvel.copy()
+        for _ in range(100):
+            q, v, _ = step(q, v, np.zeros(7), data.ctrl, np.zeros(7))
+            mujoco.mj_step(t.model, data)
+        assert np.abs(q - data.qpos).max() < 1e-11
+
+
+def test_discrete_is_stable_where_euler_is_not() -> None:
+    """A servo far stiffer than the step resolves."""
+    xml = f"""<mujoco>{option()}<worldbody><body><joint name="j" axis="0 1 0"/>
+<geom type="capsule" size=".02 .2" mass=".3" contype="0" conaffinity="0"/></body></worldbody>
+<actuator><position joint="j" kp="1e5"/></actuator></mujoco>"""
+    with jax.enable_x64(True):
+        t = trial(xml)
+        ends = {}
+        for integrator in ("euler", "discrete"):
+            q, v = jnp.zeros(1), jnp.zeros(1)
+            step = stepper(t, integrator)
+            for _ in range(50):
+                q, v, _ = step(q, v, jnp.zeros(1), jnp.array([0.5]), jnp.zeros(1))
+            ends[integrator] = float(q[0])
+    assert abs(ends["discrete"] - 0.5) < 1e-3
+    assert not abs(ends["euler"]) < 10
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_results_do_not_depend_on_warm_start_or_neighbours(dtype: type) -> None:
+    with jax.enable_x64(dtype == np.float64):
+        t = trial(quadruped())
+        states = [
+            tuple(np.array(x, dtype) for x in (d.qpos, d.qvel, d.qfrc_applied, d.ctrl, d.qacc))
+            for d in rollout(t.model, steps=120, every=15)
+        ]
+        q, v, tau, _, warm = (np.stack(x) for x in zip(*states, strict=True))
+        tolerance = 1e-4 if dtype == np.float32 else 1e-9
+
+        def solve(q: Array, v: Array, tau: Array, warm: Array) -> Array:
+            return constrained_acceleration(t.scene, q, v, tau, warm)[0]
+
+        batched = jax.jit(jax.vmap(solve))
+        together = batched(q, v, tau, warm)
+        for other in (np.zeros_like(warm), warm[::-1], 1e3 * np.ones_like(warm)):
+            assert error(batched(q, v, tau, other), together) < tolerance
+        # The same bits, whatever the neighbours need.
+        for k in range(len(q)):
+            mixed = [np.repeat(x[k : k + 1], len(q), axis=0) for x in (q, v, tau, warm)]
+            np.testing.assert_array_equal(batched(*mixed)[k], together[k])
+
+
+def test_without_contact_the_acceleration_is_free() -> None:
+    with jax.enable_x64(True):
+        t = trial(cube())
+        q = jnp.array([0, 0, 1, 1, 0, 0, 0.0])
+        a, solution = constrained_acceleration(t.scene, q, jnp.zeros(6), jnp.zeros(6))
+        np.testing.assert_allclose(a, [0, 0, -9.81, 0, 0, 0], atol=1e-13)
+        assert int(solution.rounds) == 0
+        assert not np.any(solution.force)
