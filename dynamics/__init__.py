@@ -117,6 +117,7 @@ from .scene.build import (
     plane_geom,
     sphere_geom,
 )
+from .scene.derivatives import ContactTransitionDerivatives, contact_transition_derivatives
 from .scene.forces import actuator_forces, passive_forces
 from .scene.mjcf import load_mjcf, load_mjcf_robot
 from .scene.parts import JointActuators
@@ -132,6 +133,7 @@ __all__ = [
     "Box",
     "Capsule",
     "ContactGeom",
+    "ContactTransitionDerivatives",
     "ForwardDynamicsDerivatives",
     "Frame",
     "FraxenvError",
@@ -173,6 +175,7 @@ __all__ = [
     "combine",
     "compute_kinematics",
     "compute_terms",
+    "contact_transition_derivatives",
     "coordinate_rates",
     "coriolis_matrix",
     "crba",

@@ -244,14 +244,21 @@ def constraint_rows(
         contacts: `find_contacts(robot, constraints, kin)`.
         timestep: s, of which no time constant is less than twice.
     """
+    scalar = scalar_rows(robot, constraints, kin, q, v, timestep)
+    return Rows(scalar, _contact_rows(robot, constraints, kin, v, contacts, timestep))
+
+
+def scalar_rows(
+    robot: Robot, constraints: Constraints, kin: Kinematics, q: Array, v: Array, timestep: Array
+) -> ScalarRows:
+    """The rows of equalities, friction loss and limits: see `constraint_rows`."""
     parts = [
         *_equalities(robot, constraints, kin, q, v, timestep),
         *_friction_loss(robot, constraints, v, timestep),
         *_limits(robot, constraints, q, v, timestep),
     ]
     parts.append(_Part(jnp.zeros((0, robot.nv), v.dtype), *(jnp.zeros(0, v.dtype),) * 4))
-    scalar = ScalarRows(*(jnp.concatenate(columns) for columns in zip(*parts, strict=True)))
-    return Rows(scalar, _contact_rows(robot, constraints, kin, v, contacts, timestep))
+    return ScalarRows(*(jnp.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 class _Part(NamedTuple):
@@ -574,7 +581,7 @@ def _group_rows(
     position, frame = contacts.position[slots], contacts.frame[slots]
     if per_pair:
         of_pair = np.searchsorted(pairs, pair)
-        base = np.array([_reference_body(robot, both) for both in bodies])
+        base = np.array([reference_body(robot, both) for both in bodies])
         levers = [
             jnp.where((b == base)[:, None], 0.0, kin.position[base] - kin.position[b])
             for b in bodies.T
@@ -680,7 +687,7 @@ def contact_resistance(
     return Resistance(weight, rates, pull, coefficients, regularised)
 
 
-def _reference_body(robot: Robot, bodies: np.ndarray) -> int:
+def reference_body(robot: Robot, bodies: np.ndarray) -> int:
     """The body about whose origin a pair's twist is taken: a free one, of which it is simplest."""
     moving = [int(b) for b in bodies if b != WORLD]
     free = [b for b in moving if robot.topology.joints[b].kind == "floating"]
