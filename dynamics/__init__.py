@@ -121,6 +121,7 @@ from .scene.derivatives import ContactTransitionDerivatives, contact_transition_
 from .scene.forces import actuator_forces, passive_forces
 from .scene.mjcf import load_mjcf, load_mjcf_robot
 from .scene.parts import JointActuators
+from .scene.presets import soften
 from .scene.scene import Scene
 from .terms import Terms, compute_terms, restrict_terms
 
@@ -238,6 +239,7 @@ __all__ = [
     "rotation_log",
     "self_distance_names",
     "self_distances",
+    "soften",
     "spd_solve",
     "sphere_box",
     "sphere_capsule",
