@@ -37,8 +37,8 @@ def soften(scene: Scene, width: ArrayLike = 2e-3, limit_width: ArrayLike = 2e-2)
     for name, value in (("width", width), ("limit_width", limit_width)):
         if is_concrete(value) and not (np.asarray(value) > 0).all():
             raise ConfigError(
-                f"soften of scene {scene.name!r}: {name}={value!r}, expected a positive length over "
-                "which forces begin, such as the depth to which bodies sink in."
+                f"soften of scene {scene.name!r}: {name}={value!r}, expected a positive length "
+                "over which forces begin, such as the depth to which bodies sink in."
             )
     c = scene.constraints
     return dataclasses.replace(
