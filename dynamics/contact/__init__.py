@@ -1,1 +1,1 @@
-"""Contact and other soft constraints, as MuJoCo defines them: collision, rows, solver, derivative."""
+"""Soft constraints, as MuJoCo defines them: collision, rows, solver, derivative."""

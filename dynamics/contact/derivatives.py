@@ -97,7 +97,8 @@ def moved_contacts(robot: Robot, constraints: Constraints, kin: Kinematics) -> M
         twist = jnp.concatenate([jnp.zeros_like(axis), axis])
         tangents = (_carried(first, points, twist), _carried(second, points, twist))
         at, tangent, _ = jax.jvp(found, (first, second), tangents, has_aux=True)
-        return tangent.frame - cross(axis, at.frame)
+        beyond: Array = tangent.frame - cross(axis, at.frame)
+        return beyond
 
     eye = jnp.eye(6, dtype=points.dtype)
     by_pose, contacts = jax.vmap(moved, out_axes=(0, None))(eye)
@@ -266,7 +267,8 @@ def _bodies_of(c: Constraints, geoms: tuple[int, int]) -> np.ndarray:
 def _moves(robot: Robot, bodies: np.ndarray) -> np.ndarray:
     """(np, na) bool, whether an axis moves a body."""
     moves = robot.topology.axes.moves
-    return np.concatenate([moves, np.zeros_like(moves[:1])])[bodies]
+    of_all: np.ndarray = np.concatenate([moves, np.zeros_like(moves[:1])])
+    return of_all[bodies]
 
 
 def _sees(robot: Robot, first: np.ndarray, second: np.ndarray) -> np.ndarray:

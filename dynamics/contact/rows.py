@@ -565,16 +565,16 @@ def _group_rows(
     v: Array,
     contacts: Contacts,
     timestep: Array,
-    parameters: PairParameters,
+    p: PairParameters,
     condim: int,
     pairs: np.ndarray,
 ) -> ContactRows:
     """The rows of all slots of some pairs of the same dimension."""
     layout = c.layout
     first_slot = np.cumsum([0, *(p.slots for p in layout.pairs)])
-    slots = np.concatenate([np.arange(first_slot[p], first_slot[p + 1]) for p in pairs])
+    slots = np.concatenate([np.arange(first_slot[i], first_slot[i + 1]) for i in pairs])
     pair = layout.slot_pair[slots]
-    geoms = np.array([layout.pairs[p].geoms for p in pairs])
+    geoms = np.array([layout.pairs[i].geoms for i in pairs])
     bodies = np.array([[layout.geoms[g].body for g in both] for both in geoms])
     per_pair = layout.pairs[pairs[0]].slots >= PER_PAIR
 
@@ -582,11 +582,11 @@ def _group_rows(
     if per_pair:
         of_pair = np.searchsorted(pairs, pair)
         base = np.array([reference_body(robot, both) for both in bodies])
-        levers = [
+        to_base = [
             jnp.where((b == base)[:, None], 0.0, kin.position[base] - kin.position[b])
             for b in bodies.T
         ]
-        twist = twist_maps(robot, kin, *bodies.T, *levers)
+        twist = twist_maps(robot, kin, *bodies.T, *to_base)
         # The contacts of such a pair lie in one plane, and share its axes.
         shared = contacts.frame[first_slot[pairs]]
         maps = jnp.concatenate([matmul(shared, twist[:, :3]), matmul(shared, twist[:, 3:])], axis=1)
@@ -602,7 +602,7 @@ def _group_rows(
         maps, levers, of_pair = maps[:, :condim], jnp.zeros((0, 3), v.dtype), np.zeros(0, int)
 
     resisted = contact_resistance(
-        c, parameters, condim, slots, contacts.distance[slots], contacts.active[slots], timestep
+        c, p, condim, slots, contacts.distance[slots], contacts.active[slots], timestep
     )
     rows = ContactRows(
         slots=tuple(slots.tolist()),
@@ -639,7 +639,7 @@ class Resistance(NamedTuple):
 
 def contact_resistance(
     c: Constraints,
-    parameters: PairParameters,
+    p: PairParameters,
     condim: int,
     slots: np.ndarray,
     distance: Array,
@@ -650,7 +650,7 @@ def contact_resistance(
 
     Args:
         c: the constraints.
-        parameters: of all pairs, mixed.
+        p: parameters of all pairs, mixed.
         condim: of these slots.
         slots: (n,) int, their places among all slots.
         distance: (n,), m.
@@ -659,14 +659,15 @@ def contact_resistance(
     """
     layout, dtype = c.layout, distance.dtype
     pair = layout.slot_pair[slots]
-    links = np.array([[layout.geoms[g].link for g in p.geoms] for p in layout.pairs])[pair]
+    links = np.array([[layout.geoms[g].link for g in both.geoms] for both in layout.pairs])[pair]
     inverse = jnp.sum(jnp.asarray(c.weights.translation, dtype)[links], axis=1)
-    margin = jnp.asarray(parameters.margin)[pair]
+    margin = jnp.asarray(p.margin)[pair]
     violation = jnp.where(active, distance - margin, 0.0)
-    solref, solimp = parameters.solref[pair], parameters.solimp[pair]
+    solref, solimp, own, friction = (
+        jnp.asarray(x)[pair] for x in (p.solref, p.solimp, p.solref_friction, p.friction)
+    )
     d = impedance(solimp, violation)
     stiffness, damping = spring(solref, solimp, timestep)
-    friction = parameters.friction[pair]
     coefficients = friction[:, : condim - 1]
     regularised = friction[:, 0] * (1 / jnp.sqrt(jnp.asarray(c.impratio, dtype)))
     if condim > 1 and layout.cone == "pyramidal":
@@ -676,7 +677,6 @@ def contact_resistance(
         weight = weight / (2 * regularised**2)
         sideways = damping
     else:
-        own = parameters.solref_friction[pair]
         given = jnp.any(own != 0, axis=1)
         sideways = jnp.where(given, spring(own, solimp, timestep).damping, damping)
     rates = jnp.concatenate(

@@ -149,14 +149,14 @@ def position_slopes(
     """
     q, v = checked_configuration(scene.system, q), checked_tangent(scene.system, "v", v)
     act = scene.actuators
-    slope = jnp.broadcast_to(-jnp.asarray(scene.stiffness, v.dtype), v.shape)
+    slope: Array = jnp.broadcast_to(-jnp.asarray(scene.stiffness, v.dtype), v.shape)
     if not act.dofs:
         return slope
     force, _ = _affine_forces(scene, q, v, ctrl)
-    low, high = jnp.moveaxis(jnp.asarray(act.force_range, v.dtype), -1, 0)
-    gear, u = jnp.asarray(act.gear, v.dtype), _checked_controls(scene, ctrl, v)
+    gear = jnp.asarray(act.gear, v.dtype)
+    u = _clamped(_checked_controls(scene, ctrl, v), act.ctrl_range)
     by_length = jnp.asarray(act.gain, v.dtype)[:, 1] * u + jnp.asarray(act.bias, v.dtype)[:, 1]
-    free = (force > low) & (force < high)
+    free = _within(force, act.force_range)
     return slope + _by_dof(scene, jnp.where(free, by_length * gear * gear, 0.0))
 
 
@@ -186,7 +186,8 @@ def _checked_controls(scene: Scene, ctrl: ArrayLike | None, v: Array) -> Array:
 
 def _within(x: Array, ranges: ArrayLike) -> Array:
     low, high = jnp.moveaxis(jnp.asarray(ranges, x.dtype), -1, 0)
-    return (x > low) & (x < high)
+    inside: Array = (x > low) & (x < high)
+    return inside
 
 
 def _clamped(x: Array, ranges: ArrayLike) -> Array:

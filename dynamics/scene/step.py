@@ -82,9 +82,9 @@ def scene_step(
     `v+ = v + dt (M + dt B)^-1 (f + J' f_c)` with the joints' damping `B`, and
     `q+ = integrate(q, v+, dt)`. "implicitfast", MuJoCo's as well, has the derivatives of all
     passive and actuator forces by the velocity in place of `B`, and for free bodies that of
-    gyroscopic forces. "discrete" solves once, in the metric `M + dt D + dt^2 K` of damping and stiffness of
-    joints and actuators, so that these are stable for any stiffness; it is not MuJoCo's integrator
-    of that name, whose constraint rows are implicit as well.
+    gyroscopic forces. "discrete" solves once, in the metric `M + dt D + dt^2 K` of damping and
+    stiffness of joints and actuators, so that these are stable for any stiffness; it is not
+    MuJoCo's integrator of that name, whose constraint rows are implicit as well.
 
     `solution.acceleration` is the `warm_start` of the next step.
 

@@ -152,7 +152,7 @@ def trial(xml: str) -> Trial:
     def solve(
         q: jax.Array, v: jax.Array, tau: jax.Array, ctrl: jax.Array, warm: jax.Array
     ) -> tuple[Contacts, Rows, jax.Array, Solution]:
-        kin, dt = compute_terms(scene.system, q, v).kin, jnp.asarray(scene.timestep, q.dtype)
+        kin = compute_terms(scene.system, q, v).kin
         contacts = find_contacts(scene.system, scene.constraints, kin)
         rows = constraint_rows(
             scene.system,

@@ -163,6 +163,7 @@ def test_derivatives_by_parameters() -> None:
         q = jnp.array([0.0, 0, 0.0295, 1, 0, 0, 0])
         v = jnp.array([0.3, 0.1, 0, 0, 0, 0.2])
 
+        @jax.jit
         def slows(parameters: tuple[Array, Array, Array]) -> Array:
             friction, mass, solref = parameters
             system = t.scene.system.replace(mass=jnp.asarray(t.scene.system.mass) * mass)

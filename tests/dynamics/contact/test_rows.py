@@ -74,11 +74,7 @@ def _ordered(rows: Rows, slots: np.ndarray, t: Trial) -> dict[str, np.ndarray]:
         group, i = next(
             (g, c.slots.index(slot)) for g, c in enumerate(rows.contacts) if slot in c.slots
         )
-        c, own, reference = (
-            rows.contacts[group],
-            jacobians[group][i],
-            rows.contacts[group].reference[i],
-        )
+        c, own = rows.contacts[group], jacobians[group][i]
         edges = np.eye(len(own))
         if c.cone == "pyramidal" and len(own) > 1:
             mu = np.asarray(c.coefficients)[i]
