@@ -267,8 +267,8 @@ def _bodies_of(c: Constraints, geoms: tuple[int, int]) -> np.ndarray:
 def _moves(robot: Robot, bodies: np.ndarray) -> np.ndarray:
     """(np, na) bool, whether an axis moves a body."""
     moves = robot.topology.axes.moves
-    of_all: np.ndarray = np.concatenate([moves, np.zeros_like(moves[:1])])
-    return of_all[bodies]
+    found: np.ndarray = np.concatenate([moves, np.zeros_like(moves[:1])])[bodies]
+    return found
 
 
 def _sees(robot: Robot, first: np.ndarray, second: np.ndarray) -> np.ndarray:
