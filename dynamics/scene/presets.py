@@ -23,8 +23,8 @@ def soften(scene: Scene, width: ArrayLike = 2e-3, limit_width: ArrayLike = 2e-2)
     are exact on either side, do not see the jump: they do not tell that moving a little further
     would touch. Here the impedance at the surface is the least that MuJoCo allows, and rises within
     `width`, which is to be the expected depth: then the force grows continuously from (nearly)
-    zero, and gradients lead through touch and lift-off. The price is that bodies rest deeper: at
-    `solref` of 0.02 s, 1.6 mm in place of 0.4 mm.
+    zero, and gradients lead through touch and lift-off. The price is that bodies rest deeper: a box
+    on its four corners, at a `solref` of 0.02 s, 1.1 mm in place of 0.11 mm.
 
     Args:
         scene: the scene.

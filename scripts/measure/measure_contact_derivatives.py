@@ -6,8 +6,9 @@
 A grasp and a standing quadruped, along random motions, in float32: microseconds per state of
 `contact_transition_derivatives`, of a batch on all cores, and of `mujoco.mjd_transitionFD` state by
 state, in one thread and in as many as there are cores, one-sided and centred: medians, least,
-greatest, and how many times as fast as MuJoCo's one-sided ones in one thread. Its solver keeps the scene's own tolerance. Errors are relative to the largest entry of
-MuJoCo's centred differences with a solver that converges; those that cross a border of zones count.
+greatest, and how many times as fast as MuJoCo's one-sided ones in one thread. Its solver keeps the
+scene's own tolerance. Errors are relative to the largest entry of MuJoCo's centred differences with
+a solver that converges; those that cross a border of zones count.
 """
 
 from __future__ import annotations
