@@ -195,16 +195,20 @@ def test_gradients_through_many_steps() -> None:
     with jax.enable_x64(True):
         scene = dynamics.soften(model_and_scene("cube")[1])
         q, v, tau = thrown()
-        f = jax.jit(lambda v, tau: rolled(scene, q, v, tau), compiler_options=FAST)
-        gradients = jax.jit(jax.grad(f, (0, 1)), compiler_options=FAST)(v, tau)
-        rng = np.random.default_rng(0)
+
+        def f(v: Array, tau: Array) -> Array:
+            return rolled(scene, q, v, tau)
+
+        value = jax.jit(f, compiler_options=FAST)
+        gradient = jax.jit(jax.grad(f, (0, 1)), compiler_options=FAST)
+        pushed = jax.jit(lambda at, along: jax.jvp(f, at, along)[1], compiler_options=FAST)
+        gradients, rng, h = gradient(v, tau), np.random.default_rng(0), 1e-7
         for _ in range(3):
-            along = [rng.normal(size=6) for _ in range(2)]
-            forward = jax.jvp(f, (v, tau), tuple(along))[1]
+            along = tuple(rng.normal(size=6) for _ in range(2))
+            forward = pushed((v, tau), along)
             reverse = sum(np.sum(g * d) for g, d in zip(gradients, along, strict=True))
             np.testing.assert_allclose(reverse, forward, rtol=1e-9)
-            h = 1e-7
-            ends = [f(v + s * h * along[0], tau + s * h * along[1]) for s in (1, -1)]
+            ends = [value(v + s * h * along[0], tau + s * h * along[1]) for s in (1, -1)]
             np.testing.assert_allclose(forward, (ends[0] - ends[1]) / (2 * h), rtol=1e-5)
 
 
@@ -234,12 +238,12 @@ def test_gradients_by_parameters() -> None:
         def f(p: dict[str, Array]) -> Array:
             return rolled(with_parameters(scene, p), q, v, tau, steps=5)
 
-        f = jax.jit(f, compiler_options=FAST)
+        value_at = jax.jit(f, compiler_options=FAST)
         at = {name: jnp.asarray(x) for name, x in PARAMETERS.items()}
         gradient = jax.jit(jax.grad(f), compiler_options=FAST)(at)
         for name, value in at.items():
             h = 1e-6 * value
-            ends = [f({**at, name: value + s * h}) for s in (1, -1)]
+            ends = [value_at({**at, name: value + s * h}) for s in (1, -1)]
             assert abs(gradient[name]) > 1e-6, name
             difference = (ends[0] - ends[1]) / (2 * h)
             np.testing.assert_allclose(gradient[name], difference, rtol=1e-5, err_msg=name)
