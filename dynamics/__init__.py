@@ -117,9 +117,11 @@ from .scene.build import (
     plane_geom,
     sphere_geom,
 )
+from .scene.derivatives import ContactTransitionDerivatives, contact_transition_derivatives
 from .scene.forces import actuator_forces, passive_forces
 from .scene.mjcf import load_mjcf, load_mjcf_robot
 from .scene.parts import JointActuators
+from .scene.presets import soften
 from .scene.scene import Scene
 from .terms import Terms, compute_terms, restrict_terms
 
@@ -132,6 +134,7 @@ __all__ = [
     "Box",
     "Capsule",
     "ContactGeom",
+    "ContactTransitionDerivatives",
     "ForwardDynamicsDerivatives",
     "Frame",
     "FraxenvError",
@@ -173,6 +176,7 @@ __all__ = [
     "combine",
     "compute_kinematics",
     "compute_terms",
+    "contact_transition_derivatives",
     "coordinate_rates",
     "coriolis_matrix",
     "crba",
@@ -235,6 +239,7 @@ __all__ = [
     "rotation_log",
     "self_distance_names",
     "self_distances",
+    "soften",
     "spd_solve",
     "sphere_box",
     "sphere_capsule",

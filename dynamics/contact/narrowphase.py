@@ -89,8 +89,28 @@ def find_contacts(system: Robot, constraints: Constraints, kin: Kinematics | Pos
     Raises:
         ConfigError: contacts of a pair's kinds of geoms are not modelled.
     """
-    layout, dtype = constraints.layout, kin.position.dtype
+    return contacts_between(constraints, *placed_pairs(constraints, kin))
+
+
+def placed_pairs(constraints: Constraints, kin: Kinematics | Poses) -> tuple[Placed, Placed]:
+    """The first and the second geoms (np, ...) of all pairs, in the world."""
     geoms = _placed(constraints, kin)
+    first, second = np.array([p.geoms for p in constraints.layout.pairs], int).reshape(-1, 2).T
+    return jax.tree.map(itemgetter(first), geoms), jax.tree.map(itemgetter(second), geoms)
+
+
+def contacts_between(constraints: Constraints, first: Placed, second: Placed) -> Contacts:
+    """Contacts of all pairs of `constraints.layout`, whose geoms are placed anyhow.
+
+    Args:
+        constraints: geoms and pairs.
+        first: the pairs' first geoms, as of `placed_pairs`.
+        second: the second ones.
+
+    Raises:
+        ConfigError: contacts of a pair's kinds of geoms are not modelled.
+    """
+    layout, dtype = constraints.layout, first.position.dtype
     margin = jnp.asarray(mixed_parameters(constraints, dtype).margin)
     none = jnp.zeros((0, 3), dtype)
     found = [Contacts(none[:, 0], none, jnp.zeros((0, 3, 3), dtype), jnp.zeros(0, bool))]
@@ -98,10 +118,9 @@ def find_contacts(system: Robot, constraints: Constraints, kin: Kinematics | Pos
     for alike, group in groupby(range(len(kinds)), key=kinds.__getitem__):
         pairs = np.array(list(group))
         slots_of(*alike)
-        first, second = np.array([layout.pairs[p].geoms for p in pairs]).T
         contacts = jax.vmap(partial(pair_contacts, COLLIDERS[alike][0]))(
-            jax.tree.map(itemgetter(first), geoms),
-            jax.tree.map(itemgetter(second), geoms),
+            jax.tree.map(itemgetter(pairs), first),
+            jax.tree.map(itemgetter(pairs), second),
             margin[pairs],
         )
         found.append(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), contacts))

@@ -167,7 +167,7 @@ class Rows:
     def force(self, x: Values) -> Values:
         """Forces, N and N m, at violations `x`: minus the gradient of `cost`."""
         s = self.scalar
-        of_contacts = (_force(rows, y) for rows, y in zip(self.contacts, x[1:], strict=True))
+        of_contacts = (contact_force(rows, y) for rows, y in zip(self.contacts, x[1:], strict=True))
         return (bounded_force(x[0], s.weight, s.lower, s.upper), *of_contacts)
 
     def hessian(self, x: Values) -> Array:
@@ -176,7 +176,7 @@ class Rows:
         curvature = bounded_curvature(x[0], s.weight, s.lower, s.upper)
         total = matmul(s.jacobian.T, curvature[:, None] * s.jacobian)
         for rows, y in zip(self.contacts, x[1:], strict=True):
-            total = total + rows.gram(_hessian(rows, y))
+            total = total + rows.gram(contact_hessian(rows, y))
         return total
 
     def curvature(self, x: Values, y: Values) -> Array:
@@ -196,13 +196,15 @@ class Rows:
         return total
 
 
-def _force(rows: ContactRows, x: Array) -> Array:
+def contact_force(rows: ContactRows, x: Array) -> Array:
+    """Forces (n, d) of contacts at violations `x` (n, d)."""
     if x.shape[1] == 1:
         return jnp.maximum(-rows.weight[:, None] * x, 0)
     return (elliptic_force if rows.cone == "elliptic" else pyramidal_force)(x, rows.friction)
 
 
-def _hessian(rows: ContactRows, x: Array) -> Array:
+def contact_hessian(rows: ContactRows, x: Array) -> Array:
+    """Hessians (n, d, d) of contacts' costs at violations `x` (n, d)."""
     if x.shape[1] == 1:
         return jnp.where(x < 0, rows.weight[:, None], 0)[:, :, None]
     return (elliptic_hessian if rows.cone == "elliptic" else pyramidal_hessian)(x, rows.friction)
@@ -242,14 +244,21 @@ def constraint_rows(
         contacts: `find_contacts(robot, constraints, kin)`.
         timestep: s, of which no time constant is less than twice.
     """
+    scalar = scalar_rows(robot, constraints, kin, q, v, timestep)
+    return Rows(scalar, _contact_rows(robot, constraints, kin, v, contacts, timestep))
+
+
+def scalar_rows(
+    robot: Robot, constraints: Constraints, kin: Kinematics, q: Array, v: Array, timestep: Array
+) -> ScalarRows:
+    """The rows of equalities, friction loss and limits: see `constraint_rows`."""
     parts = [
         *_equalities(robot, constraints, kin, q, v, timestep),
         *_friction_loss(robot, constraints, v, timestep),
         *_limits(robot, constraints, q, v, timestep),
     ]
     parts.append(_Part(jnp.zeros((0, robot.nv), v.dtype), *(jnp.zeros(0, v.dtype),) * 4))
-    scalar = ScalarRows(*(jnp.concatenate(columns) for columns in zip(*parts, strict=True)))
-    return Rows(scalar, _contact_rows(robot, constraints, kin, v, contacts, timestep))
+    return ScalarRows(*(jnp.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 class _Part(NamedTuple):
@@ -479,6 +488,25 @@ def twist_maps(
 ) -> Array:
     """Maps (n, 6, nv) from joint velocities to the twist of second bodies relative to first ones.
 
+    See `axis_twists`.
+    """
+    columns = axis_twists(robot, kin, first, second, from_first, from_second)
+    axes = robot.topology.axes
+    if axes.has_mimics:
+        columns = einsum("av,nai->nvi", jnp.asarray(axes.dof, columns.dtype), columns)
+    return columns.swapaxes(1, 2)
+
+
+def axis_twists(
+    robot: Robot,
+    kin: Kinematics,
+    first: np.ndarray,
+    second: np.ndarray,
+    from_first: Array,
+    from_second: Array,
+) -> Array:
+    """Twists (n, na, 6) of second bodies relative to first ones, when each axis has the rate one.
+
     `[linear; angular]` in world axes, of the bodies' points at a place that is given for each pair.
     Joints that move both bodies do not count.
 
@@ -505,10 +533,7 @@ def twist_maps(
     linear = jnp.where(rotates, turning, kin.axis)
     angular = jnp.broadcast_to(jnp.where(rotates, kin.axis, 0.0), linear.shape)
     columns = jnp.concatenate([linear, angular], axis=-1) * sign[:, :, None].astype(linear.dtype)
-    columns = jnp.where(sign[:, :, None] == 0, 0.0, columns)
-    if axes.has_mimics:
-        columns = einsum("av,nai->nvi", jnp.asarray(axes.dof, columns.dtype), columns)
-    return columns.swapaxes(1, 2)
+    return jnp.where(sign[:, :, None] == 0, 0.0, columns)
 
 
 def _contact_rows(
@@ -556,7 +581,7 @@ def _group_rows(
     position, frame = contacts.position[slots], contacts.frame[slots]
     if per_pair:
         of_pair = np.searchsorted(pairs, pair)
-        base = np.array([_reference_body(robot, both) for both in bodies])
+        base = np.array([reference_body(robot, both) for both in bodies])
         to_base = [
             jnp.where((b == base)[:, None], 0.0, kin.position[base] - kin.position[b])
             for b in bodies.T
@@ -576,17 +601,75 @@ def _group_rows(
             maps = jnp.concatenate([maps, turns], axis=1)
         maps, levers, of_pair = maps[:, :condim], jnp.zeros((0, 3), v.dtype), np.zeros(0, int)
 
+    resisted = contact_resistance(
+        c, p, condim, slots, contacts.distance[slots], contacts.active[slots], timestep
+    )
+    rows = ContactRows(
+        slots=tuple(slots.tolist()),
+        pairs=tuple(of_pair.tolist()),
+        cone=layout.cone,
+        maps=maps,
+        levers=levers,
+        reference=jnp.zeros((len(slots), condim), v.dtype),
+        weight=resisted.weight,
+        coefficients=resisted.coefficients,
+        regularised=resisted.regularised,
+    )
+    reference = -resisted.damping * rows.apply(v) - resisted.pull
+    return dataclasses.replace(rows, reference=reference)
+
+
+class Resistance(NamedTuple):
+    """What n contacts of dimension d do against their velocity and their depth.
+
+    Attributes:
+        weight: (n,), as of `ContactRows`.
+        damping: (n, d), 1/s.
+        pull: (n, d), m/s^2: the reference acceleration is `-damping velocity - pull`.
+        coefficients: (n, d - 1), as of `ContactRows`.
+        regularised: (n,), as of `ContactRows`.
+    """
+
+    weight: Array
+    damping: Array
+    pull: Array
+    coefficients: Array
+    regularised: Array
+
+
+def contact_resistance(
+    c: Constraints,
+    p: PairParameters,
+    condim: int,
+    slots: np.ndarray,
+    distance: Array,
+    active: Array,
+    timestep: Array,
+) -> Resistance:
+    """Resistance of some contact slots.
+
+    Args:
+        c: the constraints.
+        p: parameters of all pairs, mixed.
+        condim: of these slots.
+        slots: (n,) int, their places among all slots.
+        distance: (n,), m.
+        active: (n,) bool.
+        timestep: s.
+    """
+    layout, dtype = c.layout, distance.dtype
+    pair = layout.slot_pair[slots]
     links = np.array([[layout.geoms[g].link for g in both.geoms] for both in layout.pairs])[pair]
-    inverse = jnp.sum(jnp.asarray(c.weights.translation, v.dtype)[links], axis=1)
-    active, margin = contacts.active[slots], jnp.asarray(p.margin)[pair]
-    violation = jnp.where(active, contacts.distance[slots] - margin, 0.0)
+    inverse = jnp.sum(jnp.asarray(c.weights.translation, dtype)[links], axis=1)
+    margin = jnp.asarray(p.margin)[pair]
+    violation = jnp.where(active, distance - margin, 0.0)
     solref, solimp, own, friction = (
         jnp.asarray(x)[pair] for x in (p.solref, p.solimp, p.solref_friction, p.friction)
     )
     d = impedance(solimp, violation)
     stiffness, damping = spring(solref, solimp, timestep)
     coefficients = friction[:, : condim - 1]
-    regularised = friction[:, 0] * (1 / jnp.sqrt(jnp.asarray(c.impratio, v.dtype)))
+    regularised = friction[:, 0] * (1 / jnp.sqrt(jnp.asarray(c.impratio, dtype)))
     if condim > 1 and layout.cone == "pyramidal":
         inverse = inverse * (1 + friction[:, 0] ** 2)
     weight = weights(d, inverse)
@@ -599,22 +682,12 @@ def _group_rows(
     rates = jnp.concatenate(
         [damping[:, None], jnp.broadcast_to(sideways[:, None], coefficients.shape)], axis=1
     )
-    rows = ContactRows(
-        slots=tuple(slots.tolist()),
-        pairs=tuple(of_pair.tolist()),
-        cone=layout.cone,
-        maps=maps,
-        levers=levers,
-        reference=jnp.zeros((len(slots), condim), v.dtype),
-        weight=jnp.where(active, weight, 0.0),
-        coefficients=coefficients,
-        regularised=regularised,
-    )
     pull = jnp.zeros_like(rates).at[:, 0].set(stiffness * d * violation)
-    return dataclasses.replace(rows, reference=-rates * rows.apply(v) - pull)
+    weight = jnp.where(active, weight, 0.0)
+    return Resistance(weight, rates, pull, coefficients, regularised)
 
 
-def _reference_body(robot: Robot, bodies: np.ndarray) -> int:
+def reference_body(robot: Robot, bodies: np.ndarray) -> int:
     """The body about whose origin a pair's twist is taken: a free one, of which it is simplest."""
     moving = [int(b) for b in bodies if b != WORLD]
     free = [b for b in moving if robot.topology.joints[b].kind == "floating"]

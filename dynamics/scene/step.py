@@ -21,7 +21,7 @@ from ..kinematics import checked_tangent
 from ..manifold import integrate
 from ..math.algebra import cross, matmul
 from ..math.rotation import skew
-from ..model.robot import WORLD, Robot
+from ..model.robot import WORLD, Robot, Topology
 from ..terms import Terms, compute_terms
 from .forces import actuator_forces, passive_forces, position_slopes, velocity_slopes
 from .scene import Scene
@@ -119,14 +119,14 @@ def scene_step(
         slope = dt * (damping + dt * stiffness)
         problem = problem._replace(force=force - dt * stiffness * terms.v)
     a, solved = _solve(scene, problem, warm_start, slope)
-    if integrator == "euler" and not _is_zero(system.damping):
+    if integrator == "euler" and not is_zero(system.damping):
         slope = dt * jnp.asarray(system.damping, force.dtype)
         a = _implicit(system, terms, force + solved.joint_force, slope)
     elif integrator == "implicitfast":
         slope = -dt * velocity_slopes(scene, terms.q, terms.v, ctrl)
         total = force + solved.joint_force
         a = _implicit(system, terms, total, slope)
-        a = _with_gyroscopic_derivative(system, terms, total, slope, a, dt)
+        a = with_gyroscopic_derivative(system, terms, total, slope, a, dt)
     v_next = terms.v + dt * a
     return integrate(system, terms.q, v_next, dt), v_next, solved
 
@@ -160,7 +160,7 @@ def _implicit(system: Robot, terms: Terms, force: Array, slope: Array) -> Array:
     return implicit_acceleration(system, terms, force, None, resistance)
 
 
-def _with_gyroscopic_derivative(
+def with_gyroscopic_derivative(
     system: Robot, terms: Terms, force: Array, slope: Array, a: Array, dt: Array
 ) -> Array:
     """`a` (nv,) where free bodies without jointed descendants feel their spin's change at once.
@@ -173,11 +173,7 @@ def _with_gyroscopic_derivative(
     Source: MuJoCo's documentation, "Computation: Gyroscopic derivatives for free bodies".
     """
     topology = system.topology
-    for body, joint in enumerate(topology.joints):
-        if joint.kind != "floating" or topology.parent[body] != WORLD:
-            continue
-        if (topology.parent == body).any():
-            continue
+    for body in lone_bodies(topology):
         start = int(topology.v_index[body])
         own = slice(start, start + 6)
         w = terms.v[start + 3 : start + 6]
@@ -202,6 +198,17 @@ def _with_gyroscopic_derivative(
     return a
 
 
+def lone_bodies(topology: Topology) -> list[int]:
+    """Free bodies that nothing hangs on."""
+    return [
+        body
+        for body, joint in enumerate(topology.joints)
+        if joint.kind == "floating"
+        and topology.parent[body] == WORLD
+        and not (topology.parent == body).any()
+    ]
+
+
 def _solve3(matrix: Array, rhs: Array) -> Array:
     """Solution of a (3, 3) system by Cramer's rule."""
     x, y, z = matrix.T
@@ -209,6 +216,6 @@ def _solve3(matrix: Array, rhs: Array) -> Array:
     return matmul(cofactors, rhs) / jnp.sum(x * cofactors[0])
 
 
-def _is_zero(leaf: ArrayLike) -> bool:
+def is_zero(leaf: ArrayLike) -> bool:
     """Whether a leaf is known to be zero."""
     return is_concrete(leaf) and not np.any(np.asarray(leaf))

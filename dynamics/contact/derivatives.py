@@ -1,0 +1,285 @@
+"""Derivatives of the forces that contacts put on the joints, in closed form.
+
+A contact feels the relative pose, velocity and acceleration of two bodies only. So of each pair six
+relative displacements are enough, whatever the number of joints: with the relative twists `W` of
+the bodies by axis, about a point fixed in space, and the wrench `w` on the second, the joint forces
+are `W' w`, and a displacement along axis k changes them by
+
+    W' (T W_k + N (W_k x sum_j y_jk W_j v_j) + L (W_k x sum_j y_jk W_j a_j)) - y_k o W' (W_k x* w)
+
+where T, N and L are the derivatives of `w` by the relative pose, velocity and acceleration. Of axes
+of the second body, `y_jk` is whether k carries j; of axes of the first, whether it does not. This
+is the chain rule for spatial vectors (Featherstone, "Rigid Body Dynamics Algorithms", 2008, 2.9).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ..kinematics import Kinematics
+from ..math.algebra import cross, einsum, matmul
+from ..math.rotation import skew
+from ..math.spatial import force_cross, motion_cross
+from ..model.robot import WORLD, Robot
+from ..model.tree import axis_rates, dof_forces
+from .colliders.points import Placed
+from .mixing import mixed_parameters
+from .model import Constraints
+from .narrowphase import Contacts, contacts_between, placed_pairs
+from .rows import (
+    ContactRows,
+    axis_twists,
+    contact_force,
+    contact_hessian,
+    contact_resistance,
+    reference_body,
+)
+
+
+class Geometry(NamedTuple):
+    """Where n contacts are: `distance` (n,), `position` (n, 3), `frame` (n, 3, 3); or tangents."""
+
+    distance: Array
+    position: Array
+    frame: Array
+
+
+class MovedContacts(NamedTuple):
+    """The contacts of a scene, and how they change as the geoms of pairs move.
+
+    Attributes:
+        contacts: of all n slots.
+        by_pose: tangents (6, n, ...) as each pair's second geom moves along the six unit twists
+            about the pair's point.
+        turned: (3, n, 3, 3), how frames turn otherwise than their geoms, as both turn about the
+            world's axes; None where forces do not depend on which tangents a frame has.
+    """
+
+    contacts: Contacts
+    by_pose: Geometry
+    turned: Array | None
+
+
+class ContactForceDerivatives(NamedTuple):
+    """Derivatives (nv, nv) of contacts' joint forces by `q`, on the tangent space, and by `v`."""
+
+    dq: Array
+    dv: Array
+
+
+def moved_contacts(robot: Robot, constraints: Constraints, kin: Kinematics) -> MovedContacts:
+    """Contacts at a configuration, and their derivatives by the relative poses of pairs.
+
+    Args:
+        robot: the forest.
+        constraints: geoms and pairs.
+        kin: the bodies' poses.
+    """
+    first, second = placed_pairs(constraints, kin)
+    points = _points(robot, constraints, kin)
+
+    def found(first: Placed, second: Placed) -> tuple[Geometry, Contacts]:
+        contacts = contacts_between(constraints, first, second)
+        return Geometry(contacts.distance, contacts.position, contacts.frame), contacts
+
+    def moved(twist: Array) -> tuple[Geometry, Contacts]:
+        tangent = _carried(second, points, twist)
+        _, by_pose, contacts = jax.jvp(partial(found, first), (second,), (tangent,), has_aux=True)
+        return by_pose, contacts
+
+    def turned(axis: Array) -> Array:
+        twist = jnp.concatenate([jnp.zeros_like(axis), axis])
+        tangents = (_carried(first, points, twist), _carried(second, points, twist))
+        at, tangent, _ = jax.jvp(found, (first, second), tangents, has_aux=True)
+        beyond: Array = tangent.frame - cross(axis, at.frame)
+        return beyond
+
+    eye = jnp.eye(6, dtype=points.dtype)
+    by_pose, contacts = jax.vmap(moved, out_axes=(0, None))(eye)
+    gauge = jax.vmap(turned)(eye[:3, :3]) if _tangents_matter(constraints) else None
+    return MovedContacts(contacts, by_pose, gauge)
+
+
+def contact_force_derivatives(
+    robot: Robot,
+    constraints: Constraints,
+    kin: Kinematics,
+    v: Array,
+    a: Array,
+    moved: MovedContacts,
+    timestep: Array,
+) -> ContactForceDerivatives:
+    """Derivatives of `rows.transpose(rows.force(rows.violation(a)))` of contacts, at a fixed `a`.
+
+    Args:
+        robot: the forest.
+        constraints: what constrains it.
+        kin: kinematics at `q`.
+        v: (nv,), rad/s and m/s.
+        a: (nv,), rad/s^2 and m/s^2.
+        moved: `moved_contacts(robot, constraints, kin)`.
+        timestep: s, as of `constraint_rows`.
+    """
+    layout = constraints.layout
+    if not layout.slots:
+        none = jnp.zeros((robot.nv, robot.nv), v.dtype)
+        return ContactForceDerivatives(none, none)
+    first, second = _bodies(constraints).T
+    points = _points(robot, constraints, kin)
+    W = axis_twists(
+        robot, kin, first, second, *(_lever(kin, points, bodies) for bodies in (first, second))
+    )
+    by_v, by_a = (W * axis_rates(robot, x)[:, None] for x in (v, a))
+    motions = (jnp.sum(by_v, axis=1), jnp.sum(by_a, axis=1))
+
+    active = moved.contacts.active
+
+    def wrenches(at: Geometry) -> tuple[Array, _Wrenches]:
+        found = _wrenches(constraints, Contacts(*at, active), points, motions, timestep)
+        return found.wrench, found
+
+    at = Geometry(*(getattr(moved.contacts, name) for name in Geometry._fields))
+
+    def along(tangent: Geometry) -> tuple[Array, _Wrenches]:
+        _, changed, found = jax.jvp(wrenches, (at,), (tangent,), has_aux=True)
+        return changed, found
+
+    by_pose, found = jax.vmap(along, out_axes=(-1, None))(moved.by_pose)
+    sees = jnp.asarray(_sees(robot, first, second), v.dtype)
+    changed = einsum("pij,pkj->pki", by_pose, W)
+    for derivative, parts in ((found.by_velocity, by_v), (found.by_acceleration, by_a)):
+        rate = motion_cross(W, einsum("pjk,pji->pki", sees, parts))
+        changed = changed + einsum("pij,pkj->pki", derivative, rate)
+    dq = einsum("pji,pki->jk", W, changed)
+    carried = einsum("pji,pki->pjk", W, force_cross(W, found.wrench[:, None]))
+    dq = dq - jnp.sum(sees * carried, axis=0)
+    if moved.turned is not None:
+        still = Geometry(*(jnp.zeros_like(x[:3]) for x in moved.by_pose))
+        gauge, _ = jax.vmap(along, out_axes=(-1, None))(still._replace(frame=moved.turned))
+        rotates = robot.topology.axes.rotates[:, None] & _moves(robot, first)[:, :, None]
+        changed = einsum("pij,pkj->pki", gauge, jnp.where(rotates, kin.axis, 0.0))
+        dq = dq + einsum("pji,pki->jk", W, changed)
+    dv = einsum("pji,pki->jk", W, einsum("pij,pkj->pki", found.by_velocity, W))
+    return ContactForceDerivatives(_to_dofs(robot, dq), _to_dofs(robot, dv))
+
+
+class _Wrenches(NamedTuple):
+    """Wrenches (np, 6) on the second bodies of pairs about their points, in world axes.
+
+    Derivatives (np, 6, 6) by the relative velocity and acceleration.
+    """
+
+    wrench: Array
+    by_velocity: Array
+    by_acceleration: Array
+
+
+def _wrenches(
+    c: Constraints,
+    contacts: Contacts,
+    points: Array,
+    motions: tuple[Array, Array],
+    timestep: Array,
+) -> _Wrenches:
+    """What the contacts do at relative velocities and accelerations (np, 6) of pairs."""
+    layout, dtype = c.layout, points.dtype
+    parameters = mixed_parameters(c, dtype)
+    condims = np.array([layout.pairs[p].condim for p in layout.slot_pair])
+    total = [jnp.zeros((len(layout.pairs), 6, *more), dtype) for more in ((), (6,), (6,))]
+    for d in sorted(set(condims)):
+        slots = np.flatnonzero(condims == d)
+        pair = layout.slot_pair[slots]
+        frame, lever = contacts.frame[slots], contacts.position[slots] - points[pair]
+        linear = jnp.concatenate([frame, -matmul(frame, skew(lever))], axis=2)
+        angular = jnp.concatenate([jnp.zeros_like(frame), frame], axis=2)
+        maps = jnp.concatenate([linear, angular], axis=1)[:, :d]
+        velocity, acceleration = (einsum("nij,nj->ni", maps, m[pair]) for m in motions)
+        resisted = contact_resistance(
+            c, parameters, int(d), slots, contacts.distance[slots], contacts.active[slots], timestep
+        )
+        rows = ContactRows(
+            slots=tuple(slots.tolist()),
+            pairs=(),
+            cone=layout.cone,
+            maps=maps,
+            levers=jnp.zeros((0, 3), dtype),
+            reference=-resisted.damping * velocity - resisted.pull,
+            weight=resisted.weight,
+            coefficients=resisted.coefficients,
+            regularised=resisted.regularised,
+        )
+        x = acceleration - rows.reference
+        pushed = einsum("nji,njk->nik", maps, contact_hessian(rows, x))
+        parts = (
+            einsum("nij,ni->nj", maps, contact_force(rows, x)),
+            -matmul(pushed, resisted.damping[:, :, None] * maps),
+            -matmul(pushed, maps),
+        )
+        of_pair = jnp.asarray(pair == np.arange(len(layout.pairs))[:, None], dtype)
+        total = [
+            t + einsum("pn,n...->p...", of_pair, part) for t, part in zip(total, parts, strict=True)
+        ]
+    return _Wrenches(*total)
+
+
+def _bodies(c: Constraints) -> np.ndarray:
+    """(np, 2) int, bodies of the geoms of all pairs."""
+    geoms = c.layout.geoms
+    return np.array([[geoms[g].body for g in p.geoms] for p in c.layout.pairs], int).reshape(-1, 2)
+
+
+def _points(robot: Robot, c: Constraints, kin: Kinematics) -> Array:
+    """(np, 3), m: where a moving body of each pair has its origin."""
+    return kin.position[np.array([reference_body(robot, both) for both in _bodies(c)], int)]
+
+
+def _lever(kin: Kinematics, points: Array, bodies: np.ndarray) -> Array:
+    """From bodies' origins to points (np, 3), m; without meaning for the world."""
+    return points - kin.position[np.maximum(bodies, 0)]
+
+
+def _carried(geoms: Placed, points: Array, twist: Array) -> Placed:
+    """Tangent of geoms that move along a twist (6,) about points (np, 3)."""
+    linear = twist[:3] + cross(twist[3:], geoms.position - points)
+    turned = matmul(skew(twist[3:]), geoms.rotation)
+    return Placed(linear, turned, jnp.zeros_like(geoms.size))
+
+
+def _tangents_matter(c: Constraints) -> bool:
+    """Whether a force may depend on which tangents a contact's frame has.
+
+    That of a round cone does not; a pair's own friction may differ between the two tangents.
+    """
+    pairs = [p for p in c.layout.pairs if (_bodies_of(c, p.geoms) != WORLD).all() and p.condim > 1]
+    return any(c.layout.cone == "pyramidal" or p.parameters >= 0 for p in pairs)
+
+
+def _bodies_of(c: Constraints, geoms: tuple[int, int]) -> np.ndarray:
+    return np.array([c.layout.geoms[g].body for g in geoms])
+
+
+def _moves(robot: Robot, bodies: np.ndarray) -> np.ndarray:
+    """(np, na) bool, whether an axis moves a body."""
+    moves = robot.topology.axes.moves
+    found: np.ndarray = np.concatenate([moves, np.zeros_like(moves[:1])])[bodies]
+    return found
+
+
+def _sees(robot: Robot, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """`y_jk` (np, na, na) bool: of axes k of second bodies, whether k carries j; of first, not."""
+    axes = robot.topology.axes
+    carried = _moves(robot, axes.carrier)
+    of_first = _moves(robot, first) & ~_moves(robot, second)
+    return np.where(of_first[:, None, :], ~carried, carried)
+
+
+def _to_dofs(robot: Robot, matrix: Array) -> Array:
+    if not robot.topology.axes.has_mimics:
+        return matrix
+    return dof_forces(robot, dof_forces(robot, matrix).T).T
