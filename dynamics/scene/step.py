@@ -24,7 +24,7 @@ from ..math.rotation import skew
 from ..model.robot import WORLD, Robot, Topology
 from ..terms import Terms, compute_terms
 from .forces import actuator_forces, passive_forces, position_slopes, velocity_slopes
-from .scene import Scene
+from .scene import Scene, check_precision
 
 Integrator = Literal["euler", "implicitfast", "discrete"]
 
@@ -61,6 +61,7 @@ def constrained_acceleration(
 
     Raises:
         ArrayError: an argument has the wrong shape.
+        ConfigError: the scene is not for this precision (`check_precision`).
     """
     problem = _problem(scene, compute_terms(scene.system, q, v), tau, ctrl, scene.timestep)
     return _solve(scene, problem, warm_start, jnp.zeros_like(problem.force))
@@ -102,7 +103,8 @@ def scene_step(
 
     Raises:
         ArrayError: an argument has the wrong shape.
-        ConfigError: there is no such integrator.
+        ConfigError: there is no such integrator; the scene is not for this precision
+            (`check_precision`).
     """
     integrator = scene.integrator if integrator is None else integrator
     check_choice("integrator", integrator, get_args(Integrator))
@@ -136,6 +138,7 @@ def _problem(
 ) -> _Problem:
     system, constraints = scene.system, scene.constraints
     q, v, kin = terms.q, terms.v, terms.kin
+    check_precision(scene, v.dtype)
     force = checked_tangent(system, "tau", tau).astype(v.dtype)
     force = force + passive_forces(scene, q, v, kin=kin) + actuator_forces(scene, q, v, ctrl)
     contacts = find_contacts(system, constraints, kin)

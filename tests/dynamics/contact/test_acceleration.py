@@ -20,8 +20,9 @@ from fraxenv.dynamics.terms import compute_terms
 
 ROUNDS = 60
 
-SCENES = {"cube": cube(), "quadruped": quadruped(condim=4), "equalities": EQUALITIES}
+SCENES = {"cube": cube(), "equalities": EQUALITIES}
 SLOW = {
+    "quadruped, condim 4": quadruped(condim=4),
     "cube, pyramidal": cube("pyramidal"),
     "grasp": grasp(),
     "grasp, pyramidal": grasp("pyramidal"),
@@ -128,15 +129,17 @@ def test_shallow_contact_feels_its_regularisation() -> None:
         t = trial(cube())
         zero, nothing = jnp.zeros(6), jnp.zeros(0)
 
+        @jax.jit
         def sink(z: Array, v: Array) -> Array:
             q = jnp.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]).at[2].set(z)
             return constrained_acceleration(t.scene, q, v, zero, ctrl=nothing)[0][2]
 
+        rising = jax.jit(jax.grad(sink))
         v = jnp.array([0.0, 0.0, -0.1, 0.0, 0.0, 0.0])
         for depth in (1e-4, 4e-4, 8e-4):
             z, h = 0.03 - depth, 1e-7
             difference = (sink(z + h, v) - sink(z - h, v)) / (2 * h)
-            slope = jax.grad(sink)(z, v)
+            slope = rising(z, v)
             np.testing.assert_allclose(slope, difference, rtol=1e-6)
 
 
@@ -152,7 +155,7 @@ def test_second_order_equals_differences_of_gradients() -> None:
         h = 1e-6
         gradient = jax.jit(jax.grad(loss))
         difference = (gradient(v + h * direction) - gradient(v - h * direction)) / (2 * h)
-        product = jax.jvp(jax.grad(loss), (v,), (direction,))[1]
+        product = jax.jit(lambda v, d: jax.jvp(jax.grad(loss), (v,), (d,))[1])(v, direction)
         assert np.abs(product - difference).max() < 1e-5 * np.abs(product).max()
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import jax
 import mujoco
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from fraxenv import dynamics
 from fraxenv.dynamics import SceneLoadError
 from fraxenv.dynamics.scene.scene import check_precision
+from fraxenv.dynamics.scene.step import constrained_acceleration, scene_step
 
 
 def mjcf(
@@ -252,6 +256,13 @@ def test_flat_pyramids_are_refused_in_float32() -> None:
     check_precision(flat, np.float64)
     with pytest.raises(dynamics.FraxenvError, match=r"'floor' and 'ball' have the friction 0\.04"):
         check_precision(flat, np.float32)
+    nothing = np.zeros(flat.nv, np.float32)
+    q = np.asarray(flat.constraints.reference, np.float32)
+    for refused in (constrained_acceleration, scene_step):
+        with pytest.raises(dynamics.FraxenvError, match=r"pyramidal cone, expected at least 0\.05"):
+            jax.eval_shape(partial(refused, flat), q, nothing, nothing)
+    # Friction that is being traced cannot be looked at.
+    jax.eval_shape(constrained_acceleration, flat, q, nothing, nothing)
 
 
 def test_contradictory_sizes() -> None:
