@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -36,7 +37,7 @@ def joint_speed_scale(v: Array, limits: Array) -> Array:
         limits: of the speeds, rad/s and m/s; may be infinite.
     """
     # One division in all: limits are constants of most programs, and so are their inverses.
-    inverse = 1 / jnp.maximum(limits, jnp.finfo(v.dtype).tiny)
+    inverse = 1 / jnp.maximum(limits, float(np.finfo(v.dtype).tiny))
     return 1 / jnp.maximum(jnp.max(jnp.abs(v) * inverse), 1)
 
 
