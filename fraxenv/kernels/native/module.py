@@ -262,7 +262,9 @@ def _turns(part: Callable[..., Body], program: Program, plan: refill.Plan) -> li
         b.store(x, b.address("%next", around.state.offsets[k]))
     b.emit("ret void")
 
-    known = shared | fixed | now | live | carry
+    # What is kept for the tail alone does not go with a lane: it is computed again.
+    moved = {x: live[x] for x in plan.moved.offsets}
+    known = shared | fixed | now | moved | carry
     going = body([loop.condition], known)
     b = going.builder
     b.define("i32", "going", f"{pointers}, i32 %round")

@@ -3,7 +3,8 @@
 A vector goes through a `while` loop until its last lane has ended, and of sixteen lanes one nearly
 always needs many rounds. Here the lanes of a tile of vectors that begin the loop wait in a list. As
 many as a vector has go through the rounds; a lane that has ended is put back, and the next one of
-the list takes its place. A lane's result depends on that lane alone, wherever in a batch it is.
+the list takes its place. Rounds that most lanes of a vector need are computed where they are, before
+what is left of it waits. A lane's result depends on that lane alone, wherever in a batch it is.
 
 The program, or the round of the counted loop that the `while` loop stands in, becomes parts:
 
@@ -23,6 +24,7 @@ Fermi addendum", NVIDIA technical report 2012-02: rays that have ended are repla
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -42,6 +44,9 @@ PASS = 2
 
 OVERHEAD = 0.75
 """Share of a round that a lane's moves and what is computed again in every round may cost."""
+
+TOGETHER = 0.75
+"""Share of a vector's lanes from which on a round is computed where they are."""
 
 FEWEST_VECTORS = 4
 """Vectors of the smallest tile that has lanes enough to take each other's places."""
@@ -197,7 +202,7 @@ def write_vectors(plan: Plan, width: int) -> str:
         "%n",
         f"""{places("v", "%v")}{place("vb", "%next", "%v", state)}
   call void @head(ptr %shared, ptr %vf, ptr %va, ptr %vl, ptr %vc, ptr %vb, i32 %round)
-  %mask = call i32 @going(ptr %shared, ptr %vf, ptr %va, ptr %vl, ptr %vc, i32 %round)
+  %mask = call i32 @together(ptr %shared, ptr %vf, ptr %va, ptr %vl, ptr %vc, i32 %round)
   %v.first = mul i64 %v, {width}
   %known = load i64, ptr %taken.p
   %noted = call i64 @note(i32 %mask, i64 %v.first, ptr %list, i64 %known)
@@ -230,12 +235,42 @@ i64 %taken, i32 %round){end}""",
     )
     return (
         copies
+        + _write_together(width)
         + _write_refill(places, tile, width, (fixed, state, live, carry))
         + gather.write_tiles(
             around, tile, width, rounds, ("k", "u", "t", "v", "x", "w", "taken"),
             {"live": live, "carry": carry},
         )
     )  # fmt: skip
+
+
+def _write_together(width: int) -> str:
+    """`@together(shared, fixed, now, live, carry, round)` -> which lanes of a vector still go on.
+
+    Rounds that most of its lanes need, computed where they are.
+    """
+    values = "ptr %shared, ptr %fixed, ptr %now, ptr %live, ptr %carry, i32 %round"
+    return f"""
+declare i32 @llvm.ctpop.i32(i32)
+
+define internal i32 @together({values}) {{
+entry:
+  %begun = call i32 @going({values})
+  br label %check
+check:
+  %lanes = phi i32 [ %begun, %entry ], [ %left, %turn ]
+  %count = call i32 @llvm.ctpop.i32(i32 %lanes)
+  %most = icmp uge i32 %count, {math.ceil(TOGETHER * width)}
+  br i1 %most, label %turn, label %end
+turn:
+  call void @turn({values}, i32 %lanes)
+  %on = call i32 @going({values})
+  %left = and i32 %on, %lanes
+  br label %check
+end:
+  ret i32 %lanes
+}}
+"""
 
 
 def _write_refill(

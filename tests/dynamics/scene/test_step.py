@@ -26,6 +26,8 @@ from jax import Array
 
 from fraxenv.dynamics.contact.newton import Solution
 from fraxenv.dynamics.scene.step import constrained_acceleration, scene_step
+from fraxenv.kernels import fuse
+from fraxenv.kernels.native import refill
 
 SCENES = {"cube": cube(), "equalities": EQUALITIES, "grasp": grasp()}
 SLOW = {
@@ -183,6 +185,36 @@ def test_results_do_not_depend_on_warm_start_or_neighbours(dtype: type) -> None:
         for k in range(len(q)):
             mixed = [np.repeat(x[k : k + 1], len(q), axis=0) for x in (q, v, tau, warm)]
             np.testing.assert_array_equal(batched(*mixed)[k], together[k])
+
+
+def test_a_kernel_computes_what_vmap_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rounds are refilled, of more environments than a tile has; their bits are their own."""
+    plans, make = [], refill.plan
+    monkeypatch.setattr(refill, "plan", lambda *args: plans.append(make(*args)) or plans[-1])
+    t = trial(quadruped())
+    states = [
+        [np.array(x, np.float32) for x in (d.qpos, d.qvel, d.qfrc_applied, d.qacc_warmstart)]
+        for d in rollout(t.model, steps=300, every=1)
+    ]
+    arguments = [np.stack(x) for x in zip(*states, strict=True)]
+
+    def step(q: Array, v: Array, tau: Array, warm: Array) -> tuple[Array, Array, Solution]:
+        return scene_step(t.scene, q, v, tau, warm_start=warm)
+
+    kernel = fuse(step, "native")
+    found, expected = kernel(*arguments), jax.jit(jax.vmap(step))(*arguments)
+    (plan,) = plans
+    assert plan is not None
+    assert plan.vectors * 16 < len(states)
+    assert bool(found[2].converged.all())
+    for x, y in zip(found[:2], expected[:2], strict=True):
+        assert error(x, y) < 1e-4
+    for name in ("acceleration", "joint_force"):
+        assert error(getattr(found[2], name), getattr(expected[2], name)) < 1e-4
+    order = np.random.default_rng(0).permutation(len(states))[:50]
+    some = kernel(*(x[order] for x in arguments))
+    for x, y in zip(jax.tree.leaves(some), jax.tree.leaves(found), strict=True):
+        np.testing.assert_array_equal(x, y[order])
 
 
 def test_without_contact_the_acceleration_is_free() -> None:

@@ -124,7 +124,17 @@ def newton(x: Array, n: Array) -> Any:
     return lax.while_loop(far, proceed, (x, jnp.int32(0)))[0]
 
 
-LOOPS = (straight, by_its_own_numbers, with_loops_inside, in_a_scan, newton)
+def used_again_after_it(x: Array, n: Array) -> Array:
+    """With values from before it that are kept for what follows, but not for the rounds."""
+    cheap = 1 / (2 + abs(x[0] + jnp.arange(6, dtype=x.dtype)))
+
+    def proceed(c: tuple[Array, Array]) -> tuple[Array, Array]:
+        return long(c[0] + cheap), c[1] + 1
+
+    return lax.while_loop(lambda c: c[1] < n, proceed, (x, jnp.int32(0)))[0] + cheap
+
+
+LOOPS = (straight, by_its_own_numbers, with_loops_inside, in_a_scan, newton, used_again_after_it)
 
 
 @pytest.fixture
