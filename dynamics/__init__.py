@@ -24,6 +24,8 @@ from .clearance import (
     self_distances,
 )
 from .collision_geometry import RobotGeometry, robot_geometry, robot_geometry_rate
+from .contact.narrowphase import Contacts
+from .contact.newton import Solution
 from .crba import crba
 from .derivatives import (
     ForwardDynamicsDerivatives,
@@ -117,12 +119,14 @@ from .scene.build import (
     plane_geom,
     sphere_geom,
 )
+from .scene.contacts import contacts
 from .scene.derivatives import ContactTransitionDerivatives, contact_transition_derivatives
 from .scene.forces import actuator_forces, passive_forces
 from .scene.mjcf import load_mjcf, load_mjcf_robot
 from .scene.parts import JointActuators
 from .scene.presets import soften
 from .scene.scene import Scene
+from .scene.step import constrained_acceleration, scene_step
 from .terms import Terms, compute_terms, restrict_terms
 
 __all__ = [
@@ -135,6 +139,7 @@ __all__ = [
     "Capsule",
     "ContactGeom",
     "ContactTransitionDerivatives",
+    "Contacts",
     "ForwardDynamicsDerivatives",
     "Frame",
     "FraxenvError",
@@ -156,6 +161,7 @@ __all__ = [
     "SceneObject",
     "SecondDerivatives",
     "Shape",
+    "Solution",
     "Sphere",
     "Terms",
     "Topology",
@@ -176,7 +182,9 @@ __all__ = [
     "combine",
     "compute_kinematics",
     "compute_terms",
+    "constrained_acceleration",
     "contact_transition_derivatives",
+    "contacts",
     "coordinate_rates",
     "coriolis_matrix",
     "crba",
@@ -237,6 +245,7 @@ __all__ = [
     "robot_geometry_rate",
     "rotation_exp",
     "rotation_log",
+    "scene_step",
     "self_distance_names",
     "self_distances",
     "soften",

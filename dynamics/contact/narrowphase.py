@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from itertools import groupby
@@ -17,7 +16,7 @@ from jaxtyping import Float
 from ...errors import ConfigError
 from ..kinematics import Kinematics, Poses
 from ..math.algebra import cross, matvec
-from ..math.pytree import pytree_dataclass
+from ..math.pytree import pytree_dataclass, static
 from ..model.robot import Robot
 from .colliders.box_box import box_box
 from .colliders.capsule import capsule_capsule
@@ -55,12 +54,14 @@ class Contacts:
         position: (n, 3), m, in the world, half way between the surfaces.
         frame: (n, 3, 3), rows: the normal from the first geom to the second, and two tangents.
         active: (n,) bool, whether there is a contact in the slot, nearer than its margin.
+        pair: names of both geoms of each slot, static; empty for contacts of geoms without a scene.
     """
 
     distance: Array
     position: Array
     frame: Array
     active: Array
+    pair: tuple[tuple[str, str], ...] = static(default=())
 
 
 def slots_of(first: GeomKind, second: GeomKind) -> int:
@@ -164,12 +165,8 @@ def contact_frame(normal: Float[Array, " 3"], tangent: Float[Array, " 3"]) -> Fl
 
 
 def _joined(contacts: list[Contacts]) -> Contacts:
-    return Contacts(
-        *(
-            jnp.concatenate([getattr(c, f.name) for c in contacts])
-            for f in dataclasses.fields(Contacts)
-        )
-    )
+    joined: Contacts = jax.tree.map(lambda *parts: jnp.concatenate(parts), *contacts)
+    return joined
 
 
 def _placed(constraints: Constraints, kin: Kinematics | Poses) -> Placed:
