@@ -41,16 +41,16 @@ def within_triangle(moments: Array) -> NDArray[np.bool_]:
 
 
 def check_masses(
-    robot: str, bodies: Sequence[str], mass: Array, carries: NDArray[np.bool_]
+    robot: str, bodies: Sequence[str], mass: Array, massless: NDArray[np.bool_]
 ) -> None:
     """Check masses (..., nb), kg, of moving bodies.
 
-    Those that carry other bodies, `carries` (nb,), may be zero: of a joint made of several.
+    Those of bodies that have none to begin with, `massless` (nb,), may be zero.
 
     Raises:
         ArrayError: one is not positive and finite; names its body.
     """
-    valid = (mass >= SMALLEST_MASS) & (mass < np.inf) | carries & (mass == 0)
+    valid = (mass >= SMALLEST_MASS) & (mass < np.inf) | massless & (mass == 0)
     bad = np.argwhere(~valid)
     if bad.size:
         raise ArrayError(
@@ -61,11 +61,11 @@ def check_masses(
 
 
 def check_inertias(
-    robot: str, bodies: Sequence[str], inertia: Array, carries: NDArray[np.bool_]
+    robot: str, bodies: Sequence[str], inertia: Array, massless: NDArray[np.bool_]
 ) -> None:
     """Check inertias (..., nb, 3, 3), kg m^2, of moving bodies about their centres of mass.
 
-    Those of bodies that carry others, `carries` (nb,), may be zero.
+    Those of bodies that have no mass to begin with, `massless` (nb,), may be zero.
 
     Warns of one that breaks the triangle inequality, as some of published robots do: no body has
     such an inertia, but all algorithms accept it.
@@ -73,7 +73,7 @@ def check_inertias(
     Raises:
         ArrayError: one is not symmetric, or not positive definite; names its body.
     """
-    absent = carries & ~np.any(inertia, axis=(-2, -1))
+    absent = massless & ~np.any(inertia, axis=(-2, -1))
     moments = principal_moments(np.where(absent[..., None, None], np.eye(3), inertia))
     symmetric = ~np.isnan(moments[..., 0])
     positive = moments[..., 0] >= SMALLEST_MOMENT

@@ -457,8 +457,8 @@ class Robot:
         """A copy with some fields changed.
 
         Concrete masses and inertias, with or without leading batch axes, are checked; traced ones
-        cannot be. A body that carries others may have none, as between the joints of a chain. As in
-        `load_urdf`, moments of inertia that break the triangle inequality give a
+        cannot be. A body that has none, as between several joints of a MuJoCo body, may stay so. As
+        in `load_urdf`, moments of inertia that break the triangle inequality give a
         `RobotLoadWarning`, and are used.
 
         Raises:
@@ -471,12 +471,19 @@ class Robot:
                 raise unknown_name("field", name, names, "of Robot")
         robot = dataclasses.replace(self, **changes)
         bodies = robot.topology.body_names
-        carries = np.isin(np.arange(robot.nb), robot.topology.parent)
         if (mass := _concrete_leaf(changes.get("mass"), (robot.nb,))) is not None:
-            check_masses(robot.name, bodies, mass, carries)
+            check_masses(robot.name, bodies, mass, self._massless)
         if (inertia := _concrete_leaf(changes.get("inertia"), (robot.nb, 3, 3))) is not None:
-            check_inertias(robot.name, bodies, inertia, carries)
+            check_inertias(robot.name, bodies, inertia, self._massless)
         return robot
+
+    @property
+    def _massless(self) -> np.ndarray:
+        """(nb,) bool, bodies that are known to have no mass."""
+        mass = _concrete_leaf(self.mass, (self.nb,))
+        if mass is None:
+            return np.zeros(self.nb, bool)
+        return np.asarray((mass == 0).reshape(-1, self.nb).all(axis=0))
 
 
 def _concrete_leaf(leaf: Any, shape: tuple[int, ...]) -> np.ndarray | None:

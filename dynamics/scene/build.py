@@ -281,7 +281,7 @@ def build_scene(
     """A scene of a robot, objects and static geometry.
 
     Joint limits and Coulomb friction of all joints become constraints. The default configuration is
-    the reference of the inverse weights.
+    the reference of the inverse weights. Gravity is the robot's.
 
     Args:
         robot: what is controlled; its coordinates come first.
@@ -308,7 +308,8 @@ def build_scene(
     members = _members(robot, objects, geoms)
     if not members:
         raise ConfigError(f"scene {name!r} has nothing that moves: give it a robot or an object.")
-    models = [m.model for m in members]
+    gravity = members[0].model.gravity
+    models = [dataclasses.replace(m.model, gravity=gravity) for m in members]
     drawn = tuple(s for g in static if (s := _shape(g, WORLD)) is not None)
     system = _with_shapes(combine(*models, name=name), drawn)
     all_geoms = sorted(

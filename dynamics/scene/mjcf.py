@@ -36,6 +36,7 @@ from ..contact.model import (
 )
 from ..contact.narrowphase import COLLIDERS, slots_of
 from ..geometry.shapes import Color, Shape, ShapeKind
+from ..model.combine import MemberSlices
 from ..model.robot import WORLD, Frame, Joint, JointKind, Robot, Topology
 from .pairs import by_kinds, mixed_condim, ordered
 from .parts import Integrator, JointActuators, StoredKeyframe
@@ -49,15 +50,15 @@ def load_mjcf(model: str | os.PathLike[str] | Any) -> Scene:
     """A scene from an MJCF file, from its text, or from a `mujoco.MjModel`.
 
     Everything in it that moves, touches or drives is there, or it is refused: what is not modelled
-    is named, with the reason and a remedy. Left out, as they do not act on the motion: sensors,
-    cameras, lights, textures, user data, tendons that pull nothing, the magnetic field that magnetometers measure, options of
-    MuJoCo's own solver (`tolerance`, `iterations`), and geoms that only show and are meshes,
-    ellipsoids, height fields or planes. Other geoms that only show become
+    is named, with the reason and a remedy. Left out, as they do not act on the motion: sensors, the
+    magnetic field that magnetometers measure, cameras, lights, textures, user data, tendons that
+    pull nothing, options of MuJoCo's own solver (`tolerance`, `iterations`), and geoms that only
+    show and are meshes, ellipsoids, height fields or planes. Other geoms that only show become
     `system.topology.visual_shapes`, and those that may touch are shown, too, if they are in one of
     the groups that MuJoCo draws (0 to 2).
 
     `scene.system` has MuJoCo's coordinates and their order: `q` is `qpos`, `v` is `qvel`. Elements
-    without a name get one from what they belong to.
+    without a name get one from what they belong to. `scene.members` are the trees, by their roots.
 
     Args:
         model: a path of an MJCF (or URDF) file, XML text, or a compiled model.
@@ -230,6 +231,7 @@ class _Reader:
             timestep=np.float64(m.opt.timestep),
             integrator=integrator[int(m.opt.integrator)],
             stored_keyframes=self._keyframes(),
+            stored_members=self._members(system.topology),
         )
 
     # --- names ---
@@ -298,7 +300,7 @@ class _Reader:
                 limits[dof] = 0.0, m.jnt_range[j].max()
         for i, dof in self._driven():
             # What actuators add to their joints.
-            gear = m.actuator_gear[i, 0]
+            gear = self._gear(i)
             damping[dof] += gear**2 * _optional(m, "actuator_damping", i)
             armature[dof] += gear**2 * _optional(m, "actuator_armature", i)
         topology = Topology(
@@ -340,6 +342,12 @@ class _Reader:
             if name in _ON_JOINTS and m.jnt_type[joint] in self._scalar_types:
                 yield i, int(m.jnt_dofadr[joint])
 
+    def _gear(self, i: int) -> float:
+        """Ratio of an actuator's transmission; newer versions of MuJoCo list them by output."""
+        m = self.model
+        row = m.actuator_outadr[i] if hasattr(m, "actuator_outadr") else i
+        return float(m.actuator_gear[row, 0])
+
     def _effort_limits(self) -> Array:
         """The most that actuators can do at each degree of freedom, and that its joint allows."""
         m = self.model
@@ -349,11 +357,12 @@ class _Reader:
             force = np.inf
             unbiased = m.actuator_biastype[i] == self.mujoco.mjtBias.mjBIAS_NONE
             fixed = m.actuator_gaintype[i] == self.mujoco.mjtGain.mjGAIN_FIXED
-            if unbiased and fixed and m.actuator_ctrllimited[i]:
-                force = np.abs(m.actuator_gainprm[i, 0] * m.actuator_ctrlrange[i]).max()
+            ctrl = int(m.actuator_ctrladr[i]) if hasattr(m, "actuator_ctrladr") else i
+            if unbiased and fixed and m.actuator_ctrllimited[ctrl]:
+                force = np.abs(m.actuator_gainprm[i, 0] * m.actuator_ctrlrange[ctrl]).max()
             if m.actuator_forcelimited[i]:
                 force = min(force, np.abs(m.actuator_forcerange[i]).max())
-            strongest[dof] = strongest.get(dof, 0.0) + force * abs(m.actuator_gear[i, 0])
+            strongest[dof] = strongest.get(dof, 0.0) + force * abs(self._gear(i))
         for dof, force in strongest.items():
             limits[dof] = force
         for j in np.flatnonzero(m.jnt_actfrclimited):
@@ -400,6 +409,25 @@ class _Reader:
             p = self.places[m.site_bodyid[i]].at(m.site_pos[i], _matrix(m.site_quat[i]))
             unique = f"{name} (site)" if name in taken else name
             yield Frame(unique, p.body, p.position, p.rotation)
+
+    def _members(self, topology: Topology) -> tuple[tuple[str, MemberSlices], ...]:
+        """Each tree's slices, by the name of its root."""
+        roots = [int(i) for i in np.flatnonzero(topology.parent == WORLD)]
+        names = [self.body_names[self.model.jnt_bodyid[i]] for i in roots]
+        axes = np.searchsorted(topology.axes.body, [*roots, len(topology.joints)])
+        ends = [*roots[1:], len(topology.joints)]
+        return tuple(
+            (
+                name,
+                MemberSlices(
+                    q=slice(int(topology.q_index[start]), int(topology.q_index[end])),
+                    v=slice(int(topology.v_index[start]), int(topology.v_index[end])),
+                    bodies=slice(start, end),
+                    axes=slice(int(axes[k]), int(axes[k + 1])),
+                ),
+            )
+            for k, (name, start, end) in enumerate(zip(names, roots, ends, strict=True))
+        )
 
     # --- geoms and pairs ---
 

@@ -74,11 +74,19 @@ CALLS: dict[str, tuple[str, ...]] = {
 }
 # Functions that take no arrays (`neutral` has the default dtype), or more than arrays.
 OTHERS = {
+    "actuator_forces",
+    "box_geom",
+    "build_scene",
     "capsule_box",
     "capsule_capsule",
+    "capsule_geom",
     "capsule_half_space",
     "combine",
+    "cylinder_geom",
+    "free_body",
     "list_robots",
+    "load_mjcf",
+    "load_mjcf_robot",
     "load_robot",
     "load_urdf",
     "lock_joints",
@@ -92,6 +100,8 @@ OTHERS = {
     "obstacle_distances",
     "obstacle_rates",
     "obstacle_shapes",
+    "passive_forces",
+    "plane_geom",
     "random_configuration",
     "residual_derivatives",
     "restrict_terms",
@@ -100,6 +110,7 @@ OTHERS = {
     "self_distance_names",
     "sphere_box",
     "sphere_capsule",
+    "sphere_geom",
     "sphere_half_space",
     "sphere_sphere",
 }

@@ -8,7 +8,7 @@ import jax
 import mujoco
 import numpy as np
 import pytest
-from scenes import SOURCES, compiled, differences, random_state
+from scenes import SOURCES, compiled, differences, mass_matrix, random_state
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Scene
@@ -81,6 +81,21 @@ def test_numbers_that_leaves_have_now_are_written() -> None:
     np.testing.assert_allclose(
         changed.constraints.weights.translation, model.body_invweight0[:, 0], rtol=1e-11
     )
+
+
+def test_a_system_that_was_merely_replaced_is_written() -> None:
+    """Welded links then move together, so that the body has its new centre of mass."""
+    scene = dynamics.load_mjcf(SOURCES["welded"])
+    system = scene.system.replace(com=np.asarray(scene.system.com) + 0.02)
+    model = scene.replace(system=system).to_mujoco()
+    data = mujoco.MjData(model)
+    q, v, _ = random_state(model, np.random.default_rng(7))
+    data.qpos, data.qvel = q, v
+    mujoco.mj_forward(model, data)
+    with jax.enable_x64(True):
+        terms = jax.jit(dynamics.compute_terms)(system, q, v)
+    np.testing.assert_allclose(terms.mass_matrix, mass_matrix(model, data), atol=TOLERANCE)
+    np.testing.assert_allclose(terms.bias, data.qfrc_bias, atol=1e-11)
 
 
 def test_traced_and_batched_scenes_are_refused() -> None:

@@ -24,13 +24,14 @@ TOLERANCE = 1e-12
 
 
 GYMNASIUM = Path(find_spec("gymnasium").origin).parent / "envs" / "mujoco" / "assets"  # type: ignore
+SLOW = ("quadruped", "gantry", "balls", "equalities")
 OTHERS = ("ant", "half_cheetah", "hopper", "humanoid", "reacher", "swimmer", "walker2d_v5")
 """Models of Gymnasium, which nobody wrote for these tests."""
 
 
 @pytest.fixture(
     scope="module",
-    params=with_slow((*SOURCES, *OTHERS), *set(OTHERS) - {"humanoid"}, "quadruped", "gantry"),
+    params=with_slow((*SOURCES, *OTHERS), *set(OTHERS) - {"humanoid"}, *SLOW),
 )
 def both(request: pytest.FixtureRequest) -> tuple[Scene, mujoco.MjModel]:
     if request.param in SOURCES:
@@ -194,6 +195,11 @@ def test_names_orders_and_keyframes() -> None:
     assert scene.link_names == ("world", "a", "w", "body3", "body4")
     assert "w (site)" in scene.system.frame_names
     assert scene.actuator_names == ("s_actuator", "servo", "h2_actuator", "h_actuator")
+    assert scene.members["a"].axes == slice(0, 11)
+    # Bodies between the joints of one body have no mass, and that may stay so.
+    mass = np.asarray(scene.system.mass)
+    assert (mass == 0).sum() == 4
+    scene.system.replace(mass=2 * mass, inertia=2 * np.asarray(scene.system.inertia))
     home = scene.keyframes["home"]
     np.testing.assert_array_equal(home.v, np.arange(1.0, 12.0))
     np.testing.assert_array_equal(home.q, model.key_qpos[0])
@@ -203,6 +209,14 @@ def test_names_orders_and_keyframes() -> None:
     assert [scene.system.topology.dof_names[i] for i in layout.friction_loss] == ["h"]
     np.testing.assert_allclose(scene.system.position_limits[1], np.deg2rad([-100, 100]))
     np.testing.assert_allclose(scene.system.position_limits[4], [0, np.deg2rad(60)])
+
+
+def test_trees_are_members() -> None:
+    scene = dynamics.load_mjcf(SOURCES["gripper_arm"])
+    assert set(scene.members) == {"shoulder", "cube"}
+    cube = scene.members["cube"]
+    assert (cube.q, cube.v, cube.bodies) == (slice(9, 16), slice(9, 15), slice(9, 10))
+    assert cube.axes == slice(9, 15)
 
 
 def test_visual_geoms_are_drawn_and_do_not_collide() -> None:
