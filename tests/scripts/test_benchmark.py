@@ -66,6 +66,26 @@ def test_a_quick_run_measures_compares_and_draws(tmp_path: Path) -> None:
     assert colours(tmp_path / "out" / "throughput.png") > 50
 
 
+@pytest.mark.slow
+def test_steps_in_contact_arrive_where_mujoco_s_do(tmp_path: Path) -> None:
+    """From the same states, with contacts, rounds and residuals beside the rates."""
+    rows = benchmark(
+        tmp_path, "--contact", "--workloads", "contact-cube-rest", "contact-quadruped-kicked",
+        "panda-forward-dynamics", "--peers", "native", "mujoco", "mujoco-rollout",
+    )  # fmt: skip
+    measured = {(m["workload"], m["contender"]): m for m in of(rows, "measurement")}
+    assert len(measured) == 6
+    for (workload, contender), m in measured.items():
+        assert m["batch"] == 64
+        assert m["error"] < (1e-4 if contender == "native" else 1e-6), m
+        assert 0 < m["contacts"] <= 4
+        assert 0 <= m["rounds"] <= m["most_rounds"] < 15
+        assert m["residual"] < 1e-2
+        if workload == "contact-cube-rest":
+            assert m["contacts"] == 4
+    assert measured["contact-cube-rest", "native"]["unsolved"] == 0
+
+
 def test_targets_are_judged(tmp_path: Path) -> None:
     rows = benchmark(tmp_path, "--workloads", "gymnasium", "--peers", "native")
     judged = {x["what"]: x for x in of(rows, "line") if x["value"] is not None}
