@@ -4,7 +4,8 @@ A vector goes through a `while` loop until its last lane has ended, and of sixte
 always needs many rounds. Here the lanes of a tile of vectors that begin the loop wait in a list. As
 many as a vector has go through the rounds; a lane that has ended is put back, and the next one of
 the list takes its place. Rounds that most lanes of a vector need are computed where they are,
-before what is left of it waits. A lane's result depends on that lane alone, wherever in a batch it is.
+before what is left of it waits. A lane's result depends on that lane alone, wherever in a batch it
+is.
 
 The program, or the round of the counted loop that the `while` loop stands in, becomes parts:
 
