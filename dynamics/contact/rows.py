@@ -79,8 +79,10 @@ class ContactRows:
         slots: their places among all slots.
         pairs: of those whose products are done per pair, each slot's row of `maps`; else empty.
         cone: elliptic or pyramidal; none for d = 1.
-        maps: (p, 6, nv), of each pair the relative twist of its bodies in the contact's axes, about
-            a point that moves with one of them; or the Jacobians (n, d, nv).
+        maps: (p, 6, nv), of each pair the relative twist of its bodies in world axes, about a point
+            that moves with one of them: few entries of a free body are not zero there; or the
+            Jacobians (n, d, nv).
+        axes: (p, 6, 6), from such twists to those in the contact's axes; or (0, 6, 6).
         levers: (n, 3), m, from that point to the contact, in the contact's axes; or (0, 3).
         reference: (n, d), `aref`, m/s^2 or rad/s^2, in the contact's axes.
         weight: (n,), `D` of the normal row, of pyramids of all rows; zero where inactive.
@@ -92,6 +94,7 @@ class ContactRows:
     pairs: tuple[int, ...] = static()
     cone: Cone = static()
     maps: Array
+    axes: Array
     levers: Array
     reference: Array
     weight: Array
@@ -108,12 +111,14 @@ class ContactRows:
         moved = matmul(self.maps, a)
         if not self.pairs:
             return moved
+        moved = einsum("pij,pj->pi", self.axes, moved)
         return einsum("nij,nj->ni", self._points(), moved[np.array(self.pairs)])
 
     def transpose(self, f: Array) -> Array:
         """Joint forces (nv,) of forces (n, d) in the contacts' axes: `J' f`."""
         if self.pairs:
             f = matmul(self._of_pairs(f), einsum("nij,ni->nj", self._points(), f))
+            f = einsum("pij,pi->pj", self.axes, f)
         return einsum("nij,ni->j", self.maps, f)
 
     def gram(self, hessian: Array) -> Array:
@@ -122,6 +127,8 @@ class ContactRows:
             points = self._points()
             stiffness = einsum("nji,njk,nkl->nil", points, hessian, points)
             hessian = _symmetric(einsum("pn,nij->pij", self._of_pairs(hessian), stiffness))
+            hessian = matmul(self.axes.swapaxes(1, 2), matmul(hessian, self.axes))
+            hessian = _symmetric(hessian)
         return einsum("nij,nik->jk", self.maps, matmul(hessian, self.maps))
 
     def _points(self) -> Array:
@@ -586,10 +593,11 @@ def _group_rows(
             jnp.where((b == base)[:, None], 0.0, kin.position[base] - kin.position[b])
             for b in bodies.T
         ]
-        twist = twist_maps(robot, kin, *bodies.T, *to_base)
+        maps = twist_maps(robot, kin, *bodies.T, *to_base)
         # The contacts of such a pair lie in one plane, and share its axes.
         shared = contacts.frame[first_slot[pairs]]
-        maps = jnp.concatenate([matmul(shared, twist[:, :3]), matmul(shared, twist[:, 3:])], axis=1)
+        axes = jnp.zeros((len(pairs), 6, 6), v.dtype)
+        axes = axes.at[:, :3, :3].set(shared).at[:, 3:, 3:].set(shared)
         levers = einsum("nij,nj->ni", frame, position - kin.position[base][of_pair])
     else:
         of_slot = np.searchsorted(pairs, pair)
@@ -600,6 +608,7 @@ def _group_rows(
             turns = matmul(frame, twist[:, 3:])[:, : condim - 3]
             maps = jnp.concatenate([maps, turns], axis=1)
         maps, levers, of_pair = maps[:, :condim], jnp.zeros((0, 3), v.dtype), np.zeros(0, int)
+        axes = jnp.zeros((0, 6, 6), v.dtype)
 
     resisted = contact_resistance(
         c, p, condim, slots, contacts.distance[slots], contacts.active[slots], timestep
@@ -609,6 +618,7 @@ def _group_rows(
         pairs=tuple(of_pair.tolist()),
         cone=layout.cone,
         maps=maps,
+        axes=axes,
         levers=levers,
         reference=jnp.zeros((len(slots), condim), v.dtype),
         weight=resisted.weight,
