@@ -1,0 +1,61 @@
+"""Forces and Hessians of cones are derivatives of the costs in MuJoCo's documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+from fraxenv.dynamics.contact import cones
+from fraxenv.dynamics.contact.cones import Friction
+
+
+def elliptic(x: Array, f: Friction) -> Array:
+    """A contact's cost, zone by zone, as MuJoCo writes it ("Primal: cost")."""
+    mu, coefficients = f.regularised, f.coefficients
+    N, T = mu * x[0], jnp.sqrt(jnp.sum((coefficients * x[1:]) ** 2))
+    D = f.weight / mu**2 * jnp.concatenate([mu[None], coefficients]) ** 2
+    sticks = 0.5 * jnp.sum(D * x * x)
+    slides = 0.5 * f.weight / (mu**2 * (1 + mu**2)) * (N - mu * T) ** 2
+    return jnp.where(mu * T <= N, 0.0, jnp.where(mu * N + T <= 0, sticks, slides))
+
+
+def pyramidal(x: Array, f: Friction) -> Array:
+    """Every edge pays on its own."""
+    edges = [
+        x[0] + s * mu * y for mu, y in zip(f.coefficients, x[1:], strict=True) for s in (1, -1)
+    ]
+    return 0.5 * f.weight * jnp.sum(jnp.minimum(jnp.array(edges), 0) ** 2)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("d", [3, 4, 6])
+@pytest.mark.parametrize("cost", [elliptic, pyramidal])
+def test_derivatives_of_the_cost(cost: Callable[[Array, Friction], Array], d: int) -> None:
+    n, rng = 200, np.random.default_rng(d)
+    x, y = (jnp.asarray(rng.normal(size=(n, d))) for _ in range(2))
+    x = x.at[: n // 2, 0].add(-0.5)
+    f = Friction(*(jnp.asarray(rng.uniform(0.2, 1.5, s)) for s in (n, (n, d - 1), n)))
+    kind = cost.__name__
+    force, hessian, curvature, own = (
+        getattr(cones, f"{kind}_{name}") for name in ("force", "hessian", "curvature", "cost")
+    )
+    expected = jax.jit(jax.vmap(cost))(x, f)
+    slope = jax.jit(jax.vmap(jax.grad(cost)))(x, f)
+    bend = np.asarray(jax.jit(jax.vmap(jax.hessian(cost)))(x, f))
+    # All zones are there: free, and bent in some directions or in all.
+    ranks = np.linalg.matrix_rank(bend, hermitian=True, tol=1e-9)
+    assert {0, d - 1, d} <= set(ranks)
+
+    np.testing.assert_allclose(own(x, f), expected, atol=1e-12)
+    np.testing.assert_allclose(force(x, f), -slope, atol=1e-12)
+    upper = np.triu(np.ones((d, d), bool))
+    found = np.asarray(hessian(x, f))
+    np.testing.assert_allclose(found[:, upper], bend[:, upper], atol=1e-11)
+    np.testing.assert_allclose(
+        curvature(x, y, f), np.einsum("ni,nij,nj->n", y, bend, y), atol=1e-11
+    )
