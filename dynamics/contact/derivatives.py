@@ -208,6 +208,7 @@ def _wrenches(
             pairs=(),
             cone=layout.cone,
             maps=maps,
+            axes=jnp.zeros((0, 6, 6), dtype),
             levers=jnp.zeros((0, 3), dtype),
             reference=-resisted.damping * velocity - resisted.pull,
             weight=resisted.weight,
