@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
@@ -60,9 +61,9 @@ def test_shapes(name: str, base: str) -> None:
     hints = get_type_hints(function)
     given = inspect.signature(function).parameters
     others = {a: x for a, x in unbatched(robot, hints).items() if a in given}
-    sizes = {"nq": robot.nq, "nv": robot.nv, "nb": robot.nb, "n": 5, "*k": 2}
+    sizes = {"nq": robot.nq, "nv": robot.nv, "nb": robot.nb, "nu": 0, "n": 5, "*k": 2}
     batch = {
-        argument: jnp.ones((3, *(sizes.get(d) or int(d) for d in names)))
+        argument: jnp.ones((3, *(sizes[d] if d in sizes else int(d) for d in names)))
         for argument, hint in hints.items()
         if argument != "return" and (names := dimensions(hint)) is not None
     }
@@ -79,12 +80,23 @@ def test_shapes(name: str, base: str) -> None:
     jax.eval_shape(jax.jit(jax.vmap(call, axis_size=3)), batch)
 
 
+@functools.cache
+def touching_floor(floating_base: bool) -> dynamics.Scene:
+    """A Panda alone over a floor."""
+    robot = dynamics.load_robot("panda", floating_base=floating_base)
+    hand = dynamics.sphere_geom("hand", 0.1, frame="hand")
+    floor = dynamics.plane_geom("floor")
+    return dynamics.build_scene(robot, static=(floor,), geoms=(hand,))
+
+
 def unbatched(robot: Robot, hints: dict[str, Any]) -> dict[str, Any]:
     """Arguments that are no arrays: by their names, or by their types."""
     kin = dynamics.compute_kinematics(robot, robot.q_default)
     actuators = Actuators(effort_limit=50.0, rate_limit=100.0)
     sphere = Sphere(np.zeros(3), 0.1)
+    scene = touching_floor(robot.topology.travels) if dynamics.Scene in hints.values() else None
     values = {
+        dynamics.Scene: scene,
         Robot: robot,
         Sphere: sphere,
         Capsule: Capsule(np.zeros(3), np.ones(3), 0.1),
