@@ -79,6 +79,7 @@ def states(t: Trial, n: int) -> list[tuple[np.ndarray, ...]]:
     return found[1 : n + 1]
 
 
+@pytest.mark.slow
 def test_both_modes_equal_an_unrolled_solve(t: Trial) -> None:
     with jax.enable_x64(True):
         forward, reverse, direct = (
@@ -123,6 +124,7 @@ def test_derivatives_equal_differences(t: Trial) -> None:
     assert agree == total
 
 
+@pytest.mark.slow
 def test_shallow_contact_feels_its_regularisation() -> None:
     """Within solimp's width, softness depends on depth: the derivative by height has that term."""
     with jax.enable_x64(True):
@@ -143,6 +145,7 @@ def test_shallow_contact_feels_its_regularisation() -> None:
             np.testing.assert_allclose(slope, difference, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_second_order_equals_differences_of_gradients() -> None:
     with jax.enable_x64(True):
         t = trial(quadruped())
@@ -159,6 +162,7 @@ def test_second_order_equals_differences_of_gradients() -> None:
         assert np.abs(product - difference).max() < 1e-5 * np.abs(product).max()
 
 
+@pytest.mark.slow
 def test_derivatives_by_parameters() -> None:
     """Of friction, mass and stiffness; differences are of the whole scene made anew."""
     with jax.enable_x64(True):

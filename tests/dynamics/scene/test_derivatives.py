@@ -139,6 +139,7 @@ def test_closed_forms_are_the_automatic_derivatives(name: str, integrator: str) 
         ),
     ],
 )
+@pytest.mark.slow
 def test_transitions_equal_mujoco_s_differences(name: str, integrator: str) -> None:
     """Where differences of two sizes disagree, they cross a border of zones, or are noise."""
     kinds = mujoco.mjtIntegrator
@@ -190,6 +191,7 @@ def thrown() -> tuple[Array, Array, Array]:
     )
 
 
+@pytest.mark.slow
 def test_gradients_through_many_steps() -> None:
     """In reverse through a scan of steps that touch, stick and slip; and the adjoint identity."""
     with jax.enable_x64(True):
@@ -229,6 +231,7 @@ def with_parameters(scene: Scene, p: dict[str, Array]) -> Scene:
     return scene.with_geom("cube", size=jnp.array([0.05, 0.04, 0.0]).at[2].set(p["size"]))
 
 
+@pytest.mark.slow
 def test_gradients_by_parameters() -> None:
     with jax.enable_x64(True):
         scene = model_and_scene("cube")[1]
@@ -249,6 +252,7 @@ def test_gradients_by_parameters() -> None:
             np.testing.assert_allclose(gradient[name], difference, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_gradients_by_gains() -> None:
     with jax.enable_x64(True):
         model, scene = model_and_scene("servos")
@@ -273,6 +277,7 @@ def test_gradients_by_gains() -> None:
 
 
 @pytest.mark.parametrize("kind", with_slow(["sphere", "capsule", "box"], "box", "capsule"))
+@pytest.mark.slow
 def test_derivatives_are_finite_in_degenerate_poses(kind: str) -> None:
     """Edge on edge, centres and axes that coincide, geoms that just touch or are far apart."""
     size = {"box": ".05 .05 .05", "sphere": ".05", "capsule": ".05 .1"}[kind]

@@ -71,6 +71,7 @@ def test_accelerations_and_forces_equal_mujoco_s(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["grasp", pytest.param("quadruped, elliptic, 3", marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_single_precision(name: str) -> None:
     steps, errors = 200 if name in SCENES else 1000, []
     with jax.enable_x64(True):
@@ -97,6 +98,7 @@ def stepper(t: Trial, integrator: str) -> Step:
 
 @pytest.mark.parametrize("integrator", ["euler", "implicitfast"])
 @pytest.mark.parametrize("name", ["grasp", pytest.param("quadruped", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_rollout_stays_with_mujoco_s(name: str, integrator: str) -> None:
     """Pick and lift for 1000 steps; a kicked quadruped for 300, after which it is chaos."""
     steps = {"grasp": 1000, "quadruped": 300}[name]
@@ -168,6 +170,7 @@ def test_discrete_is_stable_where_euler_is_not() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.slow
 def test_results_do_not_depend_on_warm_start_or_neighbours(dtype: type) -> None:
     with jax.enable_x64(dtype == np.float64):
         t = trial(quadruped())
