@@ -8,7 +8,6 @@ than what is compared here.
 from __future__ import annotations
 
 import dataclasses
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,12 +71,15 @@ def is_mjcf(path: Path) -> bool:
     """Whether a file is MJCF: XML whose root is `mujoco`, where that of a URDF is `robot`."""
     if path.suffix != ".xml" or not path.is_file():
         return False
+    from lxml import etree
+
+    # As for URDF: no entity, no file and no address in it is looked up.
+    parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True)
     try:
-        for _, element in ET.iterparse(path, ("start",)):
-            return bool(element.tag == "mujoco")
-    except ET.ParseError:
+        root = etree.fromstring(path.read_bytes(), parser)
+    except etree.XMLSyntaxError:
         return True  # MuJoCo says what is wrong with it
-    return False
+    return bool(root.tag == "mujoco")
 
 
 def load_exact(path: Path) -> Any:
