@@ -433,16 +433,10 @@ def write_vectors(plan: Plan, width: int) -> str:
   %pb = getelementptr i8, ptr %next, i64 {tile * state}{gather}
   %again = call i32 @round(ptr %shared, ptr %pf, ptr %pa, ptr %pb, i32 %round, i1 true){scatter}""",
     )
-    rounds = counted(
-        "t",
+    rounds = repeated(
         plan.rounds,
+        usual,
         f"""
-  %round = trunc i64 %t to i32
-  %odd = trunc i64 %t to i1
-  %now = select i1 %odd, ptr %b, ptr %a
-  %next = select i1 %odd, ptr %a, ptr %b
-  store i64 0, ptr %taken.p{usual}
-  %taken = load i64, ptr %taken.p
   %last = sub i64 %taken, 1
   %up = add i64 %last, {width}
   %packs = sdiv i64 %up, {width}{together}""",
@@ -450,6 +444,24 @@ def write_vectors(plan: Plan, width: int) -> str:
     counters = ("k", "u", "t", "v", "p", "g", "s", "w", "taken")
     copies = copy_lane("copy_fixed", plan.fixed) + copy_lane("copy_state", plan.state)
     return "\n" + copies + write_tiles(plan, tile, width, rounds, counters)
+
+
+def repeated(rounds: int, every: str, listed: str) -> str:
+    """Text that does `every`, which lists lanes, then `listed`, in each of the rounds.
+
+    A round reads the state at `%now` and writes it at `%next`; `%taken` is the list's length.
+    """
+    return counted(
+        "t",
+        rounds,
+        f"""
+  %round = trunc i64 %t to i32
+  %odd = trunc i64 %t to i1
+  %now = select i1 %odd, ptr %b, ptr %a
+  %next = select i1 %odd, ptr %a, ptr %b
+  store i64 0, ptr %taken.p{every}
+  %taken = load i64, ptr %taken.p{listed}""",
+    )
 
 
 def write_tiles(

@@ -215,16 +215,10 @@ def write_vectors(plan: Plan, width: int) -> str:
         f"""{places("x", "%x")}{place("xb", "%next", "%x", state)}
   call void @tail(ptr %shared, ptr %xf, ptr %xa, ptr %xl, ptr %xc, ptr %xb, i32 %round)""",
     )
-    rounds = counted(
-        "t",
+    rounds = gather.repeated(
         around.rounds,
+        begin,
         f"""
-  %round = trunc i64 %t to i32
-  %odd = trunc i64 %t to i1
-  %now = select i1 %odd, ptr %b, ptr %a
-  %next = select i1 %odd, ptr %a, ptr %b
-  store i64 0, ptr %taken.p{begin}
-  %taken = load i64, ptr %taken.p
   call void @refill(ptr %shared, ptr %fixed, ptr %now, ptr %live, ptr %carry, ptr %list, \
 i64 %taken, i32 %round){end}""",
     )
