@@ -124,7 +124,7 @@ from .scene.derivatives import ContactTransitionDerivatives, contact_transition_
 from .scene.forces import actuator_forces, passive_forces
 from .scene.mjcf import load_mjcf, load_mjcf_robot
 from .scene.parts import JointActuators
-from .scene.presets import soften
+from .scene.presets import grip, soften
 from .scene.scene import Scene
 from .scene.step import constrained_acceleration, scene_step
 from .terms import Terms, compute_terms, restrict_terms
@@ -204,6 +204,7 @@ __all__ = [
     "free_body",
     "generalized_forces",
     "gravity_forces",
+    "grip",
     "integrate",
     "integrate_derivatives",
     "inverse_dynamics_derivatives",

@@ -54,6 +54,48 @@ def soften(scene: Scene, width: ArrayLike = 2e-3, limit_width: ArrayLike = 2e-2)
     )
 
 
+def grip(scene: Scene, impratio: ArrayLike = 100.0) -> Scene:
+    """The preset "grip", for what is held: contacts as stiff as the timestep allows.
+
+    Friction is damped and has no stiffness, so that what is held creeps: at the speed of
+    `load / contacts (1 - d) / d w / (impratio B)` with the inverse weight `w` of both bodies, the
+    impedance `d` and the damping `B = 2 / (d solref)`. Here contacts have a `solref` of two
+    timesteps, and an impedance of 0.999 at any depth. The price is that they take blows harder, and
+    that the friction of a slipping contact jumps more.
+
+    Args:
+        scene: the scene, with elliptic cones.
+        impratio: how much stiffer friction is than what presses.
+
+    Raises:
+        ConfigError: the cones are pyramids, or `impratio` is not positive.
+    """
+    c = scene.constraints
+    if c.layout.cone != "elliptic":
+        raise ConfigError(
+            f"grip of scene {scene.name!r}: its cones are {c.layout.cone}, expected elliptic ones, "
+            "whose friction alone impratio makes stiffer."
+        )
+    if is_concrete(impratio) and not (np.asarray(impratio) > 0).all():
+        raise ConfigError(
+            f"grip of scene {scene.name!r}: impratio={impratio!r}, expected a positive number."
+        )
+    xp = np if is_concrete(scene.timestep) else jnp
+    solref = xp.stack([2.0 * xp.asarray(scene.timestep), xp.ones(())])
+    solimp = np.array([0.999, 0.999, 1e-3, 0.5, 2.0])
+
+    def stiff(part: Any) -> Any:
+        n = np.shape(part.solref)[:-1]
+        return dataclasses.replace(
+            part,
+            solref=xp.broadcast_to(solref, (*n, 2)),
+            solimp=np.broadcast_to(solimp, (*n, 5)),
+        )
+
+    stiffer = dataclasses.replace(c, geoms=stiff(c.geoms), pairs=stiff(c.pairs), impratio=impratio)
+    return dataclasses.replace(scene, constraints=stiffer)
+
+
 def _rising(solimp: ArrayLike, width: ArrayLike) -> Any:
     """Impedances (..., 5) that begin with the least, and rise within the width."""
     if is_concrete(solimp, width):

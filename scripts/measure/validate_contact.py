@@ -185,7 +185,7 @@ def grip(options: Options) -> list[Row]:
         soft = {"solref": (0.02, 1.0), "solimp": (0.9, 0.95, 0.001, 0.5, 2.0)}
         cases: dict[str, tuple[Scene, float | None]] = {
             "impratio 10": (held, 10.0),
-            "impratio 100, the stiction": (with_impratio(held, 100), 1.0),
+            "`grip`, the stiction": (dynamics.grip(with_geoms(held, **soft)), 1.0),
             "impratio 10, MuJoCo's defaults else": (with_geoms(held, **soft), None),
         }
         for name, (scene, limit) in cases.items():

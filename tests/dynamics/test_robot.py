@@ -87,6 +87,7 @@ OTHERS = {
     "contacts",
     "cylinder_geom",
     "free_body",
+    "grip",
     "list_robots",
     "load_mjcf",
     "load_mjcf_robot",
