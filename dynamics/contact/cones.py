@@ -129,17 +129,6 @@ def elliptic_hessian(x: Array, f: Friction) -> Array:
     return outer * hessian
 
 
-def elliptic_curvature(x: Array, y: Array, f: Friction) -> Array:
-    """`y' H y` (n,) with the Hessian at `x`, for directions `y` (n, d)."""
-    p = _project(x, f)
-    V = p.scale * y
-    along = jnp.sum(p.t * V[:, 1:], axis=1)
-    square = jnp.sum(V[:, 1:] * V[:, 1:], axis=1)
-    normal = V[:, 0]
-    total = p.nn * normal * normal + 2 * p.nt * normal * along
-    return _stiffness(f) * (total + p.along * square + p.tt * along * along)
-
-
 def elliptic_cost(x: Array, f: Friction) -> Array:
     """Costs (n,): half the squared distance of the scaled acceleration from the free cone."""
     p = _project(x, f)
@@ -170,13 +159,6 @@ def pyramidal_hessian(x: Array, f: Friction) -> Array:
     top = jnp.concatenate([normal, coupled], axis=1)[:, None, :]
     rest = jnp.concatenate([coupled[:, :, None], block], axis=2)
     return f.weight[:, None, None] * jnp.concatenate([top, rest], axis=1)
-
-
-def pyramidal_curvature(x: Array, y: Array, f: Friction) -> Array:
-    """`y' H y` (n,) with the Hessian at `x`, for directions `y` (n, d)."""
-    at, along = _edges(x, f), _edges(y, f)
-    curved = [jnp.where(e < 0, d * d, 0.0) for e, d in zip(at, along, strict=True)]
-    return f.weight * jnp.sum(curved[0] + curved[1], axis=1)
 
 
 def pyramidal_cost(x: Array, f: Friction) -> Array:

@@ -25,9 +25,6 @@ from ..solvers.cholesky import cholesky, cholesky_solve
 from .model import Layout
 from .rows import Rows
 
-UNROLLED = 0
-"""Rounds that are written out before the loop of the others."""
-
 SLOPE = 0.1
 """Part of its first slope at which a search along a direction ends."""
 
@@ -152,8 +149,6 @@ def minimise(
             better = there < rows.cost(rows.violation(smooth))
             a = jnp.where(better, warm_start, smooth)
         state = free._replace(a=a, gradient=gradient(a))
-        for _round in range(UNROLLED):
-            state = jax.lax.cond(running(state), one_round, lambda s: s, state)
         return jax.lax.while_loop(running, one_round, state)
 
     state: State = jax.lax.cond(_any_active(rows), constrained, lambda s: s, free)

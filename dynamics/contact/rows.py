@@ -33,11 +33,9 @@ from .cones import (
     bounded_curvature,
     bounded_force,
     elliptic_cost,
-    elliptic_curvature,
     elliptic_force,
     elliptic_hessian,
     pyramidal_cost,
-    pyramidal_curvature,
     pyramidal_force,
     pyramidal_hessian,
 )
@@ -186,14 +184,6 @@ class Rows:
             total = total + rows.gram(contact_hessian(rows, y))
         return total
 
-    def curvature(self, x: Values, y: Values) -> Array:
-        """Second derivative of the cost at `x` along `y`."""
-        s = self.scalar
-        total = jnp.sum(bounded_curvature(x[0], s.weight, s.lower, s.upper) * y[0] * y[0])
-        for rows, at, along in zip(self.contacts, x[1:], y[1:], strict=True):
-            total = total + jnp.sum(_curvature(rows, at, along))
-        return total
-
     def cost(self, x: Values) -> Array:
         """The cost of violations `x`."""
         s = self.scalar
@@ -215,13 +205,6 @@ def contact_hessian(rows: ContactRows, x: Array) -> Array:
     if x.shape[1] == 1:
         return jnp.where(x < 0, rows.weight[:, None], 0)[:, :, None]
     return (elliptic_hessian if rows.cone == "elliptic" else pyramidal_hessian)(x, rows.friction)
-
-
-def _curvature(rows: ContactRows, x: Array, y: Array) -> Array:
-    if x.shape[1] == 1:
-        return jnp.where(x < 0, rows.weight[:, None], 0) * y * y
-    function = elliptic_curvature if rows.cone == "elliptic" else pyramidal_curvature
-    return function(x, y, rows.friction)
 
 
 def _cost(rows: ContactRows, x: Array) -> Array:
