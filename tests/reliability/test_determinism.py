@@ -19,9 +19,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from contact_motion import MOST as MOST_SCENES
+from contact_motion import SCENES, motion
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import bits
+from pushing import Push, scene_of_arm
+from support import bits, with_slow
 
 import fraxenv
 from fraxenv.kernels import get_threads, set_threads
@@ -48,6 +51,14 @@ CASES: dict[str, dict[str, Any]] = {
         "max_steps_in_episode": 4,
         "randomisation": EVERYTHING,
     },
+    "scene": {
+        "robot": scene_of_arm(),
+        "task": Push(),
+        "action": "joint_velocity",
+        "backend": "native",
+        "max_steps_in_episode": 4,
+        "randomisation": {"link_mass": (0.8, 1.2), "observation_noise": 0.01},
+    },
     **{b: {"id": "PandaReach-v0", "backend": b, **CHEAP} for b in BACKENDS[1:]},
 }
 MOST, STEPS = 300, 6
@@ -62,7 +73,12 @@ if platform.machine() in ("x86_64", "AMD64"):
 
 
 def rollout(case: str, rows: Any, steps: int = STEPS) -> dict[str, np.ndarray]:
-    """What environments of these numbers do, whose keys and actions depend on them alone."""
+    """What environments of these numbers do, whose keys and actions depend on them alone.
+
+    Of one of `SCENES`, what its physics does, in contact or not.
+    """
+    if case in SCENES:
+        return bits(motion(case, rows))
     env, params = fraxenv.make(**CASES[case])
     keys = jax.random.split(jax.random.key(0), MOST)[np.asarray(rows)]
     _, state = jax.jit(jax.vmap(env.reset, (0, None)))(keys, params)
@@ -99,11 +115,12 @@ def threads() -> Iterator[None]:
 
 def elsewhere(*arguments: object, **environment: str) -> str:
     """The last line that another process, given these arguments, prints."""
+    path = [str(Path(__file__).parents[1] / "shared"), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [sys.executable, __file__, *map(str, arguments)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "shared"), **environment},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1]
@@ -131,6 +148,34 @@ def test_batches_threads_and_processes(threads: None) -> None:
     assert found == expected[:17]
 
 
+@pytest.mark.parametrize("scene", with_slow(SCENES, *SCENES[1:]))
+def test_batches_and_threads_in_contact(scene: str, threads: None) -> None:
+    """Solvers take rounds of their own; one beside others, or after others in a lane, is alone."""
+    set_threads(1)
+    whole = rollout(scene, range(MOST_SCENES))
+    backwards = range(MOST_SCENES)[::-1]
+    scattered = np.random.default_rng(1).permutation(MOST_SCENES)
+    for count in (1, 2):
+        set_threads(count)
+        for rows in ([1234], range(17, 24), scattered[:64], backwards):
+            part = rollout(scene, rows)
+            for name, value in whole.items():
+                where = f"{count} threads, {len(rows)}, {name}"
+                np.testing.assert_array_equal(part[name], value[np.asarray(rows)], err_msg=where)
+
+
+@pytest.mark.slow
+def test_batches_threads_and_processes_of_a_scene(threads: None) -> None:
+    """Whole episodes, resets and randomisation included."""
+    expected = digests(rollout("scene", range(MOST)))
+    assert len(set(expected)) == MOST
+    for count, rows in ((1, [299]), (2, range(17, 54)), (2, range(MOST)[::-1])):
+        set_threads(count)
+        assert digests(rollout("scene", rows)) == [expected[i] for i in rows]
+    found = digests_elsewhere("scene", 17, FRAXENV_THREADS="2", FRAXENV_CACHE="0")
+    assert found == expected[:17]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS[1:])
 def test_others_are_the_same_in_a_batch_of_the_same_size(backend: str) -> None:
@@ -145,6 +190,13 @@ def test_processors() -> None:
     assert digests_elsewhere("everything", 40, "haswell") == digests(
         rollout("everything", range(40))
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["scene", *SCENES])
+@pytest.mark.skipif("haswell" not in PROCESSORS, reason="older x86 processors are meant")
+def test_processors_in_contact(case: str) -> None:
+    assert digests_elsewhere(case, 70, "haswell") == digests(rollout(case, range(70)))
 
 
 def test_saved_at_any_step(tmp_path: Path) -> None:
