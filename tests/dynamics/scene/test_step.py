@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -33,9 +35,9 @@ SCENES = {
     "cube": cube(),
     "cube, pyramidal": cube("pyramidal"),
     "equalities": EQUALITIES,
-    "grasp": grasp(),
 }
 SLOW = {
+    "grasp": grasp(),
     **{
         f"quadruped, {c}, {d}": quadruped(c, d)
         for c in ("elliptic", "pyramidal")
@@ -48,14 +50,21 @@ FEET = "quadruped, elliptic, 3"
 Step = jax.stages.Wrapped
 
 
+@cache
+def exact(name: str) -> Trial:
+    """In float64, compiled once for all tests of this file."""
+    with jax.enable_x64(True):
+        return trial({**SCENES, **SLOW}[name])
+
+
 @pytest.mark.parametrize(
     "name", [*SCENES, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
 )
 def test_accelerations_and_forces_equal_mujoco_s(name: str) -> None:
     """Every slot's force, too: where several are equivalent, regularisation makes them unique."""
     steps, every = (200, 5) if name in SCENES else (1000, 1)
+    t = exact(name)
     with jax.enable_x64(True):
-        t = trial({**SCENES, **SLOW}[name])
         for data in rollout(t.model, steps=steps, every=every):
             contacts, _, a, solution = solved(t, data)
             slots = matched(t, data, jax.tree.map(np.asarray, contacts))
@@ -73,12 +82,11 @@ def test_accelerations_and_forces_equal_mujoco_s(name: str) -> None:
 )
 @pytest.mark.slow
 def test_single_precision(name: str) -> None:
-    steps, errors = 200 if name in SCENES else 1000, []
-    with jax.enable_x64(True):
-        exact = trial({**SCENES, **SLOW}[name])
+    steps, errors = 200 if name == "grasp" else 1000, []
+    model = exact(name).model
     with jax.enable_x64(False):
         t = trial({**SCENES, **SLOW}[name])
-        for data in rollout(exact.model, steps=steps, every=5):
+        for data in rollout(model, steps=steps, every=5):
             *_, a, solution = solved(t, data, np.float32)
             assert bool(solution.converged)
             errors.append(error(a, data.qacc))
@@ -225,10 +233,10 @@ def test_a_kernel_computes_what_vmap_does(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_without_contact_the_acceleration_is_free() -> None:
+    t = exact("cube")
     with jax.enable_x64(True):
-        t = trial(cube())
-        q = jnp.array([0, 0, 1, 1, 0, 0, 0.0])
-        a, solution = constrained_acceleration(t.scene, q, jnp.zeros(6), jnp.zeros(6))
+        q, zero = np.array([0, 0, 1, 1, 0, 0, 0.0]), np.zeros(6)
+        *_, a, solution = t.solve(q, zero, zero, np.zeros(0), zero)
         np.testing.assert_allclose(a, [0, 0, -9.81, 0, 0, 0], atol=1e-13)
         assert int(solution.rounds) == 0
         assert not np.any(solution.force)
