@@ -13,6 +13,11 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "1")
 
+# Kernels as well; and they stay out of the user's own cache.
+if "FRAXENV_CACHE_DIR" not in os.environ:
+    _kernels = tempfile.TemporaryDirectory(prefix="fraxenv-kernels-", ignore_cleanup_errors=True)
+    os.environ["FRAXENV_CACHE_DIR"] = _kernels.name
+
 import gc
 
 import chex
@@ -20,6 +25,13 @@ import hypothesis
 import jax
 import numpy as np
 import pytest
+
+from fraxenv.kernels.native import executor
+
+# Where the suite's programs are compiled quickly (scripts/test.sh), so are its kernels, outside of
+# their own tests: most run for a moment.
+if "xla_backend_optimization_level=0" in os.environ.get("XLA_FLAGS", ""):
+    executor.OPTIMISATION = 0
 
 # The same examples in every run of the same files (hypothesis also draws constants of whatever is
 # imported), so that a failure is never somebody else's bad luck. Properties may use fixtures: the

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,11 +10,15 @@ import numpy as np
 import pytest
 
 from fraxenv.kernels import get_threads, set_threads
+from fraxenv.kernels.native import executor
 
-# Kernels of the tests stay out of the user's own cache.
-if "FRAXENV_CACHE_DIR" not in os.environ:
-    _cache = tempfile.TemporaryDirectory(prefix="fraxenv-kernels-", ignore_cleanup_errors=True)
-    os.environ["FRAXENV_CACHE_DIR"] = _cache.name
+
+@pytest.fixture(scope="module", autouse=True)
+def _as_users_compile() -> Iterator[None]:
+    """Here it is machine code that is tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executor, "OPTIMISATION", 2)
+        yield
 
 
 def numbers(x: Any) -> np.ndarray:

@@ -22,6 +22,9 @@ from ..program import Id, IdArray, Program
 from . import cache, ffi
 from .module import write_module
 
+OPTIMISATION = 2
+"""Of machine code, as LLVM counts it. Other levels give the same bits, sooner or faster."""
+
 _lock = threading.Lock()
 _registered: dict[str, int] = {}
 _threads = ctypes.c_int32(0)
@@ -105,7 +108,7 @@ def _target_machine() -> Any:
 
     _initialise()
     return llvm.Target.from_default_triple().create_target_machine(
-        **_processor(), opt=2, reloc="pic", codemodel="jitdefault", jit=True
+        **_processor(), opt=OPTIMISATION, reloc="pic", codemodel="jitdefault", jit=True
     )
 
 
@@ -225,7 +228,7 @@ def _compile(text: str) -> tuple[str, bool]:
     machine = _target_machine()
     text = ffi.with_version(text, _ffi_version())
     host = (machine.triple, *_processor().values(), llvmlite.__version__,
-            str(llvm.llvm_version_info))  # fmt: skip
+            str(llvm.llvm_version_info), str(OPTIMISATION))  # fmt: skip
     digest = hashlib.sha256("\n".join((*host, text)).encode()).hexdigest()
     name = f"fraxenv_{digest[:32]}"
     with _lock:
