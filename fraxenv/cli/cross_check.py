@@ -199,7 +199,7 @@ def _compare_scene(options: Options, dtype: np.dtype[Any]) -> int:
         transient=True,
         disable=not console.is_terminal,
     )
-    checks, work = scenes.compare(ours, list(tracked), dtype)
+    checks, work = scenes.compare(model, states, ours, list(tracked), dtype)
 
     drawn: Path | None = None
     if scene.integrator != "discrete":
@@ -231,8 +231,7 @@ def _compare_scene(options: Options, dtype: np.dtype[Any]) -> int:
         if until is not None:
             console.print(
                 f"The trajectory is compared over {motion.compared} of {steps} steps: a twin that "
-                f"MuJoCo begins {scenes.DISTURBANCE:g} rad/s and m/s beside it is {scenes.CHAOS:g} "
-                "away by then."
+                f"MuJoCo begins {scenes.DISTURBANCE:g} beside it is {scenes.CHAOS:g} away by then."
             )
         console.print(f"Drawn to {drawn}")
     beyond = [check.quantity for check in checks if not check.within]
