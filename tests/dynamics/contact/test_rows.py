@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,8 @@ from contact_scenes import (
     solved,
     trial,
 )
+from jax import Array
+from support import with_slow
 
 from fraxenv.dynamics.contact.impedance import impedance, spring, weights
 from fraxenv.dynamics.contact.rows import Rows
@@ -45,10 +49,16 @@ SLOW = {
 }
 
 
+@cache
+def compiled(name: str) -> Trial:
+    """In float64, once for all tests of this file."""
+    with jax.enable_x64(True):
+        return trial({**SCENES, **SLOW}[name])
+
+
 @pytest.fixture(params=[*SCENES, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
 def compared(request: pytest.FixtureRequest) -> Trial:
-    with jax.enable_x64(True):
-        return trial({**SCENES, **SLOW}[request.param])
+    return compiled(request.param)
 
 
 def test_rows_equal_mujoco_s(compared: Trial) -> None:
@@ -99,6 +109,13 @@ def test_impedance_and_spring_equal_mujoco_s() -> None:
         'range="-.1 .1" limited="true"/><geom size=".1" mass="2"/></body></worldbody></mujoco>'
     )
     data, rng = mujoco.MjData(model), np.random.default_rng(3)
+
+    @jax.jit
+    def ours(solref: Array, solimp: Array, gap: Array, weight: Array) -> tuple[Array, ...]:
+        K, B = spring(solref, solimp, jnp.array(0.004))
+        d = impedance(solimp, gap)
+        return K, B, d, weights(d, weight)
+
     with jax.enable_x64(True):
         for case in range(500):
             solref = (
@@ -112,40 +129,49 @@ def test_impedance_and_spring_equal_mujoco_s() -> None:
             data.qpos[0] = 0.1 + rng.uniform(0, 0.06)
             data.qvel[0] = rng.normal()
             mujoco.mj_forward(model, data)
-            gap = jnp.array([0.1 - data.qpos[0]])
-            K, B = spring(jnp.array([solref]), jnp.array([solimp]), jnp.array(0.004))
-            d = impedance(jnp.array([solimp]), gap)
-            stiffness, damping, value, _ = data.efc_KBIP[0]
-            np.testing.assert_allclose([K[0], B[0], d[0]], [stiffness, damping, value], rtol=1e-12)
-            D = weights(d, jnp.array([model.dof_invweight0[0]]))
+            gap, weight = np.array([0.1 - data.qpos[0]]), np.array([model.dof_invweight0[0]])
+            *found, D = ours(solref[None], solimp[None], gap, weight)
+            np.testing.assert_allclose(np.ravel(found), data.efc_KBIP[0][:3], rtol=1e-12)
             np.testing.assert_allclose(D, data.efc_D, rtol=2e-12)
 
 
-@pytest.mark.parametrize("power", [1.0, 2.0, 3.0])
-def test_impedance_has_finite_derivatives_everywhere(power: float) -> None:
+def test_impedance_has_finite_derivatives_everywhere() -> None:
+    gaps, powers = [0.0, -1e-300, -0.005, -0.01, -0.02], [1.0, 2.0, 3.0]
+    slope = jax.jit(jax.jacobian(impedance, (0, 1)))
     with jax.enable_x64(True):
-        solimp = jnp.array([[0.5, 0.9, 0.01, 0.5, power]])
-        for x in (0.0, -1e-300, -0.005, -0.01, -0.02):
-            for argument in (0, 1):
-                slope = jax.jacobian(impedance, argument)(solimp, jnp.array([x]))
-                assert np.isfinite(slope).all()
+        for power in powers:
+            solimp = np.tile([0.5, 0.9, 0.01, 0.5, power], (len(gaps), 1))
+            assert all(np.isfinite(x).all() for x in slope(solimp, np.array(gaps)))
 
 
-def test_products_per_pair_equal_those_of_the_whole_jacobian() -> None:
+@pytest.mark.parametrize(
+    "name", with_slow(["grasp, condim 4, impratio 3", "grasp, elliptic, 6"], "grasp, elliptic, 6")
+)
+def test_products_per_pair_equal_those_of_the_whole_jacobian(name: str) -> None:
     """`apply`, `transpose` and `hessian` are those of one matrix."""
-    with jax.enable_x64(True):
-        t = trial(grasp(condim=6))
-        data = [*rollout(t.model, steps=60, every=59)][-1]
-        _, rows, a, _ = solved(t, data)
-        rng = np.random.default_rng(0)
-        y = jnp.asarray(rng.normal(size=t.model.nv))
-        flat = lambda values: jnp.concatenate([v.reshape(-1) for v in values])  # noqa: E731
+
+    @jax.jit
+    def both_ways(rows: Rows, a: Array, y: Array) -> tuple[tuple[Array, Array], ...]:
+        def flat(values: Any) -> Array:
+            return jnp.concatenate([v.reshape(-1) for v in values])
+
         J = jax.jacobian(lambda z: flat(rows.apply(z)))(y)
         x = rows.violation(a)
         f = rows.force(x)
-        assert error(rows.transpose(f), J.T @ flat(f)) < 1e-12
         whole = jax.hessian(lambda z: rows.cost(rows.violation(z)))(a)
-        assert error(rows.hessian(x), whole) < 1e-11
+        return (
+            (rows.transpose(f), J.T @ flat(f)),
+            (rows.hessian(x), whole),
+        )
+
+    with jax.enable_x64(True):
+        t = compiled(name)
+        data = [*rollout(t.model, steps=60, every=59)][-1]
+        _, rows, a, _ = solved(t, data)
+        y = jnp.asarray(np.random.default_rng(0).normal(size=t.model.nv))
+        products, hessians = both_ways(rows, a, y)
+        assert error(*products) < 1e-12
+        assert error(*hessians) < 1e-11
 
 
 def test_rows_are_an_ordinary_pytree() -> None:
