@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from jax import Array
 from random_robots import robots
+from support import with_slow
 
 import fraxenv
 from fraxenv import dynamics
@@ -313,7 +314,7 @@ def appended(forest: Robot, *parts: tuple[Path, str]) -> PinocchioOracle:
 FORESTS = [("g1", "panda"), ("panda", "cube"), ("cube", "planar_mobile_manipulator", "tree")]
 
 
-@pytest.mark.parametrize("names", FORESTS, ids="-".join)
+@pytest.mark.parametrize("names", with_slow(FORESTS, FORESTS[0]), ids="-".join)
 def test_agrees_with_pinocchio_and_mujoco(
     names: tuple[str, ...], tree_path: Path, x64: None
 ) -> None:
@@ -421,7 +422,15 @@ def renamed(text: str) -> str:
     return re.sub(r'"([lj]\d+)"', r'"b_\1"', text)
 
 
-def check_random_forest(one: Machine, other: Machine, seed: int) -> None:
+# Pinocchio's reader takes every planar joint's normal for z.
+machines = robots(normal="0 0 1", max_bodies=4)
+free_machines = robots(normal="0 0 1", max_bodies=4, mimics=False)
+
+
+@pytest.mark.slow
+@given(machines | free_machines, free_machines, st.integers(0, 1000))
+@settings(max_examples=25, **FEW)
+def test_random_forests(x64: None, one: Machine, other: Machine, seed: int) -> None:
     with written(one[0], renamed(other[0]), other[0]) as (first, second, unprefixed):
         a = dynamics.load_urdf(first, floating_base=one[1], gravity=GRAVITY)
         b = dynamics.load_urdf(unprefixed, floating_base=other[1], gravity=GRAVITY)
@@ -431,24 +440,6 @@ def check_random_forest(one: Machine, other: Machine, seed: int) -> None:
         if not any(j.mimic for j in forest.topology.joints):  # which MuJoCo lacks
             oracles.append(MujocoOracle.from_robot(forest, STEP))
         check(forest, oracles, seed, 1e-9)
-
-
-# Pinocchio's reader takes every planar joint's normal for z.
-machines = robots(normal="0 0 1", max_bodies=4)
-free_machines = robots(normal="0 0 1", max_bodies=4, mimics=False)
-
-
-@given(machines, free_machines, st.integers(0, 1000))
-@settings(max_examples=2, **FEW)
-def test_random_forests(x64: None, one: Machine, other: Machine, seed: int) -> None:
-    check_random_forest(one, other, seed)
-
-
-@pytest.mark.slow
-@given(machines | free_machines, free_machines, st.integers(0, 1000))
-@settings(max_examples=25, **FEW)
-def test_many_random_forests(x64: None, one: Machine, other: Machine, seed: int) -> None:
-    check_random_forest(one, other, seed)
 
 
 def test_derivatives_agree_with_pinocchio(tree_path: Path, x64: None) -> None:
@@ -524,10 +515,6 @@ def rows(robot: Robot, s: States, frames: Sequence[str]) -> dict[str, Array]:
 def blocks(robot: Robot, s: States, frames: Sequence[str]) -> dict[str, Array]:
     """What a forest has in blocks along the diagonal."""
     kin = dynamics.compute_kinematics(robot, s.q)
-    forward = dynamics.forward_dynamics_derivatives(robot, s.q, s.v, s.tau, s.forces)
-    inverse = dynamics.inverse_dynamics_derivatives(robot, s.q, s.v, s.a, s.forces)
-    A, B = dynamics.transition_derivatives(robot, s.q, s.v, s.tau, STEP, s.forces)
-    n = robot.nv
     jacobians = [dynamics.frame_jacobian(robot, s.q, f, kin=kin) for f in frames]
     dots = [dynamics.frame_jacobian_dot(robot, s.q, s.v, f, kin=kin) for f in frames]
     return {
@@ -536,6 +523,17 @@ def blocks(robot: Robot, s: States, frames: Sequence[str]) -> dict[str, Array]:
         "rates of coordinates": dynamics.coordinate_rates(robot, s.q),
         "jacobians": jnp.concatenate(jacobians),
         "jacobians dot": jnp.concatenate(dots),
+    }
+
+
+def blocks_and_derivatives(robot: Robot, s: States, frames: Sequence[str]) -> dict[str, Array]:
+    """The same with derivatives, which compile for long."""
+    forward = dynamics.forward_dynamics_derivatives(robot, s.q, s.v, s.tau, s.forces)
+    inverse = dynamics.inverse_dynamics_derivatives(robot, s.q, s.v, s.a, s.forces)
+    A, B = dynamics.transition_derivatives(robot, s.q, s.v, s.tau, STEP, s.forces)
+    n = robot.nv
+    return {
+        **blocks(robot, s, frames),
         **{f"forward {name}": x for name, x in forward._asdict().items()},
         **{f"inverse {name}": x for name, x in inverse._asdict().items()},
         **{f"transition {i}{j}": A[i * n :, j * n :][:n, :n] for i in (0, 1) for j in (0, 1)},
@@ -592,12 +590,12 @@ def part(s: States, own: dynamics.MemberSlices) -> States:
     return States(q, v, a, tau, s.forces[:, own.bodies])
 
 
-def no_blocks(robot: Robot, s: States, frames: Sequence[str]) -> dict[str, Array]:
-    return {}
-
-
 def check_one_by_one(
-    a: Robot, b: Robot, forest: Robot, seed: int = 0, blocks: Callable[..., Any] = blocks
+    a: Robot,
+    b: Robot,
+    forest: Robot,
+    seed: int = 0,
+    blocks: Callable[..., Any] = blocks_and_derivatives,
 ) -> None:
     states = random_states(forest, 3, np.float64, seed)
     own = dynamics.member_slices(a, b)
@@ -631,44 +629,35 @@ def check_one_by_one(
             assert error <= TOLERANCE * max(1.0, np.abs(value).max(initial=0.0)), (name, error)
 
 
-def test_is_its_robots_side_by_side(panda: Robot, cube: Robot, x64: None) -> None:
+def test_is_its_robots_side_by_side(arm: Robot, cube: Robot, x64: None) -> None:
     """A robot that stands, and one that floats; with their shapes."""
-    check_one_by_one(panda, cube, dynamics.combine(panda, cube))
+    check_one_by_one(arm, cube, dynamics.combine(arm, cube), blocks=blocks)
 
 
-@pytest.mark.parametrize(
-    "blocks", [no_blocks, pytest.param(blocks, marks=pytest.mark.slow)], ids=["quick", "all"]
-)
-def test_two_that_travel_side_by_side(joints: Robot, blocks: Callable[..., Any], x64: None) -> None:
+def test_two_that_travel_side_by_side(joints: Robot, x64: None) -> None:
     """With every kind of joint, mimics included."""
+    cube = load_cube(gravity=joints.gravity)
+    check_one_by_one(cube, joints, dynamics.combine(cube, joints), blocks=blocks)
+
+
+@pytest.mark.slow
+def test_bundled_robots_side_by_side(panda: Robot, cube: Robot, joints: Robot, x64: None) -> None:
+    check_one_by_one(panda, cube, dynamics.combine(panda, cube))
     rolling = dynamics.load_robot("planar_mobile_manipulator").replace(gravity=joints.gravity)
-    forest = dynamics.combine(rolling, joints, prefixes=("rolling_", ""))
-    check_one_by_one(rolling, joints, forest, blocks=blocks)
-
-
-def check_random_members(one: Machine, other: Machine, seed: int, **options: Any) -> None:
-    with written(one[0], other[0]) as (first, second):
-        a = dynamics.load_urdf(first, floating_base=one[1], gravity=GRAVITY)
-        b = dynamics.load_urdf(second, floating_base=other[1], gravity=GRAVITY)
-    check_one_by_one(a, b, dynamics.combine(a, b, prefixes=("a_", "b_")), seed, **options)
+    check_one_by_one(rolling, joints, dynamics.combine(rolling, joints, prefixes=("rolling_", "")))
 
 
 small = robots(max_bodies=3)
 
 
-@given(small, small, st.integers(0, 1000))
-@settings(max_examples=2, **FEW)
-def test_random_robots_side_by_side(x64: None, one: Machine, other: Machine, seed: int) -> None:
-    check_random_members(one, other, seed, blocks=no_blocks)
-
-
 @pytest.mark.slow
 @given(small, small, st.integers(0, 1000))
 @settings(max_examples=25, **FEW)
-def test_many_random_robots_side_by_side(
-    x64: None, one: Machine, other: Machine, seed: int
-) -> None:
-    check_random_members(one, other, seed)
+def test_random_robots_side_by_side(x64: None, one: Machine, other: Machine, seed: int) -> None:
+    with written(one[0], other[0]) as (first, second):
+        a = dynamics.load_urdf(first, floating_base=one[1], gravity=GRAVITY)
+        b = dynamics.load_urdf(second, floating_base=other[1], gravity=GRAVITY)
+    check_one_by_one(a, b, dynamics.combine(a, b, prefixes=("a_", "b_")), seed)
 
 
 def test_rates_of_two_that_travel(cube: Robot, x64: None) -> None:
