@@ -245,7 +245,7 @@ def test_values_that_all_lanes_share(always: None, plans: list[refill.Plan | Non
 
 
 def longer(x: Array, seed: int = 0) -> Array:
-    for k in range(8):
+    for k in range(4):
         x = long(x, seed + k)
     return x
 
@@ -256,8 +256,11 @@ def repeated(x: Array, n: Array, body: Callable[[Array], Array] = longer) -> Arr
     ]
 
 
-def test_loops_that_are_worth_it(plans: list[refill.Plan | None]) -> None:
+def test_loops_that_are_worth_it(
+    plans: list[refill.Plan | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Long rounds, outside of loops or in an outermost counted one, that need few values."""
+    monkeypatch.setattr(gather, "SHORTEST", 600)  # of shorter programs, which compile sooner
 
     def short(x: Array, n: Array) -> Array:
         return repeated(x, n, long)
