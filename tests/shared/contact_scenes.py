@@ -32,6 +32,17 @@ def cube(cone: str = "elliptic") -> str:
 <geom name="cube" type="box" size=".05 .04 .03" mass="1"/></body></worldbody></mujoco>"""
 
 
+def held(impratio: float = 10) -> str:
+    """A cube between two pads, stiffer than most, that motors press; nothing else holds it."""
+    pad = """<body name="{n}" pos="0 {y} 0"><joint name="{n}" type="slide" axis="0 {s} 0"
+ damping="10" armature=".1"/><geom name="{n}" type="box" size=".012 .01 .02" mass=".05"/></body>"""
+    pads = pad.format(n="left", y=".0301", s="-1") + pad.format(n="right", y="-.0301", s="1")
+    return f"""<mujoco>{option(impratio=impratio)}
+<default><geom solref=".004 1" solimp=".999 .999 .001"/></default><worldbody>{pads}
+<body name="cube"><freejoint/><geom name="cube" type="box" size=".02 .02 .0205" mass=".064"/></body>
+</worldbody><actuator><motor joint="left"/><motor joint="right"/></actuator></mujoco>"""
+
+
 def _arm(inner: str) -> str:
     """Seven bodies in a chain, around `inner`, as heavy as a Panda's."""
     links = [  # position, axis, mass, centre of mass, inertia
