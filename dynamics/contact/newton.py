@@ -136,7 +136,7 @@ def minimise(
     def one_round(state: State) -> State:
         a, g, _, rounds = state
         H = metric + rows.hessian(rows.violation(a))
-        floor = float(np.finfo(H.dtype).eps) * jnp.max(jnp.diagonal(H))
+        floor = float(np.finfo(H.dtype).eps) * jnp.diagonal(H)
         factor = cholesky(H, floor)
         p = -cholesky_solve(factor, g)
         a, g = _search(gradient, a, g, p)

@@ -22,8 +22,8 @@ def cholesky(matrix: Array, floor: Array | None = None) -> Array:
 
     Args:
         matrix: (n, n), symmetric; only the upper triangle is read.
-        floor: the least square of a diagonal entry, for matrices that are positive definite but for
-            rounding; none if omitted.
+        floor: (n,), the least square of each diagonal entry, for matrices that are positive
+            definite but for rounding; none if omitted.
     """
     n = matrix.shape[0]
     index = jnp.arange(n)
@@ -31,7 +31,7 @@ def cholesky(matrix: Array, floor: Array | None = None) -> Array:
     def eliminate(step: Array, A: Array) -> Array:
         k = n - 1 - step
         if floor is not None:
-            A = A.at[k, k].max(floor)
+            A = A.at[k, k].max(floor[k])
         column = jnp.where(index <= k, A[:, k], 0) * (1 / jnp.sqrt(A[k, k]))
         above = jnp.where(index < k, column, 0)
         A = A - above[:, None] * above[None, :]
