@@ -108,6 +108,12 @@ from .momentum import (
     centroidal_momentum_matrix,
 )
 from .rnea import bias_forces, generalized_forces, gravity_forces, rnea
+from .scene.actuators import (
+    JointActuator,
+    motor_actuator,
+    position_actuator,
+    velocity_actuator,
+)
 from .scene.build import (
     ContactGeom,
     SceneObject,
@@ -121,6 +127,12 @@ from .scene.build import (
 )
 from .scene.contacts import contacts
 from .scene.derivatives import ContactTransitionDerivatives, contact_transition_derivatives
+from .scene.equalities import (
+    SceneEquality,
+    connect_equality,
+    joint_equality,
+    weld_equality,
+)
 from .scene.forces import actuator_forces, passive_forces
 from .scene.mjcf import load_mjcf, load_mjcf_robot
 from .scene.parts import JointActuators
@@ -146,6 +158,7 @@ __all__ = [
     "HalfSpace",
     "InverseDynamicsDerivatives",
     "Joint",
+    "JointActuator",
     "JointActuators",
     "Kinematics",
     "MemberSlices",
@@ -157,6 +170,7 @@ __all__ = [
     "RobotLoadError",
     "RobotLoadWarning",
     "Scene",
+    "SceneEquality",
     "SceneLoadError",
     "SceneObject",
     "SecondDerivatives",
@@ -182,6 +196,7 @@ __all__ = [
     "combine",
     "compute_kinematics",
     "compute_terms",
+    "connect_equality",
     "constrained_acceleration",
     "contact_transition_derivatives",
     "contacts",
@@ -209,6 +224,7 @@ __all__ = [
     "integrate_derivatives",
     "inverse_dynamics_derivatives",
     "inverse_dynamics_second_derivatives",
+    "joint_equality",
     "kinetic_energy",
     "list_robots",
     "load_mjcf",
@@ -219,6 +235,7 @@ __all__ = [
     "manipulability",
     "matrix_to_quaternion",
     "member_slices",
+    "motor_actuator",
     "mount",
     "move_obstacles",
     "nearest_obstacles",
@@ -231,6 +248,7 @@ __all__ = [
     "orientation_error",
     "passive_forces",
     "plane_geom",
+    "position_actuator",
     "potential_energy",
     "quaternion_conjugate",
     "quaternion_exp",
@@ -258,4 +276,6 @@ __all__ = [
     "sphere_sphere",
     "step",
     "transition_derivatives",
+    "velocity_actuator",
+    "weld_equality",
 ]

@@ -26,7 +26,7 @@ from fraxenv.dynamics import (
 )
 from fraxenv.dynamics.model.combine import extract, with_extracted
 from fraxenv.dynamics.model.fingerprint import fingerprint
-from fraxenv.dynamics.scene.build import no_actuators
+from fraxenv.dynamics.scene.actuators import no_actuators
 from fraxenv.dynamics.scene.pair_contacts import no_contacts, pair_contacts
 from fraxenv.dynamics.scene.step import scene_step
 from fraxenv.errors import ConfigError, unknown_name

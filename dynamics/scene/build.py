@@ -18,7 +18,6 @@ from fraxenv.errors import ArrayError, ConfigError, is_concrete, unknown_name
 from ..contact.model import (
     Cone,
     Constraints,
-    EqualityParameters,
     Geom,
     GeomKind,
     Geoms,
@@ -34,16 +33,14 @@ from ..contact.weights import inverse_weights
 from ..geometry.shapes import GREY, Color, Shape
 from ..model.combine import combine, member_slices
 from ..model.robot import WORLD, Frame, Joint, Robot, Topology
-from .pairs import by_kinds, mixed_pair, ordered
-from .parts import Integrator, JointActuators
+from .actuators import JointActuator, joint_actuators
+from .equalities import SceneEquality, equality_constraints
+from .pairs import by_kinds, mixed_pair, ordered, other_kinds
+from .parts import SOLIMP, SOLREF, Integrator, JointActuators, check_softness
 from .scene import Scene, check_scene
 
 Array = NDArray[np.floating]
 
-SOLREF = (0.02, 1.0)
-"""MuJoCo's default time constant, s, and damping ratio of constraints."""
-SOLIMP = (0.9, 0.95, 0.001, 0.5, 2.0)
-"""MuJoCo's default impedance of constraints."""
 FRICTION = (1.0, 0.005, 0.0001)
 """MuJoCo's default sliding, torsional (m) and rolling (m) friction."""
 
@@ -126,7 +123,17 @@ def _geom(
             "m: radius, or radius and half length, or three half extents."
         )
     if geom.condim not in (1, 3, 4, 6):
-        raise ConfigError(f"geom {name!r}: condim={geom.condim!r}, expected 1, 3, 4 or 6.")
+        raise ConfigError(
+            f"geom {name!r}: condim={geom.condim!r}, expected 1 (no friction), 3 (sliding), 4 "
+            "(and torsional) or 6 (and rolling)."
+        )
+    friction = np.atleast_1d(np.asarray(geom.friction, float))
+    if friction.shape not in ((1,), (2,), (3,)) or not (friction >= 0).all():
+        raise ConfigError(
+            f"geom {name!r}: friction={geom.friction!r}, expected one to three numbers that are "
+            "not negative: sliding, torsional (m), rolling (m)."
+        )
+    check_softness(f"geom {name!r}", geom.solref, geom.solimp)
     return geom
 
 
@@ -276,7 +283,8 @@ def build_scene(
     impratio: float = 1.0,
     timestep: float = 0.002,
     integrator: Integrator = "euler",
-    actuators: JointActuators | None = None,
+    equalities: Sequence[SceneEquality] = (),
+    actuators: Sequence[JointActuator] | JointActuators = (),
 ) -> Scene:
     """A scene of a robot, objects and static geometry.
 
@@ -296,14 +304,18 @@ def build_scene(
         impratio: ratio of frictional to normal impedance: 10 slips little in a grasp.
         timestep: s.
         integrator: "euler", "implicitfast" or "discrete".
-        actuators: what drives the robot, beside torques that are given; nothing if omitted.
+        equalities: joints that move together, points and frames that are held together;
+            `joint_equality`, `connect_equality`, `weld_equality` make one.
+        actuators: what drives joints, beside torques that are given: `motor_actuator`,
+            `position_actuator`, `velocity_actuator` make one.
 
     Returns:
         A scene; `members` has the slices of the robot and of each object, by name.
 
     Raises:
-        ConfigError: there is nothing that moves, names clash, or a pair of kinds is not modelled.
-        UnknownNameError: a frame or a name in `pairs` does not exist.
+        ConfigError: there is nothing that moves, names clash, a pair of kinds is not modelled, or
+            an equality or actuator is of a joint that cannot have one.
+        UnknownNameError: a frame, a joint or a name in `pairs` does not exist.
     """
     members = _members(robot, objects, geoms)
     if not members:
@@ -335,22 +347,24 @@ def build_scene(
         if system.topology.joints[body].kind == "spherical" and finite[start]
     )
     friction = np.broadcast_to(np.asarray(system.friction, float), (system.nv,))
+    reference = _reference(system)
+    couplings, coupling_numbers = equality_constraints(system, reference, equalities, name)
     layout = Layout(
         geoms=layout_geoms,
         links=links,
         pairs=by_kinds(layout_geoms, sorted(chosen, key=partial(_rank, layout_geoms))),
+        equalities=couplings,
         limited=tuple(int(i) for i in np.flatnonzero(finite & scalar)),
         limited_balls=balls,
         friction_loss=tuple(int(i) for i in np.flatnonzero(friction > 0)),
         cone=cone,
     )
-    reference = _reference(system)
     constraints = Constraints(
         layout=layout,
         geoms=_numbers(all_geoms, placed),
         pairs=_no_pairs(),
         joints=_joint_parameters(system.nv),
-        equalities=_no_equalities(),
+        equalities=coupling_numbers,
         link_com=np.concatenate([np.zeros((1, 3)), np.asarray(system.com)]),
         reference=reference,
         weights=InverseWeights(0.0, 0.0, 0.0),
@@ -368,27 +382,15 @@ def build_scene(
         spring_reference=reference,
         link_share=np.array([0.0, *np.ones(system.nb)]),
         gravity_compensation=None,
-        actuators=no_actuators(system.nv) if actuators is None else actuators,
+        actuators=actuators
+        if isinstance(actuators, JointActuators)
+        else joint_actuators(system, actuators, name),
         timestep=timestep,
         integrator=integrator,
         stored_members=tuple((m.name, s) for m, s in zip(members, slices, strict=True)),
     )
     check_scene(scene)
     return scene
-
-
-def no_actuators(nv: int) -> JointActuators:
-    """Actuators of a scene of nv degrees of freedom that has none."""
-    return JointActuators(
-        names=(),
-        dofs=(),
-        gain=np.zeros((0, 3)),
-        bias=np.zeros((0, 3)),
-        gear=np.zeros(0),
-        ctrl_range=np.zeros((0, 2)),
-        force_range=np.zeros((0, 2)),
-        joint_range=np.full((nv, 2), (-np.inf, np.inf)),
-    )
 
 
 def _members(
@@ -524,8 +526,8 @@ def _checked_pair(geoms: Sequence[Geom], i: int, j: int) -> Pair:
     if kinds not in COLLIDERS:
         raise ConfigError(
             f"geoms {geoms[i].name!r} and {geoms[j].name!r}, a {kinds[0]} and a {kinds[1]}, may "
-            "touch, which is not modelled. Use a capsule or a box in place of one of them, or name "
-            "the pairs that may touch: pairs=[...]."
+            f"touch, which is not modelled. {other_kinds(kinds)}; or name the pairs that may "
+            "touch: pairs=[...]."
         )
     return mixed_pair(geoms, i, j)
 
@@ -562,19 +564,6 @@ def _joint_parameters(nv: int) -> JointParameters:
 def _no_pairs() -> PairParameters:
     pair, two = np.zeros((0, 5)), np.zeros((0, 2))
     return PairParameters(pair, two, two, pair, np.zeros(0), np.zeros(0))
-
-
-def _no_equalities() -> EqualityParameters:
-    return EqualityParameters(
-        active=np.zeros(0),
-        polynomial=np.zeros((0, 5)),
-        reference=np.zeros((0, 2)),
-        position=np.zeros((0, 2, 3)),
-        rotation=np.zeros((0, 2, 4)),
-        torque_scale=np.zeros(0),
-        solref=np.zeros((0, 2)),
-        solimp=np.zeros((0, 5)),
-    )
 
 
 def _reference(system: Robot) -> Array:

@@ -38,7 +38,7 @@ from ..contact.narrowphase import COLLIDERS, slots_of
 from ..geometry.shapes import Color, Shape, ShapeKind
 from ..model.combine import MemberSlices
 from ..model.robot import WORLD, Frame, Joint, JointKind, Robot, Topology
-from .pairs import by_kinds, mixed_condim, ordered
+from .pairs import by_kinds, mixed_condim, ordered, other_kinds
 from .parts import Integrator, JointActuators, StoredKeyframe
 from .scene import Scene
 from .unsupported import check_robot_supported, check_supported, refuse
@@ -533,8 +533,7 @@ class _Reader:
                 f"geoms {geoms[i].name!r} and {geoms[j].name!r}, a {kinds[0]} and a {kinds[1]}, "
                 "may touch",
                 "this pair of kinds is not modelled",
-                "Use a capsule or a box in place of one of them, or keep them apart by contype, "
-                "conaffinity or <exclude>.",
+                f"{other_kinds(kinds)}; or keep them apart by contype, conaffinity or <exclude>.",
             )
         return Pair((i, j), condim, slots_of(*kinds), own)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from jax.typing import ArrayLike
+
+from fraxenv.errors import ConfigError
 
 from ..contact.model import Constraints
 from ..math.pytree import pytree_dataclass, static
@@ -15,6 +18,33 @@ from ..model.robot import Robot
 
 Integrator = Literal["euler", "implicitfast", "discrete"]
 INTEGRATORS: tuple[Integrator, ...] = get_args(Integrator)
+
+SOLREF = (0.02, 1.0)
+"""MuJoCo's default time constant, s, and damping ratio of constraints."""
+SOLIMP = (0.9, 0.95, 0.001, 0.5, 2.0)
+"""MuJoCo's default impedance of constraints."""
+
+
+def check_softness(what: str, solref: Sequence[float], solimp: Sequence[float]) -> None:
+    """Check how soft a constraint is to be; `what` names it.
+
+    Raises:
+        ConfigError: `solref` is neither two positive nor two negative numbers, or `solimp` not
+            five.
+    """
+    ref, imp = np.asarray(solref, float), np.asarray(solimp, float)
+    if ref.shape != (2,) or not (np.isfinite(ref).all() and ((ref > 0).all() or (ref <= 0).all())):
+        raise ConfigError(
+            f"{what}: solref={solref!r}, expected two positive numbers, a time constant in s and a "
+            "damping ratio, or two negative ones, stiffness and damping: (0.02, 1.0) is MuJoCo's "
+            "default."
+        )
+    if imp.shape != (5,) or not np.isfinite(imp).all():
+        raise ConfigError(
+            f"{what}: solimp={solimp!r}, expected five numbers: impedance at the surface and at "
+            "the width, the width in m, midpoint and power: (0.9, 0.95, 0.001, 0.5, 2.0) is "
+            "MuJoCo's default."
+        )
 
 
 @pytree_dataclass

@@ -128,6 +128,107 @@ def test_an_object_may_be_alone_and_made_of_parts() -> None:
     assert scene.to_mujoco().nq == 7
 
 
+def turned(axis: str, angle: float) -> np.ndarray:
+    """A rotation about an axis of the world."""
+    R, (i, j) = np.eye(3), {"x": (1, 2), "y": (2, 0), "z": (0, 1)}[axis]
+    R[[i, j], [i, j]], R[i, j], R[j, i] = np.cos(angle), -np.sin(angle), np.sin(angle)
+    return R
+
+
+def test_equalities_and_actuators_are_mujoco_s() -> None:
+    """Forces and accelerations of each kind, where no equality is fulfilled."""
+    a = free_body("a", sphere_geom("", 0.1), mass=1.0, rotation=turned("z", 0.5))
+    b = free_body("b", sphere_geom("", 0.1), mass=2.0, position=(0.5, 0.1, 0.2))
+    equalities = (
+        dynamics.joint_equality("panda_joint2", "panda_joint4", (0.1, 0.5, 0.2), name="coupled"),
+        dynamics.joint_equality("panda_joint1", polynomial=(0.2,), solref=(0.05, 0.8)),
+        dynamics.connect_equality("panda_hand", "a", (0.01, 0.02, 0.1)),
+        dynamics.connect_equality("a", anchor=(0.0, 0.1, 0.0), solimp=(0.8, 0.9, 0.01, 0.4, 3)),
+        dynamics.weld_equality("panda_link5", "b", torque_scale=0.5, anchor=(0.0, 0.1, 0.0)),
+        dynamics.weld_equality(
+            "b", "panda_hand", position=(0.1, 0.0, 0.2), rotation=turned("x", 0.7), name="held"
+        ),
+        dynamics.weld_equality("a", "b", active=False),
+    )
+    limits = (-5.0, 4.0)
+    actuators = (
+        dynamics.motor_actuator("panda_joint1", gear=3.0, ctrl_range=(-1.0, 1.0), name="motor"),
+        dynamics.position_actuator("panda_joint2", 30.0, 2.0, force_range=limits),
+        dynamics.velocity_actuator("panda_joint3", 5.0, gear=0.5),
+        dynamics.JointActuator("panda_joint4", (1.0, 0.5, 0.1), (0.3, -2.0, -0.2)),
+    )
+    with jax.enable_x64(True):
+        robot = dynamics.load_robot("panda")
+        scene = dynamics.build_scene(
+            robot, (a, b), geoms=(), pairs=(), equalities=equalities, actuators=actuators
+        )
+        assert scene.equality_names[0] == "coupled"
+        assert scene.actuator_names == ("motor", "panda_joint2", "panda_joint3", "panda_joint4")
+        model, rng = scene.to_mujoco(), np.random.default_rng(0)
+        model.opt.tolerance = 0
+        data, ctrl = mujoco.MjData(model), np.array([1.5, 0.3, 2.0, 0.7])
+        mujoco.mj_forward(model, data)
+        # By default two points that are connected are at one place, unless the file says where.
+        assert np.abs(data.efc_pos[2:8]).max() < 1e-12
+        assert np.abs(data.efc_pos[8:14]).max() < 1e-12
+        solve = jax.jit(
+            lambda q, v: dynamics.constrained_acceleration(scene, q, v, 0 * v, None, ctrl)
+        )
+        for _ in range(3):
+            data.qpos[:] = scene.constraints.reference
+            mujoco.mj_integratePos(model, data.qpos, 0.2 * rng.normal(size=model.nv), 1.0)
+            data.qvel, data.ctrl = rng.normal(size=model.nv), ctrl
+            mujoco.mj_forward(model, data)
+            acceleration, solution = solve(data.qpos, data.qvel)
+            assert solution.converged
+            scale = np.abs(data.qacc).max()
+            np.testing.assert_allclose(acceleration, data.qacc, rtol=0, atol=1e-10 * scale)
+            # Angular rows of a weld may have the other sign: their quaternion has two.
+            force = data.qfrc_constraint
+            atol = 1e-10 * np.abs(force).max()
+            np.testing.assert_allclose(solution.joint_force, force, rtol=0, atol=atol)
+    assert dynamics.load_mjcf(model).constraints.layout.equalities[0].name == "coupled"
+
+
+def test_equalities_and_actuators_that_cannot_be() -> None:
+    robot = dynamics.load_robot("panda")
+
+    def built(*equalities: dynamics.SceneEquality, **options: object) -> Scene:
+        return dynamics.build_scene(robot, (CUBE,), pairs=(), equalities=equalities, **options)
+
+    with pytest.raises(UnknownNameError, match=r"unknown joint 'panda_joint9'.*Did you mean"):
+        built(dynamics.joint_equality("panda_joint9"))
+    with pytest.raises(ConfigError, match="joint 'cube' is floating, expected one with a single"):
+        built(dynamics.joint_equality("panda_joint1", "cube"))
+    with pytest.raises(UnknownNameError, match="unknown frame 'cub'"):
+        built(dynamics.connect_equality("cub"))
+    with pytest.raises(ConfigError, match="'panda_link7' and 'panda_hand': both are fixed to one"):
+        built(dynamics.weld_equality("panda_link7", "panda_hand"))
+    with pytest.raises(ConfigError, match="'cube' and 'cube': both are the same"):
+        dynamics.connect_equality("cube", "cube")
+    with pytest.raises(ConfigError, match="one to five finite numbers"):
+        dynamics.joint_equality("a", "b", (0, 1, 2, 3, 4, 5))
+    with pytest.raises(ConfigError, match=r"solref=\(0.02, -1\), expected two positive numbers"):
+        dynamics.connect_equality("cube", solref=(0.02, -1))
+    with pytest.raises(ConfigError, match=r"solimp=.* expected five numbers"):
+        dynamics.weld_equality("cube", solimp=(0.9, 0.95))
+    with pytest.raises(ConfigError, match=r"anchor=.* expected three finite numbers"):
+        dynamics.connect_equality("cube", anchor=(0, 0))
+    with pytest.raises(ConfigError, match="torque_scale=0, expected a positive length"):
+        dynamics.weld_equality("cube", torque_scale=0)
+    with pytest.raises(ConfigError, match=r"rotation of shape \(4,\), expected a rotation matrix"):
+        dynamics.weld_equality("cube", rotation=np.ones(4))
+    motor = dynamics.motor_actuator("panda_joint1")
+    with pytest.raises(ConfigError, match="2 actuators have the name 'panda_joint1'"):
+        built(actuators=(motor, motor))
+    with pytest.raises(ConfigError, match="actuator 'cube': joint 'cube' is floating"):
+        built(actuators=(dynamics.motor_actuator("cube"),))
+    with pytest.raises(ConfigError, match="kp=-1, expected a number that is not negative"):
+        dynamics.position_actuator("panda_joint1", -1)
+    with pytest.raises(ConfigError, match=r"ctrl_range=\(1, -1\), expected \(low, high\)"):
+        dynamics.motor_actuator("panda_joint1", ctrl_range=(1, -1))
+
+
 def test_what_cannot_be_built() -> None:
     robot = dynamics.load_robot("panda")
     can = free_body("can", dynamics.cylinder_geom("", 0.03, 0.05), mass=0.3)
@@ -147,6 +248,10 @@ def test_what_cannot_be_built() -> None:
         box_geom("b", (0.1, 0.1))
     with pytest.raises(ConfigError, match="condim=2"):
         sphere_geom("s", 0.1, condim=2)
+    with pytest.raises(ConfigError, match="friction=-1, expected one to three numbers"):
+        sphere_geom("s", 0.1, friction=-1)
+    with pytest.raises(ConfigError, match=r"geom 's': solref=\(0.02,\), expected two"):
+        sphere_geom("s", 0.1, solref=(0.02,))
     with pytest.raises(UnknownNameError, match="unknown option 'fricton'"):
         sphere_geom("s", 0.1, fricton=2)
     with pytest.raises(ConfigError, match="mass=-1"):

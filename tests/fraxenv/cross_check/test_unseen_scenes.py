@@ -34,7 +34,7 @@ REFUSED = {
     "tendon_gripper": "actuator 'fingers': transmissions of the kind 'tendon'.*joint=",
     "quadrotor": "<option density='1.225'>: forces of a fluid.*Set it to 0",
     "muscle_leg": "actuator 'quadriceps': dyntype='muscle'.*Use 'none'",
-    "cylinder_calf_dog": "geoms 'FL_hip' and .*a cylinder and a .*contype",
+    "cylinder_calf_dog": "geoms 'FL_calf1' and 'trunk', a cylinder and a box.*contype",
 }
 
 
