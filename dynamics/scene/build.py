@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
+from typing import get_args
 
 import jax
 import numpy as np
 from jax.typing import ArrayLike
 from numpy.typing import NDArray
 
-from fraxenv.errors import ArrayError, ConfigError, is_concrete, unknown_name
+from fraxenv.errors import ArrayError, ConfigError, check_choice, is_concrete, unknown_name
 
 from ..contact.model import (
     Cone,
@@ -179,7 +180,9 @@ def free_body(
         rotation: (3, 3), in the default configuration; the identity if omitted.
 
     Raises:
-        ConfigError: there is no geom, a plane is among them, or the mass is not positive.
+        ConfigError: there is no geom, a plane is among them, or the mass or a moment of inertia is
+            not positive.
+        ArrayError: an array has the wrong shape, or `rotation` is none.
     """
     if not geoms or any(g.kind == "plane" for g in geoms):
         raise ConfigError(
@@ -188,16 +191,30 @@ def free_body(
         )
     if not (np.isfinite(mass) and mass > 0):
         raise ConfigError(f"free_body {name!r}: mass={mass!r} kg, expected a positive number.")
+    for g in geoms:
+        _check_pose(f"geom {g.name!r}", g.position, g.rotation)
+    R = np.eye(3) if rotation is None else np.asarray(rotation, float)
+    _check_pose(f"free_body {name!r}", position, R)
     own_com, per_mass = _solid(geoms)
     own_com = own_com if com is None else np.asarray(com, float)
     own_inertia = per_mass * mass if inertia is None else np.asarray(inertia, float)
+    if own_com.shape != (3,) or own_inertia.shape != (3, 3):
+        raise ArrayError(
+            f"free_body {name!r}: com has shape {own_com.shape} and inertia {own_inertia.shape}, "
+            "expected (3,) and (3, 3)."
+        )
+    if not np.linalg.eigvalsh(own_inertia).min() > 0:
+        raise ConfigError(
+            f"free_body {name!r}: its moments of inertia are "
+            f"{np.linalg.eigvalsh(own_inertia)} kg m^2, expected three positive ones. Leave "
+            "inertia out for that of its geoms."
+        )
     named = tuple(
         dataclasses.replace(
             g, name=g.name or (name if len(geoms) == 1 else f"{name}_{k}"), frame=name
         )
         for k, g in enumerate(geoms)
     )
-    R = np.eye(3) if rotation is None else np.asarray(rotation, float)
     q = np.concatenate([np.asarray(position, float), _quaternion(R)])
     nothing = np.zeros(6)
     topology = Topology(
@@ -317,6 +334,8 @@ def build_scene(
             an equality or actuator is of a joint that cannot have one.
         UnknownNameError: a frame, a joint or a name in `pairs` does not exist.
     """
+    _check_parts(name, robot, objects, static)
+    check_choice(f"scene {name!r}: cone", cone, get_args(Cone))
     members = _members(robot, objects, geoms)
     if not members:
         raise ConfigError(f"scene {name!r} has nothing that moves: give it a robot or an object.")
@@ -393,6 +412,28 @@ def build_scene(
     return scene
 
 
+def _check_parts(name: str, robot: object, objects: object, static: object) -> None:
+    """Check what is given for what."""
+    models, listed = (Robot, SceneObject), (list, tuple)
+    if robot is not None and not isinstance(robot, models):
+        raise ConfigError(
+            f"scene {name!r}: robot is a {type(robot).__name__}, expected a Robot or a "
+            "SceneObject: load_robot('panda')."
+        )
+    for what, parts, kinds, example in (
+        ("objects", objects, models, "free_body('cube', box_geom(...), mass=0.1)"),
+        ("static", static, (ContactGeom,), "plane_geom('floor')"),
+    ):
+        given = parts if isinstance(parts, listed) else [parts]
+        wrong = next((x for x in given if not isinstance(x, kinds)), None)
+        if not isinstance(parts, listed) or wrong is not None:
+            found = f"has a {type(wrong).__name__}" if wrong is not None else "is one, not several"
+            raise ConfigError(
+                f"scene {name!r}: {what} {found}, expected a list of "
+                f"{' or '.join(k.__name__ for k in kinds)}: {what}=[{example}]."
+            )
+
+
 def _members(
     robot: Robot | SceneObject | None,
     objects: Sequence[SceneObject | Robot],
@@ -442,18 +483,23 @@ def _self_pairs(member: SceneObject) -> list[tuple[str, str]]:
 def _placed(system: Robot, geom: ContactGeom) -> tuple[Geom, Array, Array]:
     """A geom's static part, and its pose in its body's frame."""
     position, rotation = np.asarray(geom.position, float), np.asarray(geom.rotation, float)
-    proper = rotation.shape == (3, 3) and np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-6)
-    if position.shape != (3,) or not proper:
-        raise ArrayError(
-            f"geom {geom.name!r}: position has shape {position.shape} and rotation "
-            f"{rotation.shape}, expected (3,) and a rotation matrix (3, 3)."
-        )
+    _check_pose(f"geom {geom.name!r}", position, rotation)
     body = _body(system, geom)
     if _has_frame(system, geom):
         f = system.frame(geom.frame)
         position, rotation = f.position + f.rotation @ position, f.rotation @ rotation
     static = Geom(geom.name, geom.kind, body, body + 1, geom.condim, geom.priority)
     return static, position, rotation
+
+
+def _check_pose(what: str, position: ArrayLike, rotation: ArrayLike) -> None:
+    p, R = np.asarray(position, float), np.asarray(rotation, float)
+    proper = R.shape == (3, 3) and np.allclose(R @ R.T, np.eye(3), atol=1e-6)
+    if p.shape != (3,) or not proper:
+        raise ArrayError(
+            f"{what}: position has shape {p.shape} and rotation {R.shape}, expected (3,) and a "
+            "rotation matrix (3, 3)."
+        )
 
 
 def _has_frame(system: Robot, geom: ContactGeom) -> bool:
@@ -505,6 +551,11 @@ def _named_pairs(
         groups[geom.name] = [i]
     seen: set[frozenset[int]] = set()
     for names in pairs:
+        if isinstance(names, str) or len(names) != 2:
+            raise ConfigError(
+                f"scene {scene!r}: pairs has {names!r}, expected two names, of geoms, links or "
+                "objects: pairs=[('cube', 'floor')]."
+            )
         for n in names:
             if n not in groups:
                 raise unknown_name("geom, link or object", n, groups, f"in pairs of {scene!r}")

@@ -30,9 +30,15 @@ from ..manifold import coordinate_rates, integrate, integrate_derivatives
 from ..math.algebra import matmul
 from ..solvers.cholesky import cholesky, cholesky_solve
 from ..terms import Terms, compute_terms
-from .forces import actuator_forces, passive_forces, position_slopes, velocity_slopes
+from .forces import (
+    actuator_forces,
+    checked_controls,
+    passive_forces,
+    position_slopes,
+    velocity_slopes,
+)
 from .parts import Integrator
-from .scene import Scene
+from .scene import Scene, check_precision
 from .step import is_zero, lone_bodies, with_gyroscopic_derivative
 
 
@@ -87,7 +93,8 @@ def contact_transition_derivatives(
 
     Raises:
         ArrayError: an argument has the wrong shape.
-        ConfigError: there is no such integrator.
+        ConfigError: there is no such integrator, or the scene is not for this precision
+            (`check_precision`).
     """
     integrator = scene.integrator if integrator is None else integrator
     check_choice("integrator", integrator, get_args(Integrator))
@@ -96,7 +103,8 @@ def contact_transition_derivatives(
     q, v, kin = terms.q, terms.v, terms.kin
     dt = jnp.asarray(scene.timestep if dt is None else dt, v.dtype)
     tau = checked_tangent(system, "tau", tau).astype(v.dtype)
-    ctrl = jnp.zeros(scene.nu, v.dtype) if ctrl is None else jnp.asarray(ctrl, v.dtype)
+    ctrl = checked_controls(scene, ctrl, v)
+    check_precision(scene, v.dtype)
     if warm_start is not None:
         warm_start = checked_tangent(system, "warm_start", warm_start).astype(v.dtype)
 

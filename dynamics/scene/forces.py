@@ -94,6 +94,7 @@ def actuator_forces(
     """
     q, v = checked_configuration(scene.system, q), checked_tangent(scene.system, "v", v)
     if not scene.actuators.dofs:
+        checked_controls(scene, ctrl, v)
         return jnp.zeros_like(v)
     force, _ = _affine_forces(scene, q, v, ctrl)
     clamped = _clamped(force, scene.actuators.force_range)
@@ -154,7 +155,7 @@ def position_slopes(
         return slope
     force, _ = _affine_forces(scene, q, v, ctrl)
     gear = jnp.asarray(act.gear, v.dtype)
-    u = _clamped(_checked_controls(scene, ctrl, v), act.ctrl_range)
+    u = _clamped(checked_controls(scene, ctrl, v), act.ctrl_range)
     by_length = jnp.asarray(act.gain, v.dtype)[:, 1] * u + jnp.asarray(act.bias, v.dtype)[:, 1]
     free = _within(force, act.force_range)
     return slope + _by_dof(scene, jnp.where(free, by_length * gear * gear, 0.0))
@@ -164,7 +165,7 @@ def _affine_forces(scene: Scene, q: Array, v: Array, ctrl: ArrayLike | None) -> 
     """Forces (nu,) before they are clamped, and their derivatives (nu,) by the rate."""
     act = scene.actuators
     dofs, gear = np.array(act.dofs), jnp.asarray(act.gear, v.dtype)
-    clamped = _clamped(_checked_controls(scene, ctrl, v), act.ctrl_range)
+    clamped = _clamped(checked_controls(scene, ctrl, v), act.ctrl_range)
     length, rate = gear * scalar_coordinates(scene.system, q)[dofs], gear * v[dofs]
     gain, bias = jnp.asarray(act.gain, v.dtype), jnp.asarray(act.bias, v.dtype)
     force = (gain[:, 0] + gain[:, 1] * length + gain[:, 2] * rate) * clamped
@@ -172,14 +173,20 @@ def _affine_forces(scene: Scene, q: Array, v: Array, ctrl: ArrayLike | None) -> 
     return force, gain[:, 2] * clamped + bias[:, 2]
 
 
-def _checked_controls(scene: Scene, ctrl: ArrayLike | None, v: Array) -> Array:
+def checked_controls(scene: Scene, ctrl: ArrayLike | None, v: Array) -> Array:
+    """The controls (nu,) in the dtype of `v`; zeros for None.
+
+    Raises:
+        ArrayError: they have the wrong shape.
+    """
     if ctrl is None:
         return jnp.zeros(scene.nu, v.dtype)
     u = jnp.asarray(ctrl, v.dtype)
     if u.shape != (scene.nu,):
         raise ArrayError(
             f"ctrl of scene {scene.name!r} has shape {u.shape}, expected ({scene.nu},): one for "
-            f"each of the actuators {', '.join(scene.actuator_names)}. Batch with jax.vmap."
+            f"each of the actuators {', '.join(scene.actuator_names) or '(there are none)'}. Batch "
+            "with jax.vmap."
         )
     return u
 

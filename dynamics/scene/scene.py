@@ -96,6 +96,7 @@ class Scene(SceneParts):
         Raises:
             UnknownNameError: there is no such geom or field.
             ArrayError: a number has the wrong shape.
+            ConfigError: a size or friction is negative.
         """
         i, geoms = self.geom(name), self.constraints.geoms
         fields = [f.name for f in dataclasses.fields(geoms)]
@@ -109,6 +110,11 @@ class Scene(SceneParts):
                 raise ArrayError(
                     f"scene {self.name!r}: {field} of geom {name!r} has shape {np.shape(value)}, "
                     f"expected {np.shape(old[at])}."
+                )
+            if field in ("size", "friction") and is_concrete(value) and np.min(value) < 0:
+                raise ConfigError(
+                    f"scene {self.name!r}: {field} of geom {name!r} is {value!r}, expected numbers "
+                    "that are not negative."
                 )
             if isinstance(old, np.ndarray) and not isinstance(value, jax.Array):
                 changed[field] = old.copy()
@@ -137,13 +143,18 @@ def check_scene(scene: Scene) -> None:
 
     Raises:
         ArrayError: one has the wrong shape.
-        ConfigError: there is no such integrator.
+        ConfigError: there is no such integrator, or the timestep or `impratio` is not positive.
     """
     if scene.integrator not in INTEGRATORS:
         raise ConfigError(
             f"scene {scene.name!r}: integrator={scene.integrator!r}, expected one of "
             f"{', '.join(map(repr, INTEGRATORS))}."
         )
+    for what, value in (("timestep", scene.timestep), ("impratio", scene.constraints.impratio)):
+        if is_concrete(value) and not (np.asarray(value) > 0).all():
+            raise ConfigError(
+                f"scene {scene.name!r}: {what}={value!r}, expected a positive number."
+            )
     layout, nq, nv, nu = scene.constraints.layout, scene.nq, scene.nv, scene.nu
     ng, nl, ne = len(layout.geoms), len(layout.links), len(layout.equalities)
     own = sum(p.parameters >= 0 for p in layout.pairs)
@@ -161,6 +172,11 @@ def check_scene(scene: Scene) -> None:
         "constraints.reference": (scene.constraints.reference, (nq,)),
         "constraints.link_com": (scene.constraints.link_com, (nl, 3)),
         "constraints.geoms.size": (scene.constraints.geoms.size, (ng, 3)),
+        "constraints.geoms.position": (scene.constraints.geoms.position, (ng, 3)),
+        "constraints.geoms.rotation": (scene.constraints.geoms.rotation, (ng, 3, 3)),
+        "constraints.geoms.solmix": (scene.constraints.geoms.solmix, (ng,)),
+        "constraints.geoms.margin": (scene.constraints.geoms.margin, (ng,)),
+        "constraints.geoms.gap": (scene.constraints.geoms.gap, (ng,)),
         "constraints.geoms.friction": (scene.constraints.geoms.friction, (ng, 3)),
         "constraints.geoms.solref": (scene.constraints.geoms.solref, (ng, 2)),
         "constraints.geoms.solimp": (scene.constraints.geoms.solimp, (ng, 5)),
