@@ -24,14 +24,16 @@ class Executor:
     Attributes:
         build: compiles a program to a function; see `native.executor.build`.
         expand: the expansion of elementary functions into basic operations, if it needs one.
+        recall: what `build` made of a function of this fingerprint before; see `native.executor`.
     """
 
     build: Callable[..., Any]
     expand: Callable[..., Any] | None = None
+    recall: Callable[..., Any] | None = None
 
 
 EXECUTORS = {
-    "native": Executor(native.build, mathlib.expand),
+    "native": Executor(native.build, mathlib.expand, native.recall),
     "xla": Executor(xla.build),
     "pallas": Executor(pallas.build),
 }

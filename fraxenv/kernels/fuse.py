@@ -19,6 +19,7 @@ from .buffer import Buffer, is_key
 from .errors import BuildError, KernelError, KernelWarning
 from .evaluator import Fallback, PartialEvaluation, partially_evaluate
 from .executors import EXECUTORS, executor_for, slower
+from .fingerprint import fingerprint
 from .rules import (  # noqa: F401 (they register themselves)
     calls,
     control,
@@ -184,7 +185,6 @@ class Kernel:
 
     Attributes:
         backend: the name of its executor.
-        evaluation: the scalar program.
         parts: the executor's report on each part.
         seconds: duration of partial evaluation and compilation, s.
     """
@@ -205,15 +205,28 @@ class Kernel:
                 )
         self.seconds = time.perf_counter() - began
 
+    @property
+    def evaluation(self) -> PartialEvaluation | None:
+        """The scalar program; None where the function runs as it is."""
+        if self._evaluation is None and self.backend != "vmap":
+            expand, platform = EXECUTORS[self.backend].expand, jax.default_backend()
+            self._evaluation = partially_evaluate(self._traced, self._flags, platform, expand)
+        return self._evaluation
+
     def _build(self) -> None:
-        self.evaluation: PartialEvaluation | None = None
+        self._evaluation: PartialEvaluation | None = None
         self._steps: list[tuple[Any, list[Buffer], Fallback | None]] = []
         if self.backend == "vmap":
             return
-        executor = EXECUTORS[self.backend]
-        traced = self._traced
-        evaluation = partially_evaluate(traced, self._flags, jax.default_backend(), executor.expand)
+        executor, traced, known = EXECUTORS[self.backend], self._traced, None
+        if executor.recall is not None:
+            known = fingerprint(traced, self._flags, jax.default_backend())
+        if known is not None and self._recall(executor.recall, known):
+            return
+        evaluation = self.evaluation
+        assert evaluation is not None
         _tell_fallbacks(traced.name, evaluation.fallbacks)
+        by_fingerprint = {"fingerprint": known} if known and not evaluation.fallbacks else {}
         parts: list[dict[str, Any]] = []
         steps: list[tuple[Any, list[Buffer], Fallback | None]] = []
         for fallback in (*evaluation.fallbacks, None):
@@ -227,15 +240,29 @@ class Kernel:
             run: Any = None
             if outputs:
                 buffers = evaluation.buffers[:count]
-                run, about = executor.build(evaluation.program, buffers, outputs, results)
+                run, about = executor.build(
+                    evaluation.program, buffers, outputs, results, **by_fingerprint
+                )
                 run = shardable(run, buffers, results)
                 parts.append(about)
             steps.append((run, results, fallback))
-        self.evaluation, self.parts, self._steps = evaluation, parts, steps
+        self.parts, self._steps = parts, steps
+
+    def _recall(self, recall: Any, known: str) -> bool:
+        """Take the kernel from the cache, if it is there, without making its program."""
+        operands = zip(self._traced.operands, self._flags, strict=True)
+        buffers = [Buffer.of(a, b) for a, b in operands]
+        results = [Buffer.of(v.aval, True) for v in self._traced.jaxpr.outvars]
+        found = recall(known, results)
+        if found is not None:
+            run, about = found
+            self.parts = [about]
+            self._steps = [(shardable(run, buffers, results), results, None)]
+        return found is not None
 
     def __call__(self, size: int, *operands: Array) -> list[Array]:
         """Results for a batch of operands."""
-        if self.evaluation is None:
+        if self.backend == "vmap":
             return _vmapped(self._traced, self._flags, size)(*operands)
         arrays = [jax.random.key_data(x) if is_key(x) else x for x in map(jnp.asarray, operands)]
         for run, results, fallback in self._steps:

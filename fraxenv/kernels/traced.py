@@ -16,6 +16,7 @@ class Traced:
         name: of the function.
         jaxpr: its equations for one environment.
         operands: abstract values of its operands: outer values it closes over, then arguments.
+        known: numbers that it closes over; None for each outer value.
         collective: whether it computes across a named axis, environments for example.
         kernels: its kernels so far, by batched operands and backend.
     """
@@ -24,7 +25,7 @@ class Traced:
         self.name, self.jaxpr = name, closed.jaxpr
         # Numbers become part of the kernel; what another transformation traces stays an operand.
         self._outer = [isinstance(c, jax.core.Tracer) for c in closed.consts]
-        self._known = [None if o else c for c, o in zip(closed.consts, self._outer, strict=True)]
+        self.known = [None if o else c for c, o in zip(closed.consts, self._outer, strict=True)]
         self._tree = out_tree
         variables = [v for v, o in zip(self.jaxpr.constvars, self._outer, strict=True) if o]
         self.operands = [v.aval for v in (*variables, *self.jaxpr.invars)]
@@ -39,7 +40,7 @@ class Traced:
     def consts(self, operands: Sequence[Any]) -> tuple[list[Any], Sequence[Any]]:
         """All constants, and the arguments, from the operands."""
         outer = iter(operands)
-        consts = [next(outer) if o else c for c, o in zip(self._known, self._outer, strict=True)]
+        consts = [next(outer) if o else c for c, o in zip(self.known, self._outer, strict=True)]
         return consts, list(outer)
 
     def __call__(self, *operands: Any) -> list[Array]:

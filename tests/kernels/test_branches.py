@@ -237,6 +237,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[gather.Plan]:
         made.append(make(*args))
         return made[-1]
 
+    monkeypatch.setenv("FRAXENV_CACHE", "0")  # what is recalled is not planned
     monkeypatch.setattr(gather, "plan", plan)
     return made
 
@@ -244,6 +245,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[gather.Plan]:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every branch counts as worth gathering for."""
+    monkeypatch.setenv("FRAXENV_CACHE", "0")  # of another compiler
     monkeypatch.setattr(gather, "SHORTEST", 1)
     monkeypatch.setattr(gather, "SHARE", 0.0)
 

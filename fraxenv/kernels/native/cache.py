@@ -33,12 +33,15 @@ def directory() -> Path | None:
         return None
 
 
-def load(digest: str) -> bytes | None:
-    """The machine code kept under a digest; None if there is none that can be trusted."""
+def load(digest: str, kind: str = "o") -> bytes | None:
+    """The machine code kept under a digest; None if there is none that can be trusted.
+
+    Or, of another `kind`, what else is kept under it: the suffix of its file.
+    """
     folder = directory()
     if folder is None:
         return None
-    path = folder / f"{digest}.o"
+    path = folder / f"{digest}.{kind}"
     try:
         if not _own(folder) or not _own(path):
             return None
@@ -51,8 +54,8 @@ def load(digest: str) -> bytes | None:
     return body
 
 
-def save(digest: str, code: bytes) -> None:
-    """Keep machine code; quietly not if the directory cannot be written."""
+def save(digest: str, code: bytes, kind: str = "o") -> None:
+    """Keep machine code, or what else there is; quietly not if the directory cannot be written."""
     folder = directory()
     if folder is None:
         return
@@ -66,7 +69,7 @@ def save(digest: str, code: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
-            os.replace(temporary, folder / f"{digest}.o")
+            os.replace(temporary, folder / f"{digest}.{kind}")
         except BaseException:
             os.unlink(temporary)
             raise

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import json
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ from .module import write_module
 OPTIMISATION = 2
 """Of machine code, as LLVM counts it. Other levels give the same bits, sooner or faster."""
 
-_lock = threading.Lock()
-_registered: dict[str, int] = {}
+_lock = threading.RLock()
+_registered: dict[str, str] = {}
+"""The digest of each kernel that XLA knows, by its name."""
+
 _threads = ctypes.c_int32(0)
 
 
@@ -139,8 +142,16 @@ def build(
     buffers: Sequence[Buffer],
     outputs: Sequence[IdArray],
     results: Sequence[Buffer],
+    fingerprint: str | None = None,
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
     """Compile a kernel.
+
+    Args:
+        program: made with `mathlib.expand`.
+        buffers: its inputs.
+        outputs: the values of each result.
+        results: each result.
+        fingerprint: what `recall` shall find it by; None for nothing.
 
     Returns:
         a function of the batch size and the buffers' arrays that gives the results' arrays, and
@@ -162,17 +173,53 @@ def build(
         "operations": module.operations,
         "rare": module.rare,
         "workspace": module.workspace,
-        "compile_seconds": time.perf_counter() - began,
-        "cached": cached,
     }
-
     in_place = _in_place(program, buffers, outputs, results)
+    if fingerprint is not None and name in _registered:
+        kept = {"code": _registered[name], "about": about, "in_place": list(in_place.items())}
+        cache.save(_key(fingerprint), json.dumps(kept).encode(), _FOUND_BY_FINGERPRINT)
+    timed = {"compile_seconds": time.perf_counter() - began, "cached": cached}
+    return _runner(name, results, in_place), about | timed
+
+
+def recall(
+    fingerprint: str, results: Sequence[Buffer]
+) -> tuple[Callable[..., list[Array]], dict[str, Any]] | None:
+    """What `build` returned for the same fingerprint; None if it is not in the cache."""
+    began = time.perf_counter()
+    try:
+        data = cache.load(_key(fingerprint), _FOUND_BY_FINGERPRINT)
+        kept = None if data is None else json.loads(data)
+        if kept is None or not _load(kept["code"]):
+            return None
+    except KernelError:
+        raise
+    except Exception:  # `build` says what is wrong
+        return None
+    timed = {"compile_seconds": time.perf_counter() - began, "cached": True}
+    run = _runner(_name(kept["code"]), results, dict(kept["in_place"]))
+    return run, kept["about"] | timed
+
+
+_FOUND_BY_FINGERPRINT = "known"
+
+
+def _key(fingerprint: str) -> str:
+    """What a kernel of a fingerprint is found by on this machine."""
+    parts = (fingerprint, *_host(), *map(str, _ffi_version()), str(vector_bytes()))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _runner(
+    name: str, results: Sequence[Buffer], in_place: Mapping[int, int]
+) -> Callable[..., list[Array]]:
+    """The function that calls a kernel through XLA."""
 
     def run(size: int, *arrays: Array) -> list[Array]:
         shapes = [jax.ShapeDtypeStruct((size, *r.shape), r.dtype) for r in results]
-        return list(jax.ffi.ffi_call(name, shapes, input_output_aliases=in_place)(*arrays))
+        return list(jax.ffi.ffi_call(name, shapes, input_output_aliases=dict(in_place))(*arrays))
 
-    return run, about
+    return run
 
 
 def _in_place(
@@ -220,36 +267,62 @@ def _unchanged(program: Program, x: Id) -> set[tuple[int, int]]:
     return inputs
 
 
-def _compile(text: str) -> tuple[str, bool]:
-    """Compile, or load from the cache, and register with XLA: the target's name."""
+def _host() -> tuple[str, ...]:
+    """What machine code depends on besides the module's text."""
     import llvmlite
     import llvmlite.binding as llvm
 
-    machine = _target_machine()
+    _initialise()
+    triple = llvm.Target.from_default_triple().triple
+    versions = llvmlite.__version__, str(llvm.llvm_version_info)
+    return triple, *_processor().values(), *versions, str(OPTIMISATION)
+
+
+def _name(digest: str) -> str:
+    return f"fraxenv_{digest[:32]}"
+
+
+def _compile(text: str) -> tuple[str, bool]:
+    """Compile, or load from the cache, and register with XLA: the target's name."""
+    import llvmlite.binding as llvm
+
     text = ffi.with_version(text, _ffi_version())
-    host = (machine.triple, *_processor().values(), llvmlite.__version__,
-            str(llvm.llvm_version_info), str(OPTIMISATION))  # fmt: skip
-    digest = hashlib.sha256("\n".join((*host, text)).encode()).hexdigest()
-    name = f"fraxenv_{digest[:32]}"
+    digest = hashlib.sha256("\n".join((*_host(), text)).encode()).hexdigest()
     with _lock:
-        if name in _registered:
-            return name, True
-        code = cache.load(digest)
-        cached = code is not None
-        if code is None:
-            module = llvm.parse_assembly(text)
-            code = machine.emit_object(module)
+        cached = _load(digest)
+        if not cached:
+            machine = _target_machine()
+            code = machine.emit_object(llvm.parse_assembly(text))
             cache.save(digest, code)
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        engine.finalize_object()
-        address = engine.get_function_address(ffi.TARGET)
-        if not address:
-            raise BuildError("the compiled kernel has no entry point")
-        _engines.append(engine)
-        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(address)), "cpu")
-        _registered[name] = address
-    return name, cached
+            _register(digest, code, machine)
+    return _name(digest), cached
+
+
+def _load(digest: str) -> bool:
+    """Register with XLA the kernel of a digest, if it is in the cache or was before."""
+    with _lock:
+        if _name(digest) in _registered:
+            return True
+        code = cache.load(digest)
+        if code is not None:
+            _register(digest, code, _target_machine())
+        return code is not None
+
+
+def _register(digest: str, code: bytes, machine: Any) -> None:
+    """Hand machine code to XLA."""
+    import llvmlite.binding as llvm
+
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    address = engine.get_function_address(ffi.TARGET)
+    if not address:
+        raise BuildError("the compiled kernel has no entry point")
+    _engines.append(engine)
+    name = _name(digest)
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(address)), "cpu")
+    _registered[name] = digest
 
 
 _engines: list[Any] = []

@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def only(folder: Path) -> Path:
-    (entry,) = folder.iterdir()
+    (entry,) = folder.glob("*.o")
     return entry
 
 
@@ -199,6 +199,22 @@ def test_a_second_process_need_not_compile(tmp_path: Path) -> None:
     assert end([start(folder, FRAXENV_CACHE="0")]) == [("False", numbers)]
     assert only(folder).read_bytes()[:17] == b"fraxenv-kernel-1\n"
     assert end([start(folder)]) == [("True", numbers)]  # the damaged one was replaced
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
+def test_what_a_function_is_found_by(tmp_path: Path, damage: str) -> None:
+    """Without it the program is made again; the machine code is found all the same."""
+    folder = tmp_path / "kernels"
+    ((_, numbers),) = end([start(folder)])
+    (entry,) = folder.glob("*.known")
+    whole = entry.read_bytes()
+    changed = {"cut": whole[:-1], "changed": whole[:-9] + b"[" + whole[-8:]}
+    entry.unlink() if damage == "gone" else entry.write_bytes(changed[damage])
+    assert end([start(folder)]) == [("True", numbers)]
+    assert entry.read_bytes() == whole
+    only(folder).unlink()
+    assert end([start(folder)]) == [("False", numbers)]  # found, but what it leads to is not there
+    assert end([start(folder)]) == [("True", numbers)]
 
 
 def test_processes_at_once(tmp_path: Path) -> None:

@@ -147,6 +147,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[refill.Plan | None]:
         made.append(make(*args))
         return made[-1]
 
+    monkeypatch.setenv("FRAXENV_CACHE", "0")  # what is recalled is not planned
     monkeypatch.setattr(refill, "plan", plan)
     return made
 
@@ -155,6 +156,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[refill.Plan | None]:
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every loop counts as worth it, and no branch."""
     monkeypatch.setattr(refill, "OVERHEAD", 1e9)
+    monkeypatch.setenv("FRAXENV_CACHE", "0")  # of another compiler
     monkeypatch.setattr(gather, "SHORTEST", 1)
     monkeypatch.setattr(gather, "SHARE", 1e9)
 

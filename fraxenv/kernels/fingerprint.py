@@ -1,0 +1,175 @@
+"""A digest of all that a kernel follows from, so that it is found again before it is made.
+
+Partial evaluation and code are functions of the equations, their numbers, what JAX is set to, and
+the text of this package. Whatever a parameter holds that is not known here to be told by its value
+makes the function one without a fingerprint: never are two that differ taken for the same.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jaxlib
+import numpy as np
+from jax.extend import core
+
+from .buffer import is_key
+from .traced import Traced
+
+_INNER = ("jaxpr", "call_jaxpr", "call", "fun_jaxpr")
+
+_CALLS = frozenset({
+    "jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call",
+    "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_vmap_call",
+})  # fmt: skip
+"""Primitives of whose parameters the rules read nothing but the function that is called."""
+
+
+def fingerprint(traced: Traced, batched: Sequence[bool], platform: str) -> str | None:
+    """The same for the same kernel, in every process; None where that cannot be told.
+
+    Args:
+        traced: the function.
+        batched: whether each operand differs between environments.
+        platform: as in `partially_evaluate`.
+    """
+    sources = _sources()
+    if sources is None:
+        return None
+    flags = bool(jax.config.jax_enable_x64), bool(jax.config.jax_threefry_partitionable)
+    versions = jax.__version__, jaxlib.__version__, np.__version__
+    writer = _Writer()
+    try:
+        known = [None if c is None else writer.told(c) for c in traced.known]
+        text = writer.jaxpr(traced.jaxpr)
+    except _UntoldError:
+        return None
+    parts = (sources, versions, flags, platform, tuple(batched), tuple(known), text)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+class _UntoldError(Exception):
+    """A parameter is not known by its value."""
+
+
+@functools.cache
+def _sources() -> str | None:
+    """Digest of this package's text; None where it is kept without."""
+    folder = Path(__file__).parent
+    digest = hashlib.sha256()
+    files = sorted(folder.rglob("*.py"))
+    for path in files:
+        digest.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest() if files else None
+
+
+@functools.cache
+def _is_builtin(implementation: Any) -> bool:
+    """Whether an implementation of random keys is the one that JAX has under that name."""
+    try:
+        named = jax.eval_shape(lambda: jax.random.key(0, impl=implementation.name))
+    except (TypeError, ValueError):
+        return False
+    return bool(named.dtype._impl == implementation)
+
+
+class _Writer:
+    """Writes values as nested tuples whose `repr` differs wherever they do."""
+
+    def __init__(self) -> None:
+        # Functions that several equations call are written once. The jaxprs are kept, lest
+        # another one gets the same id.
+        self._jaxprs: dict[int, tuple[Any, str]] = {}
+
+    def told(self, x: Any) -> Any:
+        """A parameter, or a constant."""
+        kind = type(x)
+        if x is None or kind in (bool, int, float, str):
+            return x
+        if hasattr(x, "key_shape"):
+            return self._implementation(x)
+        if kind in (tuple, list):
+            return (kind.__name__, *map(self.told, x))
+        if isinstance(x, tuple):  # a named one
+            return (kind.__qualname__, *map(self.told, x))
+        if isinstance(x, enum.Enum):
+            return (kind.__qualname__, x.name)
+        if isinstance(x, core.ClosedJaxpr):
+            return (self.jaxpr(x.jaxpr), *map(self.told, x.consts))
+        if isinstance(x, core.Jaxpr):
+            return self.jaxpr(x)
+        if isinstance(x, (np.ndarray, np.generic, jax.Array)):
+            return self._array(x)
+        if isinstance(x, np.dtype) or hasattr(x, "_impl"):
+            return self._dtype(x)
+        raise _UntoldError
+
+    def _array(self, x: Any) -> Any:
+        if isinstance(x, jax.core.Tracer):
+            raise _UntoldError
+        dtype = self._dtype(x.dtype)
+        with jax.ensure_compile_time_eval():
+            numbers = np.asarray(jax.random.key_data(x) if is_key(x) else x)
+        return dtype, numbers.shape, hashlib.sha256(numbers.tobytes()).hexdigest()
+
+    def _dtype(self, dtype: Any) -> Any:
+        if isinstance(dtype, np.dtype):
+            if dtype.kind == "O":
+                raise _UntoldError
+            return dtype.name, dtype.byteorder
+        if not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+            raise _UntoldError
+        return self._implementation(dtype._impl)
+
+    def _implementation(self, implementation: Any) -> Any:
+        if not _is_builtin(implementation):
+            raise _UntoldError
+        return "key", implementation.name
+
+    def _aval(self, aval: Any) -> Any:
+        return self._dtype(aval.dtype), self.told(tuple(aval.shape))
+
+    def jaxpr(self, jaxpr: Any) -> str:
+        """A digest of a jaxpr without its constants' numbers: variables by their order."""
+        if id(jaxpr) in self._jaxprs:
+            return self._jaxprs[id(jaxpr)][1]
+        numbers: dict[Any, int] = {}
+
+        def defined(variable: Any) -> Any:
+            numbers[variable] = len(numbers)
+            return self._aval(variable.aval)
+
+        def read(atom: Any) -> Any:
+            if isinstance(atom, core.Literal):
+                dtype = self._dtype(atom.aval.dtype)  # the value may be a Python number
+                number = np.asarray(atom.val, atom.aval.dtype)
+                return "literal", dtype, number.shape, number.tobytes()
+            return numbers[atom]
+
+        written: list[Any] = [
+            [defined(v) for v in jaxpr.constvars],
+            [defined(v) for v in jaxpr.invars],
+        ]
+        for equation in jaxpr.eqns:
+            inputs = [read(x) for x in equation.invars]
+            outputs = [defined(v) for v in equation.outvars]
+            written.append((equation.primitive.name, inputs, self._params(equation), outputs))
+        written.append([read(x) for x in jaxpr.outvars])
+        digest = hashlib.sha256(repr(written).encode()).hexdigest()
+        self._jaxprs[id(jaxpr)] = jaxpr, digest
+        return digest
+
+    def _params(self, equation: Any) -> Any:
+        params, name = equation.params, equation.primitive.name
+        if name not in _CALLS:
+            return [(k, self.told(x)) for k, x in sorted(params.items())]
+        if getattr(params.get("rule"), "plain", None) is not None:
+            raise _UntoldError  # a kernel within this one, whose function is traced by the rule
+        return [(k, self.told(params[k])) for k in _INNER if k in params]

@@ -1,0 +1,180 @@
+"""Fingerprints: the same for what is the same, another for everything that a kernel depends on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from fraxenv.kernels import fuse, fusible
+from fraxenv.kernels.fingerprint import fingerprint
+from fraxenv.kernels.traced import Traced, trace
+
+Function = Callable[..., Any]
+X = np.linspace(-2, 2, 5, dtype=np.float32)
+TABLE = np.arange(5, dtype=np.float32)
+
+
+def of(fn: Function, *args: Any, batched: tuple[bool, ...] = (True,)) -> str | None:
+    traced, _ = trace(fn, args or (X,), {})
+    return fingerprint(traced, batched, "cpu")
+
+
+def _while(limit: float) -> Function:
+    return lambda x: lax.while_loop(lambda y: jnp.sum(y) < limit, lambda y: y + 1, x)
+
+
+def _scan(length: int) -> Function:
+    return lambda x: lax.scan(lambda y, _: (y * x, y[0]), x, length=length)
+
+
+def _cond(first: float) -> Function:
+    return lambda x: lax.cond(x[0] > 0, lambda: x * first, lambda: x - 1)
+
+
+def _called(factor: float) -> Function:
+    return jax.jit(lambda x: x * factor)
+
+
+def _own_derivative(factor: float) -> Function:
+    fn = jax.custom_jvp(lambda x: x * factor)
+    fn.defjvp(lambda p, t: (p[0], t[0]))
+    return fn
+
+
+ALL: dict[str, Function] = {
+    "sum": lambda x: jnp.sum(x),
+    "sin": lambda x: jnp.sin(x),
+    "cos": lambda x: jnp.cos(x),
+    "a - b": lambda x: x[:2] - x[2:4],
+    "b - a": lambda x: x[2:4] - x[:2],
+    "first": lambda x: x[0],
+    "second": lambda x: x[1],
+    "literal 2": lambda x: x * 2.0,
+    "literal 3": lambda x: x * 3.0,
+    "literal -0": lambda x: x + jnp.float32(-0.0),
+    "literal 0": lambda x: x + jnp.float32(0.0),
+    "literal nan": lambda x: x + jnp.nan,
+    "table": lambda x: x * TABLE,
+    "table + 1": lambda x: x * (TABLE + 1),
+    "table of integers": lambda x: x * TABLE.astype(np.int32),
+    "table as argument": lambda x: jnp.asarray(TABLE) * x,
+    "row": lambda x: x[None],
+    "column": lambda x: x[:, None],
+    "up": lambda x: lax.cumsum(x),
+    "down": lambda x: lax.cumsum(x, reverse=True),
+    "to int32": lambda x: x.astype(np.int32),
+    "to int16": lambda x: x.astype(np.int16),
+    "same bits": lambda x: lax.bitcast_convert_type(x, np.int32),
+    "twice": lambda x: (x, x),
+    "while < 1": _while(1),
+    "while < 2": _while(2),
+    "scan 3": _scan(3),
+    "scan 4": _scan(4),
+    "cond 2": _cond(2),
+    "cond 3": _cond(3),
+    "call 2": _called(2),
+    "call 3": _called(3),
+    "rule 2": _own_derivative(2),
+    "rule 3": _own_derivative(3),
+    "clipped": lambda x: x.at[jnp.int32(x[0])].get(mode="clip"),
+    "filled": lambda x: x.at[jnp.int32(x[0])].get(mode="fill", fill_value=0),
+    "product": lambda x: jnp.outer(x, x),
+    "scalar product": lambda x: jnp.dot(x, x),
+    "key": lambda x: jax.random.uniform(jax.random.key(0)) * x,
+    "another key": lambda x: jax.random.uniform(jax.random.key(1)) * x,
+    "another kind of key": lambda x: jax.random.uniform(jax.random.key(0, impl="rbg")) * x,
+}
+
+
+def test_whatever_differs_is_told_apart() -> None:
+    found: dict[str | None, str] = {}
+    for name, fn in ALL.items():
+        digest = of(fn)
+        assert digest is not None, name
+        assert of(lambda x, fn=fn: fn(x)) == digest, f"{name}: traced twice"
+        same = {"table": "table as argument"}
+        assert found.setdefault(digest, name) in (name, same.get(name)), name
+    assert len(found) == len(ALL)
+
+
+def test_what_else_it_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    fn = ALL["sin"]
+    traced, _ = trace(fn, (X,), {})
+    digests = [of(fn), of(fn, batched=(False,)), fingerprint(traced, (True,), "gpu"), of(fn, X[:4])]
+    digests.append(of(fn, X.astype(np.int32)))
+    with jax.enable_x64(True):
+        digests.append(of(fn))
+        digests.append(of(fn, X.astype(np.float64)))
+    for version in ("jax.__version__", "jaxlib.__version__", "numpy.__version__"):
+        with monkeypatch.context() as patch:
+            patch.setattr(version, "0.0")
+            digests.append(of(fn))
+    with monkeypatch.context() as patch:
+        patch.setattr("fraxenv.kernels.fingerprint._sources", lambda: "another text")
+        digests.append(of(fn))
+    assert None not in digests
+    assert len(set(digests)) == len(digests)
+
+
+def test_what_cannot_be_told_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = jax.vmap(fusible(lambda x: jnp.sin(x), "native"))
+    assert of(lambda x: inner(x)) is None  # a kernel within a kernel
+    assert of(lambda x: jax.pure_callback(np.sin, x, x)) is None
+    monkeypatch.setattr("fraxenv.kernels.fingerprint._sources", lambda: None)
+    assert of(ALL["sin"]) is None
+
+
+def test_outer_values_are_operands() -> None:
+    found: list[Traced] = []
+
+    def outer(y: Any) -> Any:
+        found.append(trace(lambda x: x * y, (X,), {})[0])
+        return y
+
+    jax.make_jaxpr(outer)(X)
+    assert fingerprint(found[0], (True, True), "cpu") not in (None, of(lambda x: x * X))
+
+
+PROGRAM = """
+import tests.kernels.test_fingerprint as t
+print([t.of(fn) for fn in t.ALL.values()])
+"""
+
+
+def test_other_processes_find_the_same() -> None:
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert printed[0] == printed[1] == f"{[of(fn) for fn in ALL.values()]}\n"
+
+
+def test_recalled_kernels_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setenv("FRAXENV_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+    monkeypatch.delenv("FRAXENV_CACHE", raising=False)
+    x = np.random.default_rng(0).normal(size=(37, 5)).astype(np.float32)
+    whole = {name: fn for name, fn in ALL.items() if name != "another kind of key"}
+    made = {name: fuse(lambda x, fn=fn: fn(x), "native")(x) for name, fn in whole.items()}
+
+    def evaluated(*_: Any) -> Any:
+        raise AssertionError("the program was made again")
+
+    monkeypatch.setattr(sys.modules["fraxenv.kernels.fuse"], "partially_evaluate", evaluated)
+    for name, fn in whole.items():
+        again = fuse(lambda x, fn=fn: fn(x), "native")(x)
+        for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(made[name]), strict=True):
+            np.testing.assert_array_equal(a, b, name)
