@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
+from numpy.typing import NDArray
 
 from fraxenv.dynamics import (
     WORLD,
@@ -24,9 +25,11 @@ from fraxenv.dynamics import (
     forward_kinematics,
     restrict_terms,
 )
+from fraxenv.dynamics.math.rotation import rotation_to
 from fraxenv.dynamics.model.combine import extract, with_extracted
 from fraxenv.dynamics.model.fingerprint import fingerprint
 from fraxenv.dynamics.scene.actuators import no_actuators
+from fraxenv.dynamics.scene.contacts import contacts as find_contacts
 from fraxenv.dynamics.scene.pair_contacts import no_contacts, pair_contacts
 from fraxenv.dynamics.scene.step import scene_step
 from fraxenv.errors import ConfigError, unknown_name
@@ -34,6 +37,12 @@ from fraxenv.errors import ConfigError, unknown_name
 from .control_loop import Physics
 from .state import EnvParams
 from .world import ObjectState, SceneState, SolverReport, World
+
+FORCE_COLOR = (0.9, 0.15, 0.55, 1.0)
+THICK = 0.003
+"""m, radius of the lines that stand for forces."""
+LONGEST, HALF = 0.3, 30.0
+"""m, which no line reaches, and N, at which it is half as long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +100,11 @@ class ContactPhysics(Physics):
         """Entries of all other members, by name, in the order of the forest."""
         others = {n: m for n, m in self.scene.members.items() if n != self.controlled}
         return dict(sorted(others.items(), key=lambda item: item[1].q.start))
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Names of the geoms of each pair that may touch."""
+        return self.scene.pair_names
 
     def check(self, where: str, params: EnvParams) -> None:
         """Refuse parameters that a scene cannot have.
@@ -204,7 +218,7 @@ class ContactPhysics(Physics):
         return q_all[own.q], v_all[own.v], state
 
     def report(self, world: World) -> dict[str, Any]:
-        """What `info` says: the solver's report, and the contacts by pair."""
+        """What `info` says: how well it was solved, contacts by pair, and where objects are."""
         scene: Any = world.scene
         solver, contacts = scene.solver, scene.contacts
         return {
@@ -217,13 +231,12 @@ class ContactPhysics(Physics):
                 "tangential_force": contacts.tangential_force,
                 "slip_speed": contacts.slip_speed,
             },
+            "objects": {n: {"q": o.q, "v": o.v} for n, o in scene.objects.items()},
         }
 
     def shapes(self, world: World) -> list[Shape]:
         """Shapes of all that is not the controlled robot, where they are, to be drawn."""
-        q = np.array(self.scene.system.q_default, float)
-        for name, m in self.objects.items():
-            q[m.q] = np.asarray(world.objects[name].q)
+        q = self._configuration(None, world)
         position, rotation = (np.asarray(x, float) for x in jax.device_get(self._poses(q)))
         position = np.concatenate([position, np.zeros((1, 3))])  # the last, WORLD
         rotation = np.concatenate([rotation, np.eye(3)[None]])
@@ -236,6 +249,40 @@ class ContactPhysics(Physics):
             )
             for s in self._around
         ]
+
+    def force_shapes(self, q: ArrayLike, world: World) -> list[Shape]:
+        """Shapes of the contact forces, to be drawn: of each pair that touches, the normal force.
+
+        The points are those at this configuration, the forces those of the last physics step.
+        """
+        forces = np.asarray(world.contacts.normal_force, float).tolist()
+        if not any(force > 0 for force in forces):
+            return []
+        found = jax.device_get(self._contacts(self._configuration(q, world)))
+        points, normals = (np.asarray(x, float) for x in (found.position, found.frame[:, 0]))
+        shapes: list[Shape] = []
+        end = 0
+        for pair, force in zip(self.scene.constraints.layout.pairs, forces, strict=True):
+            own = slice(end, end := end + pair.slots)
+            if force > 0:
+                # The step may have parted them: then the nearest point.
+                near = found.active[own] | (found.distance[own] == found.distance[own].min())
+                point, normal = points[own][near].mean(axis=0), normals[own][near].mean(axis=0)
+                shapes += _line(point, normal, LONGEST * force / (force + HALF))
+        return shapes
+
+    @cached_property
+    def _contacts(self) -> Any:
+        return jax.jit(lambda q: dataclasses.replace(find_contacts(self.scene, q), pair=()))
+
+    def _configuration(self, q: ArrayLike | None, world: World) -> NDArray[np.float64]:
+        """The forest's, on the host; of the controlled robot None for its default."""
+        whole = np.array(self.scene.system.q_default, float)
+        if q is not None:
+            whole[self.member.q] = np.asarray(q)
+        for name, m in self.objects.items():
+            whole[m.q] = np.asarray(world.objects[name].q)
+        return whole
 
     @cached_property
     def _poses(self) -> Any:
@@ -259,6 +306,16 @@ class ContactPhysics(Physics):
         ordered = sorted(self.scene.members.items(), key=lambda item: item[1].q.start)
         qs, vs = zip(*(parts[name] for name, _ in ordered), strict=True)
         return jnp.concatenate(qs), jnp.concatenate(vs)
+
+
+def _line(start: NDArray[np.float64], normal: NDArray[np.float64], length: float) -> list[Shape]:
+    ball = Shape("sphere", (2 * THICK,), start, rgba=FORCE_COLOR)
+    size = float(np.linalg.norm(normal))
+    if not size > 0:  # of the mean of opposite normals
+        return [ball]
+    way = normal / size
+    middle, along = start + 0.5 * length * way, rotation_to(way)
+    return [ball, Shape("cylinder", (THICK, length), middle, along, FORCE_COLOR)]
 
 
 def _no_report(dtype: DTypeLike) -> SolverReport:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 
 from fraxenv.controllers import Controller
 from fraxenv.controllers.safety.filter import (
@@ -89,6 +89,11 @@ class Physics(ABC):
     def objects(self) -> Mapping[str, MemberSlices]:
         """Objects by name, and their entries in the arrays of a scene."""
         return {}
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Names of the geoms of each pair that may touch, in the order of `World.contacts`."""
+        return ()
 
     def check(self, where: str, params: EnvParams) -> None:
         """Check that this physics has what an environment's parameters need.
@@ -175,6 +180,19 @@ class Physics(ABC):
 
     def shapes(self, world: World) -> list[Shape]:
         """Shapes of the world besides obstacles, to be drawn; the arrays are on the host."""
+        return []
+
+    def force_shapes(self, q: ArrayLike, world: World) -> list[Shape]:
+        """Shapes of the contact forces, to be drawn; the arrays are on the host.
+
+        Of each pair that touches, a ball in the middle of its points, and from there a line along
+        the normal force on the second geom, the longer the stronger: 1 cm at 1 N, 15 cm at 30 N,
+        never 30 cm.
+
+        Args:
+            q: (nq,), of the robot, rad and m.
+            world: at the same moment.
+        """
         return []
 
 
@@ -276,7 +294,7 @@ def control_loop(
         saturated = (tau < lower) | (tau > upper)
         if safety is not None:
             obstacles = move_obstacles(nearby, control_dt * k.astype(dtype))
-            tau, report = safety(robot, terms, tau, dt, obstacles, (lower, upper))
+            tau, report = safety(robot, terms, tau, dt, obstacles, (lower, upper), scene)
             worst = worse_report(worst, report)
         applied, commanded, actuator_state = actuators(robot, tau, v, actuator_state, control_dt)
         for substep in range(rates.physics // rates.control):

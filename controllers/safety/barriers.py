@@ -53,6 +53,8 @@ class Situation(NamedTuple):
         kin: kinematics at `q`; pass it on as `kin=`.
         geometry: the robot's collision shapes at `q`; pass it on as `geometry=`.
         obstacles: in the world.
+        scene: in an environment of a scene `fraxenv.envs.SceneState`, with its `objects` and its
+            `contacts` in the last physics step; else None. To derivatives it is constant.
     """
 
     q: Array
@@ -60,18 +62,22 @@ class Situation(NamedTuple):
     kin: Kinematics
     geometry: RobotGeometry
     obstacles: Obstacles
+    scene: Any = None
 
 
-def situation(robot: Robot, terms: Terms, obstacles: Obstacles = NO_OBSTACLES) -> Situation:
+def situation(
+    robot: Robot, terms: Terms, obstacles: Obstacles = NO_OBSTACLES, scene: Any = None
+) -> Situation:
     """The situation of a robot among obstacles.
 
     Args:
         robot: the model.
         terms: its terms at this state.
         obstacles: in the world.
+        scene: see `Situation`.
     """
     geometry = robot_geometry(robot, terms.q, kin=terms.kin)
-    return Situation(terms.q, terms.v, terms.kin, geometry, obstacles)
+    return Situation(terms.q, terms.v, terms.kin, geometry, obstacles, scene)
 
 
 BarrierFunction = Callable[[Robot, Situation, "Barrier"], Array]
@@ -88,7 +94,8 @@ class Barrier:
             looked up by it.
         relative_degree: 2 for a function of the configuration, 1 for one of the velocity.
         name: begins the names of its rows.
-        row_names: `(robot, obstacles)` -> the names of its rows; numbered if None.
+        row_names: `(robot, obstacles)` -> the names of its rows; numbered if None, which
+            a function that reads the scene cannot have.
         parameters: a pytree for `function`; its leaves may be batched and differentiated.
         rate: 1/s, of the approach.
         margin: value of `h` at which the approach ends, in its unit: as much as the time between

@@ -169,7 +169,7 @@ def _along_motion(
 
     def h(place: _Place, v: Array) -> Array:
         around = dataclasses.replace(place.obstacles, active=world.active, velocity=world.velocity)
-        seen = Situation(place.q, v, place.kin, place.geometry, around)
+        seen = Situation(place.q, v, place.kin, place.geometry, around, situation.scene)
         return barrier.function(robot, seen, barrier).astype(dtype)
 
     return h, place, moving, jax.tree.map(jnp.zeros_like, moving)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -145,6 +146,7 @@ class SafetyFilter:
         dt: ArrayLike,
         obstacles: Obstacles = NO_OBSTACLES,
         bounds: tuple[Array, Array] | None = None,
+        scene: Any = None,
     ) -> tuple[Array, SafetyReport]:
         """Safe torques (nv,), N m and N, and the report.
 
@@ -156,11 +158,13 @@ class SafetyFilter:
             dt: s, the physics' time step, over which damping and friction are implicit.
             obstacles: in the world.
             bounds: smallest and largest torque (nv,). Default: the effort limits.
+            scene: what else barriers may read, `Situation.scene`.
         """
         nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
         if not self.barriers:
             return nominal, no_safety_report(nominal.dtype)
-        M, safe, problem = self._torque_problem(robot, terms, nominal, dt, obstacles, lower, upper)
+        around = obstacles, scene
+        M, safe, problem = self._torque_problem(robot, terms, nominal, dt, around, lower, upper)
         if not self.enabled:
             return nominal, _completed(_unchanged(nominal.dtype), safe, nominal - nominal, nominal)
         change, report = self._solve(robot.nv, safe.b, problem)
@@ -175,13 +179,15 @@ class SafetyFilter:
         dt: ArrayLike,
         obstacles: Obstacles = NO_OBSTACLES,
         bounds: tuple[Array, Array] | None = None,
+        scene: Any = None,
     ) -> QP:
         """The quadratic program for these arguments, in changes of acceleration (nv,).
 
         Its `A` is a matrix here, to look at and for other solvers.
         """
         nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
-        _, safe, problem = self._torque_problem(robot, terms, nominal, dt, obstacles, lower, upper)
+        around = obstacles, scene
+        _, safe, problem = self._torque_problem(robot, terms, nominal, dt, around, lower, upper)
         return problem()._replace(A=safe.matrix(robot.nv))
 
     def filter_velocity(
@@ -242,7 +248,7 @@ class SafetyFilter:
         terms: Terms,
         nominal: Array,
         dt: ArrayLike,
-        obstacles: Obstacles,
+        around: tuple[Obstacles, Any],
         lower: Array,
         upper: Array,
     ) -> tuple[Array, Conditions, Callable[[], QP]]:
@@ -254,7 +260,7 @@ class SafetyFilter:
         force, slope = implicit_resistance(robot, terms.q, terms.v, dt)
         M = terms.mass_matrix + jnp.diag(slope)
         free = cholesky_solve(cholesky(M), nominal - terms.bias - force)
-        here = situation(robot, terms, obstacles)
+        here = situation(robot, terms, *around)
         safe = barrier_conditions(robot, self.barriers, here, free)
 
         def problem() -> QP:

@@ -63,6 +63,7 @@ def film(
     *,
     size: int = 320,
     frames_per_second: int = 25,
+    contacts: bool = False,
     on_frame: Callable[[int, int], bool] = lambda done, total: False,
 ) -> None:
     """Film a rollout, with the target and what the safety filter does, to a GIF or an MP4; atomic.
@@ -75,6 +76,7 @@ def film(
         states: after each of its steps, as `roll_out` returns them.
         size: width and height, pixels.
         frames_per_second: of the film, at most the policy's rate.
+        contacts: whether to draw contact forces, as `render_env` does.
         on_frame: told how many frames of how many are drawn; the film ends where it returns True.
     """
     every = max(1, round(env.policy_hz / frames_per_second))
@@ -85,7 +87,9 @@ def film(
         # The state after an episode's last step is the next one's first, of which nothing is known.
         at = operator.itemgetter((t, 0))
         report = None if over[t, 0] else jax.tree.map(at, recording.infos["safety"])
-        picture = render_env(env, states[t], params, width=size, height=size, safety=report)
+        picture = render_env(
+            env, states[t], params, width=size, height=size, safety=report, contacts=contacts
+        )
         frames.append(picture)
         if on_frame(len(frames), len(shown)):
             break

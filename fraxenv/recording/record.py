@@ -22,7 +22,7 @@ from ..progress import progress as progress_bar
 from ..storage.config import with_tuples
 from ..storage.provenance import provenance
 from ..storage.state import check_environment, checked_contents, identity, pack, read, write
-from .stepping import begin, flat, split_final, step
+from .stepping import begin, flat, split_final, step, unescaped
 
 FORMAT = "fraxenv recording"
 VERSION = 3
@@ -251,7 +251,8 @@ def load_recording(path: str | Path) -> Recording:
     tree: dict[str, Any] = {"infos": {}}
     with checked_contents(path):
         for name, array in arrays.items():
-            *folders, last = name.split("/", 1) if name.startswith("start/") else name.split("/")
+            split = name.split("/", 1) if name.startswith("start/") else name.split("/")
+            *folders, last = map(unescaped, split)
             branch = tree
             for folder in folders:
                 branch = branch.setdefault(folder, {})

@@ -66,4 +66,16 @@ def flat(name: str, tree: Any) -> dict[str, np.ndarray]:
     """The arrays of nested dicts, by names joined by slashes."""
     if not isinstance(tree, Mapping):
         return {name: np.asarray(tree)}
-    return {k: v for part, x in tree.items() for k, v in flat(f"{name}/{part}", x).items()}
+    return {
+        k: v for part, x in tree.items() for k, v in flat(f"{name}/{_escaped(part)}", x).items()
+    }
+
+
+def _escaped(part: str) -> str:
+    """A name without slashes, which those of objects may have; as JSON pointers have it."""
+    return part.replace("~", "~0").replace("/", "~1")
+
+
+def unescaped(part: str) -> str:
+    """The name that was escaped."""
+    return part.replace("~1", "/").replace("~0", "~")

@@ -14,7 +14,7 @@ from ..dynamics import Shape
 from ..envs import Environment, EnvParams, EnvState
 from ..errors import RenderError, check_choice, check_count
 from . import opengl, raycast
-from .scene import default_camera, env_scene, safety_color
+from .scene import env_camera, env_scene, safety_color
 from .shapes import Camera
 
 Renderer = Literal["auto", "mujoco", "raycast"]
@@ -68,6 +68,7 @@ def render_env(
     *,
     index: int | None = None,
     safety: Mapping[str, Any] | None = None,
+    contacts: bool = False,
     renderer: Renderer = "auto",
 ) -> NDArray[np.uint8]:
     """Draw one environment.
@@ -82,10 +83,13 @@ def render_env(
         params: its parameters.
         width: of the picture, pixels.
         height: of the picture, pixels.
-        camera: where to look from; the default is `default_camera(env.robot)`.
+        camera: where to look from; the default is `env_camera(env)`.
         index: which environment of a batch; None for the state of one.
         safety: `info["safety"]` of the step that led to the state, of a batch if that is one; None
             to show no filter.
+        contacts: whether to draw contact forces, in an environment of a scene: of each pair that
+            touches a line from the middle of its points, in the direction of the normal force;
+            all else is translucent then.
         renderer: see `render`.
 
     Returns:
@@ -98,8 +102,8 @@ def render_env(
     """
     if index is not None:
         state, safety = _picked((state, safety), _index(state, index))
-    shapes = env_scene(env, state, params, safety)
-    picture = render(shapes, camera or default_camera(env.robot), width, height, renderer)
+    shapes = env_scene(env, state, params, safety, contacts=contacts)
+    picture = render(shapes, camera or env_camera(env), width, height, renderer)
     _draw_bar(picture, safety)
     return picture
 
@@ -115,6 +119,7 @@ def render_envs(
     count: int = 16,
     columns: int | None = None,
     safety: Mapping[str, Any] | None = None,
+    contacts: bool = False,
     renderer: Renderer = "auto",
 ) -> NDArray[np.uint8]:
     """Draw the first environments of a batch side by side, in one picture.
@@ -125,10 +130,11 @@ def render_envs(
         params: its parameters.
         width: of each, pixels.
         height: of each, pixels.
-        camera: where to look from; the default is `default_camera(env.robot)`.
+        camera: where to look from; the default is `env_camera(env)`.
         count: how many at most.
         columns: in a row; the default makes the grid as square as possible.
         safety: see `render_env`, of the batch.
+        contacts: see `render_env`.
         renderer: see `render`.
 
     Raises:
@@ -138,10 +144,9 @@ def render_envs(
     check_count("render_envs: count", count, error=RenderError)
     _index(states, 0)
     states, safety = _picked((states, safety), slice(count))
+    options: dict[str, Any] = {"safety": safety, "contacts": contacts, "renderer": renderer}
     pictures = [
-        render_env(
-            env, states, params, width, height, camera, index=i, safety=safety, renderer=renderer
-        )
+        render_env(env, states, params, width, height, camera, index=i, **options)
         for i in range(len(states.q))
     ]
     return tile(pictures, columns)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..dynamics import WORLD, Robot, Shape, forward_kinematics
 from ..dynamics.math.rotation import rotation_to
 from ..dynamics.model.robot import Frame, Topology
-from ..envs import Environment, EnvParams, EnvState
+from ..envs import Environment, EnvParams, EnvState, World
 from ..errors import RenderError
 from .shapes import Camera, Point, axes
 
@@ -26,6 +26,7 @@ _GLOW: Final = 0.06  # m, radius of the glow around a hand
 _KEPT: Final = (0.25, 0.72, 0.4)
 _INTERVENED: Final = (1.0, 0.66, 0.1)
 _VIOLATED: Final = (0.9, 0.12, 0.12)
+_FADED: Final = 0.35  # of the opacity, of what would hide contact forces
 _BONE: Final = 0.012  # m, radius of the cylinders that stand for a robot without shapes
 _BONE_COLOR: Final = (0.62, 0.66, 0.72, 1.0)
 _JOINT_COLOR: Final = (0.2, 0.22, 0.25, 1.0)
@@ -54,8 +55,9 @@ def scene(
     """The shapes that show a robot and what its task marks.
 
     The robot is drawn by its visual shapes; if it has none (a URDF whose visuals are meshes) by its
-    collision shapes; if it has none either by thin cylinders between its joints. Each end effector
-    carries a small triad. While a safety filter intervenes the hands glow.
+    collision shapes; if fewer than half of its bodies have any, also by thin cylinders between its
+    joints. Each end effector carries a small triad. While a safety filter intervenes the hands
+    glow.
 
     Args:
         robot: the model.
@@ -77,7 +79,9 @@ def scene(
     shapes = [
         Shape(s.kind, s.size, p, R, s.rgba)
         for s, p, R in zip(parts.shapes, position, rotation, strict=True)
-    ] or _skeleton(robot.topology, body_position, body_rotation)
+    ]
+    if 2 * len(set(parts.body.tolist()) - {WORLD}) < robot.nb:
+        shapes += _skeleton(robot.topology, body_position, body_rotation)
     hands = [
         (
             body_position[f.body] + body_rotation[f.body] @ f.position,
@@ -106,23 +110,41 @@ def env_scene(
     state: EnvState,
     params: EnvParams,
     safety: Mapping[str, Any] | None = None,
+    *,
+    contacts: bool = False,
 ) -> list[Shape]:
-    """The shapes that show one environment: its robot, and what its task marks.
+    """The shapes that show one environment: its robot, what its task marks, and its objects.
 
     Args:
         env: the environment.
         state: its state, of ONE environment.
         params: its parameters.
         safety: the filter's report, as `info["safety"]` is; None without one.
+        contacts: whether to draw the contact forces of an environment of a scene, and all else
+            translucent, since they begin within bodies; see `fraxenv.envs.Physics.force_shapes`.
 
     Raises:
         RenderError: the state is a batch or not finite.
     """
-    _configuration(env.robot, state.q)  # first, because a batch's markers cannot be made
-    return scene(env.robot, state.q, env.markers(state, params), safety)
+    q = _configuration(env.robot, state.q)  # first, because a batch's markers cannot be made
+    shapes = scene(env.robot, q, env.markers(state, params), safety)
+    if not (contacts and env.physics.pairs):
+        return shapes
+    faded = [dataclasses.replace(s, rgba=(*s.rgba[:3], _FADED * s.rgba[3])) for s in shapes]
+    return [*faded, *env.physics.force_shapes(q, state.world)]
 
 
 @functools.lru_cache(maxsize=16)
+def env_camera(env: Environment) -> Camera:
+    """The camera of an environment: `default_camera` of its robot, farther if it has objects.
+
+    Args:
+        env: the environment; where its objects are by default decides.
+    """
+    begun = env.physics.begin(env.name, World(), np.float32)
+    return _camera(env.robot, tuple(_point(s.position) for s in env.physics.shapes(begun)))
+
+
 def default_camera(robot: Robot) -> Camera:
     """A camera that shows a robot and the surroundings of its hands from the front, at an angle.
 
@@ -130,10 +152,15 @@ def default_camera(robot: Robot) -> Camera:
         robot: the model; its default configuration decides what has to be in the picture.
 
     """
+    return _camera(robot, ())
+
+
+@functools.lru_cache(maxsize=16)
+def _camera(robot: Robot, others: tuple[Point, ...]) -> Camera:
     position, rotation = _body_poses(robot, np.asarray(robot.q_default, np.float64))
     parts = _parts(robot.topology)
     centres = position[parts.body] + _rotate(rotation[parts.body], parts.position)
-    points = [np.zeros((1, 3)), position, centres]
+    points = [np.zeros((1, 3)), position, centres, np.array(others).reshape(-1, 3)]
     for frame in _hands(robot.topology):
         hand = position[frame.body] + rotation[frame.body] @ frame.position
         points.append(hand + _AROUND_HAND * np.concatenate([np.eye(3), -np.eye(3)]))

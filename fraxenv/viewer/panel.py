@@ -12,7 +12,7 @@ from fraxenv.envs.tasks.measures import told
 
 from .plots import SECONDS, Plot
 from .simulation import Simulation
-from .snapshots import Snapshot, default_filter, rewards, torques
+from .snapshots import Snapshot, contact_forces, default_filter, rewards, torques
 
 _NO_OBSTACLE: Final = "none"
 _BARRIER_LIMITS: Final = (-0.05, 0.35)  # beyond which nothing is near
@@ -47,6 +47,9 @@ class Commands(Protocol):
 
     def set_filter(self, on: bool) -> None:
         """Switch the safety filter on or off."""
+
+    def show_contacts(self, on: bool) -> None:
+        """Draw contact forces, or not."""
 
     def choose_obstacle(self, index: int | None) -> None:
         """Show the handle of one obstacle, or of none."""
@@ -106,6 +109,8 @@ class Panel:
         _on_user(self._time, lambda value: commands.seek(round(value / self._dt)))
         speed = gui.add_slider("Speed", 0.1, 4.0, 0.1, 1.0, hint="times real time")
         _on_user(speed, commands.set_speed)
+        if env.physics.pairs:
+            _on_user(gui.add_checkbox("Contact forces", False), commands.show_contacts)
         if simulation is not None:
             self._add_simulation(gui, simulation)
         if recorded_envs > 1:
@@ -200,6 +205,7 @@ class Panel:
             (self._torques, [torques(self._env, f) for f in shown], None),
             ("Barrier values, m and rad, rad/s", [f.barriers for f in shown], _BARRIER_LIMITS),
             ("Reward by term, weighted", [rewards(self._params, f) for f in shown], None),
+            ("Normal forces, N", [contact_forces(self._env, f) for f in shown], None),
         ):
             if title not in self._plots and rows and rows[-1]:
                 with self._tab:

@@ -65,6 +65,15 @@ def rewards(params: EnvParams, snapshot: Snapshot) -> Numbers:
     return {name: float(weights.get(name, 1.0) * x) for name, x in (terms or {}).items()}
 
 
+def contact_forces(env: Environment, snapshot: Snapshot) -> Numbers:
+    """Normal forces, N, by pair of geoms; none without a scene, and at a reset."""
+    contacts = None if snapshot.info is None else snapshot.info.get("contacts")
+    if contacts is None:
+        return {}
+    names = (" and ".join(pair) for pair in env.physics.pairs)
+    return dict(zip(names, map(float, contacts["normal_force"]), strict=True))
+
+
 def hands_of(env: Environment, params: EnvParams) -> EndEffectors:
     """The frames that the task moves, or all of the robot's end effectors."""
     if isinstance(params.task, PoseGoals):
@@ -91,7 +100,7 @@ def barrier_meter(env: Environment) -> Callable[[EnvState], Numbers]:
     @jax.jit
     def values(q: Any, v: Any, world: World) -> Any:
         terms = compute_terms(robot, q, v)
-        here = situation(robot, terms, world.obstacles)
+        here = situation(robot, terms, world.obstacles, world.scene)
         return [b.function(robot, here, b).min(initial=np.inf) for b in safety.barriers]
 
     names = [b.name for b in safety.barriers]

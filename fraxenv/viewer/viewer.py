@@ -25,7 +25,7 @@ from fraxenv.envs.world import world_shapes
 
 from ..errors import ConfigError, FraxenvError, check_choice, check_count, import_extra
 from ..recording import Policy, Recording, replay
-from ..rendering import default_camera, env_scene, scene
+from ..rendering import env_camera, env_scene, scene
 from .panel import Panel
 from .simulation import Simulation, with_obstacle
 from .snapshots import Snapshot, barrier_meter
@@ -150,9 +150,10 @@ class Viewer:
         self._server = viser.ViserServer(host=host, port=port, label=env.name, verbose=False)
         where = "localhost" if host in ("0.0.0.0", "::") else host
         self.url = f"http://{where}:{self._server.get_port()}"
-        self._stage = Stage(self._server, default_camera(env.robot), self._pick)
+        self._stage = Stage(self._server, env_camera(env), self._pick)
         self._handles: dict[str, Any] = {}
         self._held: set[str] = set()
+        self._contacts = False
         self._obstacle: int | None = None
         self._panel = Panel(self, self._server.gui, env, params, simulation, recorded_envs)
         self._thread = threading.Thread(target=self._loop, name="fraxenv-viewer", daemon=True)
@@ -217,6 +218,10 @@ class Viewer:
         """
         simulation = self._own_simulation("set_filter")
         self._post(lambda: setattr(simulation, "filtered", bool(on)))
+
+    def show_contacts(self, on: bool) -> None:
+        """Draw contact forces, in an environment of a scene, or not."""
+        self._post(lambda: setattr(self, "_contacts", bool(on)))
 
     def move_target(
         self, position: ArrayLike, rotation: ArrayLike | None = None, hand: int = 0
@@ -424,7 +429,13 @@ class Viewer:
     def _picture(self) -> None:
         """Bring the 3D scene to the snapshot that is shown."""
         snapshot = self._timeline[self._at]
-        shapes = env_scene(self._env, snapshot.state, self._params, snapshot.safety)
+        shapes = env_scene(
+            self._env,
+            snapshot.state,
+            self._params,
+            snapshot.safety,
+            contacts=self._contacts,
+        )
         bare = len(scene(self._env.robot, snapshot.state.q))
         self._stage.show(shapes, range(bare, len(shapes)))
         if self._simulation is None:

@@ -9,12 +9,42 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from pushing import Push, scene_of_arm
+from support import with_slow
 
 import fraxenv
 from fraxenv import dynamics
-from fraxenv.envs import ContactPhysics, ObjectState, SceneState, World
+from fraxenv.controllers import Barrier, SafetyFilter
+from fraxenv.dynamics import (
+    build_scene,
+    frame_jacobian,
+    frame_pose,
+    free_body,
+    plane_geom,
+    sphere_geom,
+)
+from fraxenv.envs import ContactPhysics, ObjectState, SceneState, Task, World, pytree_dataclass
+from fraxenv.envs.contact_physics import FORCE_COLOR
 from fraxenv.errors import CheckpointError, ConfigError, EnvStateError, UnknownNameError
-from fraxenv.rendering.scene import env_scene
+from fraxenv.recording.stepping import flat, unescaped
+from fraxenv.rendering import default_camera, env_camera, env_scene, render_env
+
+
+@pytree_dataclass
+class Still(Task):
+    """Stay where you are."""
+
+    def reset(self, key, robot):
+        return jnp.asarray(robot.q_default, float), ()
+
+    def observation_terms(self, robot, motion, state):
+        return {"joints": motion.q}
+
+    def reward_terms(self, robot, motion, state):
+        return {"speed": -jnp.sum(jnp.abs(motion.v))}
+
+    def measures(self, robot, motion, state):
+        return {"success": jnp.ones((), bool)}
+
 
 N = 64
 STEPS, EPISODE = 24, 16
@@ -322,6 +352,104 @@ def test_objects_are_drawn_where_they_are(push, rollout):
     assert any(np.allclose(s.position, cube.position) for s in drawn)
 
 
+def test_forces_are_drawn(push, rollout):
+    """A line for each pair that touches, from between its geoms, the longer the stronger."""
+    env, params = push
+    states = [jax.tree.map(lambda x: np.asarray(x[0]), out[1]) for out in rollout[3][: EPISODE - 1]]
+    found = set()
+    for state in states:
+        world, bare = state.world, env_scene(env, state, params)
+        drawn = env_scene(env, state, params, contacts=True)
+        forces = drawn[len(bare) :]
+        assert {s.rgba for s in forces} <= {FORCE_COLOR}
+        assert all(s.rgba[3] < 0.5 for s in drawn[: len(bare)]), "they would hide forces"
+        lines = [s for s in forces if s.kind == "cylinder"]
+        strong = world.contacts.normal_force > 0
+        assert len(lines) == strong.sum() == len(forces) / 2
+        found.add(tuple(strong.tolist()))
+        if strong[0]:
+            floor, weight = lines[0], world.contacts.normal_force[0]
+            np.testing.assert_allclose(floor.size[1], 0.3 * weight / (30 + weight), rtol=1e-5)
+            np.testing.assert_allclose(floor.rotation[:, 2], [0, 0, 1], atol=1e-6)
+            np.testing.assert_allclose(floor.position[2], floor.size[1] / 2, atol=1e-3)
+        if strong[1]:
+            # From the ball to the cube, which is what is pushed.
+            ball, cube = (
+                s.position for s in (forces[-2], next(s for s in bare if s.kind == "box"))
+            )
+            assert (cube - ball) @ lines[-1].rotation[:, 2] > 0.04
+    assert {(True, False), (True, True)} <= found
+    state = states[-1]
+    with_, without = (
+        render_env(env, state, params, 200, 200, contacts=on, renderer="raycast")
+        for on in (True, False)
+    )
+    assert (with_ != without).any()
+    plain, plain_params = fraxenv.make("PandaReach-v0")
+    _, state = plain.reset(jax.random.key(0), plain_params)
+    assert plain.physics.force_shapes(state.q, state.world) == []
+
+
+def test_the_camera_sees_objects():
+    """Also those that are far from the robot; and a robot whose links have no shapes is drawn."""
+    scene = scene_of_arm()
+    far = free_body("far", sphere_geom("", 0.05), mass=1.0, position=(3.0, 2.0, 0.05))
+    robot = ContactPhysics(scene).robot
+    wide = build_scene(robot, [far], [plane_geom("floor")], name="wide")
+    env, params = fraxenv.make(robot=wide, task=Still(), action="joint_velocity")
+    _, state = env.reset(jax.random.key(0), params)
+    near, away = default_camera(env.robot), env_camera(env)
+    assert np.linalg.norm(np.subtract(away.eye, away.target)) > 2 * np.linalg.norm(
+        np.subtract(near.eye, near.target)
+    )
+    assert sum(s.kind == "cylinder" for s in env_scene(env, state, params)) >= 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Off:
+    """The hand's distance from the cube, less what it is to keep."""
+
+    def __call__(self, robot, situation, barrier):
+        place, _ = frame_pose(robot, situation.q, "hand", kin=situation.kin)
+        cube = situation.scene.objects["cube"].position
+        return jnp.linalg.norm((place - cube)[:2], keepdims=True) - barrier.parameters
+
+
+@dataclasses.dataclass(frozen=True)
+class Gentle:
+    """The hand goes forwards as fast as 0.01 m/s for every newton that is left of a limit."""
+
+    def __call__(self, robot, situation, barrier):
+        force = jnp.sum(situation.scene.contacts.between("ball", "cube").normal_force)
+        jacobian = frame_jacobian(robot, situation.q, "hand", kin=situation.kin)
+        return 0.01 * (barrier.parameters - force)[None] - (jacobian[:1] @ situation.v)
+
+
+@pytest.mark.parametrize("degree", with_slow([2, 1], 1))
+def test_barriers_read_objects_and_contacts(degree, rollout):
+    """The hand keeps off a cube that is an object; or it pushes, and no harder than it may."""
+    free = series(rollout[3][: EPISODE - 1], lambda out: out[5]["contacts"]["normal_force"])
+    function, limit = (Off(), 0.085) if degree == 2 else (Gentle(), 3.0)
+    own = Barrier(function, degree, "cube", lambda robot, around: ["cube"], jnp.float32(limit))
+    env, params = make_push(safety=SafetyFilter((own,)))
+    step = jax.jit(jax.vmap(lambda key, state, action: env.step(key, state, action, params)))
+    keys, forwards = jax.random.split(jax.random.key(0), N), jnp.array([[1.0, 0.0]] * N)
+    _, state = jax.vmap(lambda key: env.reset(key, params))(keys)
+    forces, least = [], []
+    for t in range(EPISODE - 1):
+        _, state, *_, info = step(keys_at(keys, t), state, forwards)
+        forces.append(info["contacts"]["normal_force"][:, 1])
+        least.append(info["safety"]["min_barrier"])
+    assert info["safety"]["intervened"].any()
+    assert free[..., 1].max() > 4.0
+    if degree == 2:
+        assert np.min(least) > -1e-3
+        assert np.max(forces) == 0
+    else:
+        assert np.max(forces) > 0
+        assert np.max(forces) < 0.75 * free[..., 1].max()
+
+
 def test_the_controlled_robot_is_a_member(push):
     env, _ = push
     scene = env.physics.scene
@@ -407,3 +535,16 @@ def test_recordings_have_contacts(push, rollout, tmp_path):
     assert force.shape == (3, N, 2)
     np.testing.assert_array_equal(force, recording.infos["contacts"]["normal_force"])
     assert loaded.start["state.world.scene.objects['cube'].q"].shape == (N, 7)
+    states = []
+    report = fraxenv.replay(loaded, env, params, watch=states.append)
+    assert report.identical, str(report)
+    for name in ("q", "v"):
+        where = np.stack([getattr(s.world.objects["cube"], name) for s in states])
+        np.testing.assert_array_equal(loaded.infos["objects"]["cube"][name], where)
+
+
+def test_names_of_objects_may_have_slashes():
+    """They are one name each in a recording's file."""
+    array = np.zeros(1)
+    (name,) = flat("infos", {"objects": {"table/cube~1": {"q": array}}})
+    assert [*map(unescaped, name.split("/"))] == ["infos", "objects", "table/cube~1", "q"]
