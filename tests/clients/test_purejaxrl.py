@@ -201,17 +201,19 @@ def make_train(env: Any, params: Any, updates: int) -> Any:
     return train
 
 
-def test_it_trains() -> None:
-    """A little, in twenty seconds; its own statistics of episodes and ours agree."""
+@pytest.mark.parametrize("updates", [4, pytest.param(60, marks=pytest.mark.slow)])
+def test_it_trains(updates: int) -> None:
+    """Its own statistics of episodes and ours agree; in a minute, it learns."""
     env, params = fraxenv.make(
         "PandaReach-v0", action="ee_delta_position", control_hz=200, max_steps_in_episode=32
     )
-    train = make_train(FiveTuple(EpisodeStatistics(env)), params, updates=60)
+    train = make_train(FiveTuple(EpisodeStatistics(env)), params, updates)
     info = jax.tree.map(np.asarray, jax.jit(train)(jax.random.key(0)))
     returns = info["returned_episode_return"][:, -1]  # (updates, envs), of episodes just over
     np.testing.assert_allclose(info["episode"]["return"][:, -1], returns, rtol=1e-4, atol=1e-4)
     assert (info["episode"]["length"][:, -1] == 32).all()
-    assert (info["episode"]["count"][-1, -1] == 60).all()
-    success = info["episode"]["success"][:, -1].mean(axis=1)
-    assert returns[-5:].mean() > returns[:5].mean() + 0.8
-    assert success[-5:].mean() > success[:5].mean()  # of a policy that is still exploring
+    assert (info["episode"]["count"][-1, -1] == updates).all()
+    if updates == 60:
+        success = info["episode"]["success"][:, -1].mean(axis=1)
+        assert returns[-5:].mean() > returns[:5].mean() + 0.8
+        assert success[-5:].mean() > success[:5].mean()  # of a policy that is still exploring

@@ -61,7 +61,10 @@ def make(kind: type, **options: Any) -> Any:
 
 @pytest.mark.parametrize(
     "kind",
-    with_slow([OSC, DifferentialIK, JointImpedance, JointVelocity, Torque], OSC, JointImpedance),
+    with_slow(
+        [OSC, DifferentialIK, JointImpedance, JointVelocity, Torque],
+        *(OSC, DifferentialIK, JointImpedance),
+    ),
 )
 def test_torque_and_its_rate_are_limited(panda: Robot, kind: type) -> None:
     panda = panda.replace(velocity_limits=np.full(7, np.inf))  # which come before the rate

@@ -6,15 +6,13 @@ Those of fixed and floating robots are compared with Pinocchio's in test_pinocch
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
-from support import with_slow
 
 from fraxenv import dynamics
 from fraxenv.cross_check.quantities import States, random_states
@@ -44,8 +42,8 @@ def relative(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max() / np.abs(b).max())
 
 
-def both(robot: Robot, s: States) -> dict[str, tuple[Array, Array]]:
-    """Ours, and what `jax.jacfwd` and `jax.jacrev` say."""
+def both(robot: Robot, s: States, reverse: bool) -> dict[str, tuple[Array, Array]]:
+    """Ours, and what `jax.jacfwd` and, where it is asked for, `jax.jacrev` say."""
     zero = jnp.zeros(robot.nv)
 
     def moved(d: Array) -> Array:
@@ -72,7 +70,7 @@ def both(robot: Robot, s: States) -> dict[str, tuple[Array, Array]]:
     bias = dynamics.bias_forces(robot, s.q, s.v) - dynamics.gravity_forces(robot, s.q)
     M_dot = jax.jvp(lambda d: dynamics.crba(robot, moved(d)), (zero,), (s.v,))[1]
     q_dot = jax.jvp(lambda t: dynamics.integrate(robot, s.q, s.v, t), (0.0,), (1.0,))[1]
-    return {
+    pairs = {
         "inverse dynamics": (
             jnp.stack(of_tau),
             jnp.stack(jax.jacfwd(inverse, every)(zero, s.v, s.a)),
@@ -81,41 +79,40 @@ def both(robot: Robot, s: States) -> dict[str, tuple[Array, Array]]:
             jnp.stack(of_a),
             jnp.stack(jax.jacfwd(forward, every)(zero, s.v, s.tau)),
         ),
-        "forward dynamics, reverse": (
-            jnp.stack(of_a),
-            jnp.stack(jax.jacrev(forward, every)(zero, s.v, s.tau)),
-        ),
         "transition": (AB, jnp.concatenate(jax.jacfwd(step, every)(zero, s.v, s.tau), axis=1)),
-        "transition, reverse": (
-            AB,
-            jnp.concatenate(jax.jacrev(step, every)(zero, s.v, s.tau), axis=1),
-        ),
         "Coriolis forces": (C @ s.v, bias),
         "rate of the mass matrix": (C + C.T, M_dot),
         "coordinate rates": (dynamics.coordinate_rates(robot, s.q) @ s.v, q_dot),
     }
+    if reverse:
+        pairs |= {
+            "forward dynamics, reverse": (
+                jnp.stack(of_a),
+                jnp.stack(jax.jacrev(forward, every)(zero, s.v, s.tau)),
+            ),
+            "transition, reverse": (
+                AB,
+                jnp.concatenate(jax.jacrev(step, every)(zero, s.v, s.tau), axis=1),
+            ),
+        }
+    return pairs
 
 
-@pytest.fixture(scope="module", params=with_slow(["joints", "panda"], "panda"))
-def robot(request: pytest.FixtureRequest) -> Robot:
-    return rough(request.getfixturevalue(request.param))
+CASES = [
+    ("joints", False),
+    pytest.param("joints", True, marks=pytest.mark.slow),
+    pytest.param("panda", True, marks=pytest.mark.slow),
+]
 
 
-@pytest.fixture(scope="module")
-def sides(
-    robot: Robot, precision: Callable[[str], AbstractContextManager[Any]]
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    with precision("float64"):
-        states = random_states(robot, STATES, np.float64)
-        program = jax.jit(jax.vmap(lambda s: both(robot, s)), compiler_options=FAST)
-        return jax.tree.map(np.asarray, program(states))
-
-
+@pytest.mark.parametrize(("name", "reverse"), CASES)
 def test_closed_forms_are_the_automatic_derivatives(
-    sides: dict[str, tuple[np.ndarray, np.ndarray]],
+    name: str, reverse: bool, x64: None, request: pytest.FixtureRequest
 ) -> None:
-    for name, (ours, automatic) in sides.items():
-        assert relative(ours, automatic) < 1e-11, name
+    robot = rough(request.getfixturevalue(name))
+    program = jax.jit(jax.vmap(lambda s: both(robot, s, reverse)), compiler_options=FAST)
+    for what, (ours, automatic) in program(random_states(robot, STATES, np.float64)).items():
+        assert relative(np.asarray(ours), np.asarray(automatic)) < 1e-11, what
 
 
 @pytest.mark.slow
@@ -198,7 +195,8 @@ def test_residual_derivatives_are_those_of_the_frame(panda: Robot, x64: None) ->
     def residual(q: Array, v: Array, tau: Array) -> Array:
         return jnp.concatenate([dynamics.frame_pose(panda, q, "hand")[0], 2 * v, 3 * tau])
 
-    C, D = dynamics.residual_derivatives(panda, residual, q, v, tau)
+    derivatives = jax.jit(partial(dynamics.residual_derivatives, panda, residual))
+    C, D = derivatives(q, v, tau)
     expected = np.zeros((17, 14))
     expected[:3, :7] = dynamics.frame_jacobian(panda, q, "hand")[:3]
     expected[3:10, 7:] = 2 * np.eye(7)
@@ -257,7 +255,7 @@ def test_payload_is_identified_by_gradient_descent(panda: Robot, x64: None) -> N
     """Mass of the last body, from the torques along a trajectory."""
     s = random_states(panda, 50, np.float64)
     true = panda.replace(mass=panda.mass + np.array([0, 0, 0, 0, 0, 0, 0.8]))
-    torques = jax.vmap(lambda s: dynamics.rnea(true, s.q, s.v, s.a))(s)
+    torques = jax.jit(jax.vmap(lambda s: dynamics.rnea(true, s.q, s.v, s.a)))(s)
 
     @jax.jit
     @jax.value_and_grad
@@ -266,8 +264,8 @@ def test_payload_is_identified_by_gradient_descent(panda: Robot, x64: None) -> N
         error = jax.vmap(lambda s: dynamics.rnea(robot, s.q, s.v, s.a))(s) - torques
         return jnp.mean(error**2)
 
-    payload, (_, gradient) = jnp.zeros(()), loss(0.0)
-    _, after = loss(1e-3)
+    payload, (_, gradient) = jnp.zeros(()), loss(jnp.zeros(()))
+    _, after = loss(jnp.array(1e-3))
     rate = 1e-3 / (after - gradient)  # the loss is a parabola
     for _ in range(5):
         payload -= rate * loss(payload)[1]

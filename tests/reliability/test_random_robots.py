@@ -79,30 +79,17 @@ any_joints = robots(normal="0 0 1")
 free_joints = robots(normal="0 0 1", mimics=False)
 
 
+@pytest.mark.slow
 @given(any_joints, seeds)
-@settings(max_examples=3, **FEW)
+@settings(max_examples=40, **FEW)
 def test_random_robots(x64: None, machine: tuple[str, bool], seed: int) -> None:
     with_pinocchio(machine, seed)
 
 
 @pytest.mark.slow
 @given(free_joints, seeds)
-@settings(max_examples=3, **FEW)
+@settings(max_examples=40, **FEW)
 def test_random_robots_without_mimics(x64: None, machine: tuple[str, bool], seed: int) -> None:
-    with_both(machine, seed)
-
-
-@pytest.mark.slow
-@given(any_joints, seeds)
-@settings(max_examples=40, **FEW)
-def test_many_random_robots(x64: None, machine: tuple[str, bool], seed: int) -> None:
-    with_pinocchio(machine, seed)
-
-
-@pytest.mark.slow
-@given(free_joints, seeds)
-@settings(max_examples=40, **FEW)
-def test_many_random_robots_without_mimics(x64: None, machine: tuple[str, bool], seed: int) -> None:
     with_both(machine, seed)
 
 

@@ -94,6 +94,7 @@ def test_targets_are_judged(tmp_path: Path) -> None:
     assert line["verdict"] == ("reached" if line["value"] <= line["target"] else "missed")
 
 
+@pytest.mark.slow
 def test_environments_are_compared_by_id(tmp_path: Path) -> None:
     rows = benchmark(tmp_path, "--workloads", "ids", "--batches", "4096")
     reference, mobile, randomised = of(rows, "environment")
