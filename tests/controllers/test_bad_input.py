@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import Array
 from support import MOTORS, with_slow
 
 import fraxenv
@@ -35,8 +36,11 @@ def panda() -> Robot:
     return dynamics.load_robot("panda")
 
 
+compute_terms = jax.jit(dynamics.compute_terms)
+
+
 def call(robot: Robot, controller: Any, target: Any, state: Any = None) -> Any:
-    terms = dynamics.compute_terms(robot, robot.q_default, np.zeros(robot.nv))
+    terms = compute_terms(robot, robot.q_default, np.zeros(robot.nv))
     state = controller.init(robot, terms) if state is None else state
     return controller(robot, terms, target, state, DT)
 
@@ -204,15 +208,22 @@ def pose_targets(bad: float) -> list[PoseTarget]:
 
 
 def moving(robot: Robot) -> dynamics.Terms:
-    return dynamics.compute_terms(robot, robot.q_default, 0.5 * np.ones(7))
+    return compute_terms(robot, robot.q_default, 0.5 * np.ones(7))
+
+
+@jax.jit
+def controlled(
+    robot: Robot, controller: Any, terms: dynamics.Terms, target: Any, state: Any
+) -> tuple[Array, Any, Any]:
+    """One program for all targets of a kind."""
+    return controller(robot, terms, target, state, DT)
 
 
 def check_brakes(robot: Robot, controller: Any, target: Any) -> None:
     """Torques are finite, reported as such, and take energy out of the robot."""
     terms = moving(robot)
-    program = jax.jit(lambda t, s: controller(robot, terms, t, s, DT))
     state = controller.init(robot, terms)
-    tau, state, telemetry = program(target, state)
+    tau, state, telemetry = controlled(robot, controller, terms, target, state)
     assert not bool(telemetry["target_finite"])
     chex.assert_tree_all_finite((tau, state, telemetry))
     assert float((tau - terms.bias) @ terms.v) < 0
@@ -261,7 +272,7 @@ def test_a_hand_stops_and_goes_on_when_the_target_is_back(panda: Robot) -> None:
         return (q, v, state), (dynamics.frame_pose(panda, q, "hand")[0], telemetry)
 
     q, v = jnp.asarray(panda.q_default, float), jnp.zeros(7)
-    state = osc.init(panda, dynamics.compute_terms(panda, q, v))
+    state = osc.init(panda, compute_terms(panda, q, v))
     finite = (jnp.arange(2500) < 200) | (jnp.arange(2500) >= 1000)
     _, (hand, telemetry) = jax.jit(lambda c: jax.lax.scan(step, c, finite))((q, v, state))
     np.testing.assert_array_equal(telemetry["target_finite"], finite)
