@@ -206,6 +206,7 @@ def test_results_do_not_depend_on_warm_start_or_neighbours(dtype: type) -> None:
 @pytest.mark.parametrize("name", with_slow(["cube", FEET], FEET))
 def test_a_kernel_computes_what_vmap_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment's bits are its own; the quadruped's rounds are refilled, in several tiles."""
+    monkeypatch.setenv("FRAXENV_CACHE", "0")  # what is recalled is not planned
     plans, make = [], refill.plan
     monkeypatch.setattr(refill, "plan", lambda *args: plans.append(make(*args)) or plans[-1])
     t = trial({**SCENES, **SLOW}[name])
