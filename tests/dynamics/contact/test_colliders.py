@@ -155,6 +155,11 @@ def test_same_contacts_as_mujoco(kinds: tuple[str, str], n: int) -> None:
     unexplained = ~is_choice & ~is_ill
     assert not unexplained.any(), f"poses {differs[unexplained]}, errors {error[unexplained]}"
     few, many, ill = NOT_OURS[kinds]
+    # The table of docs/contact.md: pytest -s -m slow -k same_contacts.
+    print(
+        f"\n{'-'.join(kinds)}: {n} poses, {touching:.0%} with contacts, {n - len(differs)} equal; "
+        f"{is_choice.sum()} ties, {is_ill.sum()} ill-conditioned, {unexplained.sum()} unexplained"
+    )
     assert is_choice.sum() <= (few if n == FEW else many)
     assert is_ill.sum() <= ill
 

@@ -18,6 +18,7 @@ from contact_scenes import (
     error,
     grasp,
     matched,
+    option,
     quadruped,
     rollout,
     solved,
@@ -71,6 +72,36 @@ def test_rows_equal_mujoco_s(compared: Trial) -> None:
             assert error(ours["J"], J) < TOLERANCE
             assert error(ours["aref"], data.efc_aref) < TOLERANCE
             np.testing.assert_allclose(ours["D"], data.efc_D, rtol=2e-12)
+
+
+SLIDING = """<mujoco>{option}<worldbody><geom name="floor" type="plane" size="1 1 .1"/>
+<body name="a" pos="0 0 .0495"><freejoint/><geom name="a" size=".05" mass="1"/></body>
+<body name="b" pos="1 0 .0495"><freejoint/><geom name="b" type="box" size=".05 .05 .05" mass="1"/>
+</body></worldbody><contact>
+<pair geom1="floor" geom2="a" condim="6" friction=".5 .4 .01 .002 .001" {a}/>
+<pair geom1="b" geom2="floor" condim="3" solref="-900 -60" {b}/></contact></mujoco>"""
+
+
+@pytest.mark.parametrize("cone", with_slow(["elliptic", "pyramidal"], "pyramidal"))
+def test_friction_of_an_explicit_pair_has_its_own_reference(cone: str) -> None:
+    """`solreffriction`: a time constant, and a damping; pyramids, whose rows mix both, lack it."""
+    own = {"a": 'solreffriction=".05 1.5"', "b": 'solreffriction="-100 -7"'}
+    with jax.enable_x64(True):
+        t = trial(SLIDING.format(option=option(cone), **own))
+        plain = mujoco.MjModel.from_xml_string(SLIDING.format(option=option(cone), a="", b=""))
+        data, without = mujoco.MjData(t.model), mujoco.MjData(plain)
+        data.qvel[:] = [0.2, 0.1, 0, 0.3, -0.5, 2, 0.02, 0.01, 0, 0, 0, 0.1]
+        without.qvel[:] = data.qvel
+        mujoco.mj_forward(plain, without)
+        mujoco.mj_forward(t.model, data)
+        contacts, rows, a, _ = solved(t, data)
+        ours = _ordered(rows, matched(t, data, contacts), t)
+        assert data.ncon == 5
+        assert error(ours["aref"], data.efc_aref) < TOLERANCE
+        assert error(ours["D"], data.efc_D) < TOLERANCE
+        assert error(a, data.qacc) < 1e-10
+        changes = error(without.efc_aref, data.efc_aref)
+        assert changes > 0.01 if cone == "elliptic" else changes == 0
 
 
 def _ordered(rows: Rows, slots: np.ndarray, t: Trial) -> dict[str, np.ndarray]:

@@ -236,6 +236,26 @@ def test_a_kernel_computes_what_vmap_does(name: str, monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(x, y[order])
 
 
+def test_a_contact_without_softness_locks_its_joint_alone() -> None:
+    """Of a fixed body, and one with its centre of mass on its axis: MuJoCo's R is its least.
+
+    Beside 1e15 the rest of the Hessian is next to nothing, and still has to be right.
+    """
+    xml = f"""<mujoco>{option()}<worldbody><geom type="box" size=".05 .05 .05"/>
+<body pos="0 0 .09"><joint axis="0 0 1"/><geom type="box" size=".05 .04 .045"/>
+<body pos="0 0 .05"><joint axis="0 1 0" armature="1e-4"/><geom size=".01" pos=".1 0 0"/></body>
+</body></worldbody></mujoco>"""
+    with jax.enable_x64(True):
+        t = trial(xml)
+        data = mujoco.MjData(t.model)
+        data.qfrc_applied[:] = [0.3, 0.2]
+        mujoco.mj_forward(t.model, data)
+        *_, a, solution = solved(t, data)
+        assert data.efc_R.min() < 1e-14
+        assert bool(solution.converged)
+        assert error(a, data.qacc) < 1e-10
+
+
 def test_without_contact_the_acceleration_is_free() -> None:
     t = exact("cube")
     with jax.enable_x64(True):
