@@ -241,14 +241,19 @@ def test_a_contact_without_softness_locks_its_joint_alone() -> None:
 
     Beside 1e15 the rest of the Hessian is next to nothing, and still has to be right.
     """
+    light = "".join(
+        f'''<body pos="{x} 0 .05"><joint axis="0 1 0" frictionloss="{loss}"/>
+<geom size="{size}" pos=".1 0 0"/></body>'''
+        for x, loss, size in ((0, 1e-2, 0.02), (0.2, 1e-3, 0.01), (0.4, 3e-5, 0.005))
+    )
     xml = f"""<mujoco>{option()}<worldbody><geom type="box" size=".05 .05 .05"/>
-<body pos="0 0 .09"><joint axis="0 0 1"/><geom type="box" size=".05 .04 .045"/>
-<body pos="0 0 .05"><joint axis="0 1 0" armature="1e-4"/><geom size=".01" pos=".1 0 0"/></body>
-</body></worldbody></mujoco>"""
+<body pos="0 0 .09"><joint axis="0 0 1"/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+<geom type="box" size=".05 .04 .045"/>{light}</body></worldbody></mujoco>"""
     with jax.enable_x64(True):
         t = trial(xml)
         data = mujoco.MjData(t.model)
-        data.qfrc_applied[:] = [0.3, 0.2]
+        data.qfrc_applied[:] = [0.3, 0.05, 0.005, 0.001]
+        data.qvel[1:] = [0.1, -0.1, 0.1]
         mujoco.mj_forward(t.model, data)
         *_, a, solution = solved(t, data)
         assert data.efc_R.min() < 1e-14
