@@ -530,16 +530,16 @@ def _in_their_order(
     J, aref, D = our_rows(ours, now, slots)
     return dataclasses.replace(
         theirs,
-        distance=c.distance[slots],
-        position=c.position[slots],
-        frame=c.frame[slots],
-        force=s.force[slots],
+        distance=np.asarray(c.distance)[slots],
+        position=np.asarray(c.position)[slots],
+        frame=np.asarray(c.frame)[slots],
+        force=np.asarray(s.force)[slots],
         J=J,
         R=1 / D,
         D=D,
         aref=aref,
         acceleration=now.acceleration,
-        joint_force=s.joint_force,
+        joint_force=np.asarray(s.joint_force),
     )
 
 
@@ -557,7 +557,7 @@ def _differences(one: Expected, other: Expected) -> dict[str, float]:
 
 def _scales(compared: Sequence[Expected], theirs: Sequence[Expected]) -> dict[str, Array]:
     """What errors of each quantity are relative to, at each state."""
-    scales = {quantity: np.ones(len(compared)) for quantity in _ABSOLUTE}
+    scales: dict[str, Array] = {quantity: np.ones(len(compared)) for quantity in _ABSOLUTE}
     for quantity, field in _RELATIVE.items():
         scale = np.array([_largest(getattr(x, field)) for x in compared])
         floor = float(np.median(scale)) if len(scale) else 0.0
