@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import jax
@@ -86,7 +88,8 @@ def fusible(fn: F, backend: str = "auto") -> F:
     def call(*args: Any, **kwargs: Any) -> Any:
         if resolve(backend) == "vmap":
             return fn(*args, **kwargs)
-        traced, operands = trace(fn, args, kwargs)
+        with _nothing_collected():
+            traced, operands = trace(fn, args, kwargs)
         if traced.collective:
             return fn(*args, **kwargs)
         return traced.unflatten(_call(traced, resolve(backend))(*operands))
@@ -171,12 +174,28 @@ def _vmapped(traced: Traced, batched: Sequence[bool], size: int) -> Callable[...
 _lock = threading.RLock()
 
 
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Without Python's search for cycles, which goes through all of JAX's objects every time.
+
+    A program is a million objects that stay, and would set it off again and again.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 def kernel_for(traced: Traced, batched: tuple[bool, ...], backend: str) -> Kernel:
     """The kernel of a traced function; `batched` says of each operand whether it is."""
     with _lock:
         kernels = traced.kernels
         if (batched, backend) not in kernels:
-            kernels[batched, backend] = Kernel(traced, batched, backend)
+            with _nothing_collected():
+                kernels[batched, backend] = Kernel(traced, batched, backend)
         return kernels[batched, backend]  # type: ignore[no-any-return]
 
 
