@@ -20,7 +20,7 @@ from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import ConfigError, check_not_negative
 
 from .base import Telemetry
-from .hands import PoseTarget, error_lengths, jacobians, pose_errors
+from .hands import PoseTarget, error_lengths, jacobians, pose_errors, turning
 from .impedance import broadcast_gain, gains
 from .joint_velocity import joint_velocity_torque
 from .pose_controller import PoseController
@@ -128,6 +128,7 @@ def _velocity(
         controller.priority,
         controller.singularity_damping,
         controller.singularity_threshold,
+        turning(robot, controller.hands),
     )
     v = matmul(J.T, spd_solve(damped, twist.ravel() - matmul(J, u))) + u
     rows = error_lengths(errors) | {"conditioning": conditioning}

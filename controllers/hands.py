@@ -7,9 +7,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fraxenv.dynamics import (
+    WORLD,
     Robot,
     Terms,
     frame_bias_acceleration,
@@ -143,3 +145,10 @@ def error_lengths(errors: Errors) -> Telemetry:
         "position_error": jnp.stack([norm(e) for e in errors.position]),
         "orientation_error": jnp.stack([norm(e) for e in errors.rotation]),
     }
+
+
+def turning(robot: Robot, hands: Hands) -> np.ndarray:
+    """(k,) bool, whether any joint turns each end effector."""
+    bodies = [robot.frame(name).body for name in hands.names]
+    axes = robot.topology.axes
+    return np.array([b != WORLD and bool((axes.moves[b] & axes.rotates).any()) for b in bodies])

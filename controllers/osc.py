@@ -25,6 +25,7 @@ from .hands import (
     error_lengths,
     jacobians,
     pose_errors,
+    turning,
 )
 from .impedance import broadcast_gain, compensation, damping, gains
 from .pose_controller import PoseController
@@ -124,7 +125,12 @@ def _torque(osc: OSC, robot: Robot, terms: Terms, target: PoseTarget) -> tuple[A
     X = solve_upper(factor, J.T)
     inverse_inertia = matmul(X.T, X)
     damped, conditioning = damp(
-        inverse_inertia, error, osc.priority, osc.singularity_damping, osc.singularity_threshold
+        inverse_inertia,
+        error,
+        osc.priority,
+        osc.singularity_damping,
+        osc.singularity_threshold,
+        turning(robot, osc.hands),
     )
     pull, kd, balance = _springs(osc, target, error)
     # The joint velocities of least kinetic energy at which the hands move at the speed of balance.

@@ -71,6 +71,7 @@ def damp(
     priority: Priority,
     damping: ArrayLike,
     threshold: ArrayLike,
+    turning: np.ndarray | None = None,
 ) -> tuple[Array, Array]:
     """Add damping to `J M^-1 J^T`, or to `J J^T`, near singularities and far from the targets.
 
@@ -89,6 +90,8 @@ def damp(
         damping: the greatest one, at a singularity and far from the target, relative to the mean
             diagonal.
         threshold: conditioning below which the damping sets in.
+        turning: (k,) bool, whether any joint turns each end effector, as all do by default. The
+            orientation's rows are zero of one that only slides: it is always at a singularity.
 
     Returns:
         The damped matrix, and the conditioning (k,): the determinant of an end effector's block,
@@ -100,6 +103,9 @@ def damp(
     k, n = error.shape
     # Position and orientation have different units, so each is measured by its own mean.
     mean = jnp.mean(jnp.diagonal(matrix).reshape(-1, 3), axis=-1)
+    if turning is not None and n == 6 and not turning.all():
+        # Where all rows are zero any unit will do.
+        mean = jnp.where(np.stack([np.ones(k, bool), turning], axis=1).ravel(), mean, 1)
     scale = jnp.repeat(mean, 3, total_repeat_length=k * n)
     inverse_root = 1 / jnp.sqrt(scale)
     scaled = matrix * (inverse_root[:, None] * inverse_root) + FLOOR * jnp.eye(k * n, dtype=dtype)
