@@ -492,7 +492,7 @@ def _placed(system: Robot, geom: ContactGeom) -> tuple[Geom, Array, Array]:
     return static, position, rotation
 
 
-def _check_pose(what: str, position: ArrayLike, rotation: ArrayLike) -> None:
+def _check_pose(what: str, position: Sequence[float] | Array, rotation: Array) -> None:
     p, R = np.asarray(position, float), np.asarray(rotation, float)
     proper = R.shape == (3, 3) and np.allclose(R @ R.T, np.eye(3), atol=1e-6)
     if p.shape != (3,) or not proper:

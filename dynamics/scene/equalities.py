@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -275,7 +276,7 @@ def equality_constraints(
         for k, ((p, R), point, turn) in enumerate(zip(inside, points, turns, strict=True)):
             position[i, k] = p + R @ point
             if e.kind == "weld":
-                rotation[i, k] = np.asarray(matrix_to_quaternion(R @ turn))
+                rotation[i, k] = np.asarray(matrix_to_quaternion(jnp.asarray(R @ turn)))
         links = bodies[0] + 1, bodies[1] + 1
         static.append(Equality(e.name, e.kind, bodies[0], bodies[1], links))
     return tuple(static), EqualityParameters(

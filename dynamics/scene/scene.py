@@ -150,10 +150,10 @@ def check_scene(scene: Scene) -> None:
             f"scene {scene.name!r}: integrator={scene.integrator!r}, expected one of "
             f"{', '.join(map(repr, INTEGRATORS))}."
         )
-    for what, value in (("timestep", scene.timestep), ("impratio", scene.constraints.impratio)):
-        if is_concrete(value) and not (np.asarray(value) > 0).all():
+    for what, number in (("timestep", scene.timestep), ("impratio", scene.constraints.impratio)):
+        if is_concrete(number) and not (np.asarray(number) > 0).all():
             raise ConfigError(
-                f"scene {scene.name!r}: {what}={value!r}, expected a positive number."
+                f"scene {scene.name!r}: {what}={number!r}, expected a positive number."
             )
     layout, nq, nv, nu = scene.constraints.layout, scene.nq, scene.nv, scene.nu
     ng, nl, ne = len(layout.geoms), len(layout.links), len(layout.equalities)

@@ -476,7 +476,7 @@ def compare(
     errors = {q: np.array([f[q] for f in found]) for q in kinds}
     for i, k in enumerate(compared):
         relative = {q: errors[q][i] / scales[q][i] for q in kinds}
-        beyond = [q for q in kinds if not relative[q] <= allowed[kinds[q]]]  # type: ignore[operator]
+        beyond = [q for q in kinds if not relative[q] <= allowed[kinds[q]]]
         if beyond:
             own = [_differences(x, theirs[k]) for x in _nearby(model, states, k)]
             ill[i] = all(errors[q][i] <= 4 * max(x[q] for x in own) for q in beyond)
