@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+from jax import Array
 
 from fraxenv import dynamics
 from fraxenv.dynamics.contact.narrowphase import Contacts, find_contacts
 from fraxenv.dynamics.contact.newton import Solution
 from fraxenv.dynamics.contact.rows import Rows, constraint_rows
-from fraxenv.dynamics.scene.step import constrained_acceleration
+from fraxenv.dynamics.scene.step import constrained_acceleration, scene_step
 from fraxenv.dynamics.terms import compute_terms
 
 EXACT = 'tolerance="0" iterations="200" ls_tolerance="1e-8" ls_iterations="200" jacobian="dense"'
@@ -146,6 +147,23 @@ EQUALITIES = f"""<mujoco>{option()}<worldbody>
 </equality></mujoco>"""
 
 
+SCENES = {
+    "cube": cube(),
+    "cube, pyramidal": cube("pyramidal"),
+    "equalities": EQUALITIES,
+}
+SLOW = {
+    "grasp": grasp(),
+    **{
+        f"quadruped, {c}, {d}": quadruped(c, d)
+        for c in ("elliptic", "pyramidal")
+        for d in (1, 3, 4, 6)
+    },
+    **{f"grasp, {c}, {d}": grasp(c, d) for c in ("elliptic", "pyramidal") for d in (1, 3, 6)},
+    "grasp, condim 4, impratio 10": grasp(condim=4, impratio=10),
+}
+
+
 class Trial(NamedTuple):
     """A scene of MuJoCo's and of ours, and what ours computes at a state."""
 
@@ -241,3 +259,42 @@ def error(actual: object, expected: object) -> float:
     a, b = np.asarray(actual, float), np.asarray(expected, float)
     assert a.shape == b.shape
     return float(np.abs(a - b).max(initial=0) / max(np.abs(b).max(initial=0), 1e-12))
+
+
+def ordered(rows: Rows, slots: np.ndarray, t: Trial) -> dict[str, np.ndarray]:
+    """Our active rows in MuJoCo's order."""
+    s = rows.scalar
+    active = np.asarray(s.weight) > 0
+    J, aref, D = ([np.asarray(x)[active]] for x in (s.jacobian, s.reference, s.weight))
+    zero = jnp.zeros(t.model.nv)
+    jacobians = [np.asarray(jax.jacobian(c.apply)(zero)) for c in rows.contacts]
+    for slot in slots:
+        group, i = next(
+            (g, c.slots.index(slot)) for g, c in enumerate(rows.contacts) if slot in c.slots
+        )
+        c, own = rows.contacts[group], jacobians[group][i]
+        edges = np.eye(len(own))
+        if c.cone == "pyramidal" and len(own) > 1:
+            mu = np.asarray(c.coefficients)[i]
+            sides = [(k, s) for k in range(1, len(own)) for s in (1, -1)]
+            edges = np.array([edges[0] + s * mu[k - 1] * edges[k] for k, s in sides])
+            weight = np.full(len(edges), c.weight[i])
+        elif len(own) > 1:
+            mu = np.asarray(c.coefficients)[i]
+            weight = c.weight[i] / c.regularised[i] ** 2 * np.array([c.regularised[i], *mu]) ** 2
+        else:
+            weight = np.asarray(c.weight[i])[None]
+        J.append(edges @ own)
+        aref.append(edges @ np.asarray(c.reference)[i])
+        D.append(weight)
+    return {"J": np.concatenate(J), "aref": np.concatenate(aref), "D": np.concatenate(D)}
+
+
+def stepper(t: Trial, integrator: str) -> jax.stages.Wrapped:
+    @jax.jit
+    def step(
+        q: Array, v: Array, tau: Array, ctrl: Array, warm: Array
+    ) -> tuple[Array, Array, Solution]:
+        return scene_step(t.scene, q, v, tau, None, warm, integrator, ctrl)
+
+    return step

@@ -19,6 +19,7 @@ from contact_scenes import (
     grasp,
     matched,
     option,
+    ordered,
     quadruped,
     rollout,
     solved,
@@ -66,7 +67,7 @@ def test_rows_equal_mujoco_s(compared: Trial) -> None:
     with jax.enable_x64(True):
         for data in rollout(compared.model, steps=160, every=8):
             contacts, rows, *_ = solved(compared, data)
-            ours = _ordered(rows, matched(compared, data, contacts), compared)
+            ours = ordered(rows, matched(compared, data, contacts), compared)
             J = data.efc_J.reshape(-1, compared.model.nv)
             # A Jacobian is to be compared as a whole: its entries cancel.
             assert error(ours["J"], J) < TOLERANCE
@@ -95,42 +96,13 @@ def test_friction_of_an_explicit_pair_has_its_own_reference(cone: str) -> None:
         mujoco.mj_forward(plain, without)
         mujoco.mj_forward(t.model, data)
         contacts, rows, a, _ = solved(t, data)
-        ours = _ordered(rows, matched(t, data, contacts), t)
+        ours = ordered(rows, matched(t, data, contacts), t)
         assert data.ncon == 5
         assert error(ours["aref"], data.efc_aref) < TOLERANCE
         assert error(ours["D"], data.efc_D) < TOLERANCE
         assert error(a, data.qacc) < 1e-10
         changes = error(without.efc_aref, data.efc_aref)
         assert changes > 0.01 if cone == "elliptic" else changes == 0
-
-
-def _ordered(rows: Rows, slots: np.ndarray, t: Trial) -> dict[str, np.ndarray]:
-    """Our active rows in MuJoCo's order."""
-    s = rows.scalar
-    active = np.asarray(s.weight) > 0
-    J, aref, D = ([np.asarray(x)[active]] for x in (s.jacobian, s.reference, s.weight))
-    zero = jnp.zeros(t.model.nv)
-    jacobians = [np.asarray(jax.jacobian(c.apply)(zero)) for c in rows.contacts]
-    for slot in slots:
-        group, i = next(
-            (g, c.slots.index(slot)) for g, c in enumerate(rows.contacts) if slot in c.slots
-        )
-        c, own = rows.contacts[group], jacobians[group][i]
-        edges = np.eye(len(own))
-        if c.cone == "pyramidal" and len(own) > 1:
-            mu = np.asarray(c.coefficients)[i]
-            sides = [(k, s) for k in range(1, len(own)) for s in (1, -1)]
-            edges = np.array([edges[0] + s * mu[k - 1] * edges[k] for k, s in sides])
-            weight = np.full(len(edges), c.weight[i])
-        elif len(own) > 1:
-            mu = np.asarray(c.coefficients)[i]
-            weight = c.weight[i] / c.regularised[i] ** 2 * np.array([c.regularised[i], *mu]) ** 2
-        else:
-            weight = np.asarray(c.weight[i])[None]
-        J.append(edges @ own)
-        aref.append(edges @ np.asarray(c.reference)[i])
-        D.append(weight)
-    return {"J": np.concatenate(J), "aref": np.concatenate(aref), "D": np.concatenate(D)}
 
 
 def test_impedance_and_spring_equal_mujoco_s() -> None:

@@ -10,9 +10,9 @@ import mujoco
 import numpy as np
 import pytest
 from contact_scenes import (
-    EQUALITIES,
+    SCENES,
+    SLOW,
     Trial,
-    cube,
     error,
     grasp,
     kicked,
@@ -22,6 +22,7 @@ from contact_scenes import (
     quadruped,
     rollout,
     solved,
+    stepper,
     trial,
 )
 from jax import Array
@@ -31,24 +32,6 @@ from fraxenv.dynamics.contact.newton import Solution
 from fraxenv.dynamics.scene.step import constrained_acceleration, scene_step
 from fraxenv.kernels import fuse
 from fraxenv.kernels.native import refill
-
-SCENES = {
-    "cube": cube(),
-    "cube, pyramidal": cube("pyramidal"),
-    "equalities": EQUALITIES,
-}
-SLOW = {
-    "grasp": grasp(),
-    **{
-        f"quadruped, {c}, {d}": quadruped(c, d)
-        for c in ("elliptic", "pyramidal")
-        for d in (1, 3, 4, 6)
-    },
-    **{f"grasp, {c}, {d}": grasp(c, d) for c in ("elliptic", "pyramidal") for d in (1, 3, 6)},
-    "grasp, condim 4, impratio 10": grasp(condim=4, impratio=10),
-}
-FEET = "quadruped, elliptic, 3"
-Step = jax.stages.Wrapped
 
 
 @cache
@@ -93,16 +76,6 @@ def test_single_precision(name: str) -> None:
             errors.append(error(a, data.qacc))
     assert np.median(errors) < 1e-5
     assert np.max(errors) < 1e-3
-
-
-def stepper(t: Trial, integrator: str) -> Step:
-    @jax.jit
-    def step(
-        q: Array, v: Array, tau: Array, ctrl: Array, warm: Array
-    ) -> tuple[Array, Array, Solution]:
-        return scene_step(t.scene, q, v, tau, None, warm, integrator, ctrl)
-
-    return step
 
 
 @pytest.mark.parametrize("integrator", ["euler", "implicitfast"])
