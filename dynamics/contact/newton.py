@@ -32,7 +32,8 @@ SLOPE = 0.1
 ROUNDING = 256.0
 """Energy of a step that is noise, over that of the problem and squared precision.
 
-Where everything is as small as it gets, it is found to be 0.2 to 20: more the stiffer contacts are.
+Its root, 16, is to be compared with what is left where rounds gain nothing more: 0.1 to 4, and up
+to 40 for a moment where stiff pads hit each other.
 """
 
 TRIALS = 20
@@ -125,9 +126,11 @@ def minimise(
     rounding = ROUNDING * float(np.finfo(metric.dtype).eps) ** 2
     driven = jnp.sum(smooth * force)
 
-    def gradient(a: Array) -> Array:
-        forces = rows.force(rows.violation(a))
-        return matmul(metric, a) - force - rows.transpose(forces)
+    def gradient(a: Array) -> tuple[Array, Array]:
+        """The gradient, and twice the energy of what adds up to it."""
+        x, inertial = rows.violation(a), matmul(metric, a)
+        energy = jnp.sum(a * inertial) + driven + 2 * rows.cost(x)
+        return inertial - force - rows.transpose(rows.force(x)), energy
 
     def running(state: State) -> Array:
         small = (_norm(state.gradient) * scale <= tolerance) | state.stalled
@@ -139,13 +142,13 @@ def minimise(
         floor = float(np.finfo(H.dtype).eps) * jnp.diagonal(H)
         factor = cholesky(H, floor)
         p = -cholesky_solve(factor, g)
-        a, g = _search(gradient, a, g, p)
-        # Newton's decrement, squared: what is left to go after a step within one zone. It bounds
-        # the error's energy in the metric, and that of the constraints, which are stiffer: steps
-        # that are short in the metric alone may still be seen in their forces. Rounding is relative
-        # to what cancels in the gradient: at rest not the acceleration, but the smooth forces.
+        a, g, energy = _search(gradient, a, g, p)
+        # Newton's decrement, squared: what is left to go after a step within one zone. It is twice
+        # the energy of that step in the metric and in the constraints, which are stiffer: a step
+        # that is short in the metric alone may still be seen in their forces. Rounding is relative
+        # to what cancels in the gradient. At rest that is not the acceleration: smooth forces
+        # cancel those of constraints, and constraints that oppose each other theirs.
         left = solve_upper(factor, g)
-        energy = driven + jnp.sum(a * matmul(metric, a))
         return State(a, g, jnp.sum(left * left) <= rounding * energy, rounds + 1)
 
     def constrained(_: State) -> State:
@@ -156,7 +159,7 @@ def minimise(
             there = there + 0.5 * jnp.sum(away * (matmul(metric, warm_start) - force))
             better = there < rows.cost(rows.violation(smooth))
             a = jnp.where(better, warm_start, smooth)
-        state = free._replace(a=a, gradient=gradient(a))
+        state = free._replace(a=a, gradient=gradient(a)[0])
         return jax.lax.while_loop(running, one_round, state)
 
     state: State = jax.lax.cond(_any_active(rows), constrained, lambda s: s, free)
@@ -167,9 +170,9 @@ def minimise(
 
 
 def _search(
-    gradient: Callable[[Array], Array], a: Array, g: Array, p: Array
-) -> tuple[Array, Array]:
-    """Where along `p` from `a` the cost hardly falls any more, and the gradient there.
+    gradient: Callable[[Array], tuple[Array, Array]], a: Array, g: Array, p: Array
+) -> tuple[Array, Array, Array]:
+    """Where along `p` from `a` the cost hardly falls any more, and `gradient` there.
 
     The slope `g' p` grows along the way; its zero is bracketed, and searched by secants. The first
     trial is Newton's step, which nearly always ends the search. Slopes decide, not costs:
@@ -183,7 +186,7 @@ def _search(
 
     def narrow(s: _Bracket) -> _Bracket:
         t = s.following
-        g = gradient(a + t * p)
+        g, energy = gradient(a + t * p)
         slope = jnp.sum(g * p)
         falls, open_ended = slope < 0, s.high == 0
         # Beyond the last trial if the cost falls there still, else between the ends.
@@ -195,18 +198,20 @@ def _search(
         secant = low + width * at_low / jnp.where(at_low == at_high, 1, at_low - at_high)
         between = jnp.clip(secant, low + 0.1 * width, high - 0.1 * width)
         following = jnp.where(falls & open_ended, beyond, between)
-        return _Bracket(low, at_low, high, at_high, following, t, slope, g, s.trials + 1)
+        last = t, slope, g, energy
+        return _Bracket(low, at_low, high, at_high, following, *last, s.trials + 1)
 
     zero, one = jnp.zeros_like(slope), jnp.ones_like(slope)
-    start = _Bracket(zero, slope, zero, zero, one, zero, slope, g, jnp.zeros((), jnp.int32))
+    trials = jnp.zeros((), jnp.int32)
+    start = _Bracket(zero, slope, zero, zero, one, zero, slope, g, zero, trials)
     end = jax.lax.while_loop(running, narrow, start)
-    return a + end.t * p, end.gradient
+    return a + end.t * p, end.gradient, end.energy
 
 
 class _Bracket(NamedTuple):
     """A search: the ends of the bracket (no upper one yet: zero), the slopes there, what to try.
 
-    `t`, `slope` and `gradient` are of the last trial.
+    `t`, `slope`, `gradient` and `energy` are of the last trial.
     """
 
     low: Array
@@ -217,6 +222,7 @@ class _Bracket(NamedTuple):
     t: Array
     slope: Array
     gradient: Array
+    energy: Array
     trials: Array
 
 

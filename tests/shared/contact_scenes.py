@@ -261,13 +261,19 @@ def error(actual: object, expected: object) -> float:
     return float(np.abs(a - b).max(initial=0) / max(np.abs(b).max(initial=0), 1e-12))
 
 
+@jax.jit
+def _jacobians(rows: Rows) -> list[Array]:
+    """Jacobians (n, d, nv) of the contacts' rows."""
+    zero = jnp.zeros(rows.scalar.jacobian.shape[1])
+    return [jax.jacobian(c.apply)(zero) for c in rows.contacts]
+
+
 def ordered(rows: Rows, slots: np.ndarray, t: Trial) -> dict[str, np.ndarray]:
     """Our active rows in MuJoCo's order."""
     s = rows.scalar
     active = np.asarray(s.weight) > 0
     J, aref, D = ([np.asarray(x)[active]] for x in (s.jacobian, s.reference, s.weight))
-    zero = jnp.zeros(t.model.nv)
-    jacobians = [np.asarray(jax.jacobian(c.apply)(zero)) for c in rows.contacts]
+    jacobians = [np.asarray(J) for J in _jacobians(rows)]
     for slot in slots:
         group, i = next(
             (g, c.slots.index(slot)) for g, c in enumerate(rows.contacts) if slot in c.slots
@@ -298,3 +304,33 @@ def stepper(t: Trial, integrator: str) -> jax.stages.Wrapped:
         return scene_step(t.scene, q, v, tau, None, warm, integrator, ctrl)
 
     return step
+
+
+def farthest(xml: str, integrator: str, steps: int) -> float:
+    """Largest difference of configurations from MuJoCo's over pick and lift, or under kicks."""
+    t = trial(xml)
+    t.model.opt.integrator = {
+        "euler": mujoco.mjtIntegrator.mjINT_EULER,
+        "implicitfast": mujoco.mjtIntegrator.mjINT_IMPLICITFAST,
+    }[integrator]
+    step, data, rng = stepper(t, integrator), mujoco.MjData(t.model), np.random.default_rng(0)
+    lifts = t.model.nq == len(GRASP)
+    if lifts:
+        data.qpos[:], up = pregrasp(t.model, 0.03), pregrasp(t.model, 0.12)
+    start = data.qpos.copy()
+    q, v, warm = data.qpos.copy(), data.qvel.copy(), np.zeros(t.model.nv)
+    worst = 0.0
+    for k in range(steps):
+        if lifts:
+            share = np.clip((k - 200) / 500, 0, 1)
+            data.ctrl[:7] = (1 - share) * start[:7] + share * up[:7]
+            data.ctrl[7:] = -15
+        elif k % 10 == 0:
+            kicked(t.model, data, rng)
+        q, v, solution = step(q, v, data.qfrc_applied, data.ctrl, warm)
+        warm = solution.acceleration
+        mujoco.mj_step(t.model, data)
+        worst = max(worst, np.abs(q - data.qpos).max())
+    if lifts:
+        assert data.qpos[11] > 0.06  # the box is in the air
+    return worst
