@@ -11,11 +11,12 @@ import enum
 import functools
 import hashlib
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
@@ -42,8 +43,8 @@ def fingerprint(traced: Traced, batched: Sequence[bool], platform: str) -> str |
     sources = _sources()
     if sources is None:
         return None
-    flags = bool(jax.config.jax_enable_x64), bool(jax.config.jax_threefry_partitionable)
-    versions = jax.__version__, jaxlib.__version__, np.__version__
+    flags = jax.config.read("jax_enable_x64"), jax.config.read("jax_threefry_partitionable")
+    versions = jax.__version__, version("jaxlib"), np.__version__
     writer = _Writer()
     try:
         known = [None if c is None else writer.told(c) for c in traced.known]
@@ -124,7 +125,7 @@ class _Writer:
             if dtype.kind == "O":
                 raise _UntoldError
             return dtype.name, dtype.byteorder
-        if not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+        if not jnp.issubdtype(dtype, jax.dtypes.prng_key):
             raise _UntoldError
         return self._implementation(dtype._impl)
 
@@ -148,8 +149,8 @@ class _Writer:
 
         def read(atom: Any) -> Any:
             if isinstance(atom, core.Literal):
-                dtype = self._dtype(atom.aval.dtype)  # the value may be a Python number
-                number = np.asarray(atom.val, atom.aval.dtype)
+                aval: Any = atom.aval  # the value may be a Python number
+                dtype, number = self._dtype(aval.dtype), np.asarray(atom.val, aval.dtype)
                 return "literal", dtype, number.shape, number.tobytes()
             return numbers[atom]
 

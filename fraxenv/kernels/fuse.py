@@ -211,6 +211,7 @@ class Kernel:
     def __init__(self, traced: Traced, batched: tuple[bool, ...], backend: str) -> None:
         began = time.perf_counter()
         self._traced, self._flags = traced, batched
+        self._evaluation: PartialEvaluation | None = None
         self.parts: list[dict[str, Any]] = []
         for self.backend in (backend, *slower(backend)):
             try:
@@ -233,7 +234,7 @@ class Kernel:
         return self._evaluation
 
     def _build(self) -> None:
-        self._evaluation: PartialEvaluation | None = None
+        self._evaluation = None
         self._steps: list[tuple[Any, list[Buffer], Fallback | None]] = []
         if self.backend == "vmap":
             return

@@ -32,6 +32,8 @@ from fraxenv.dynamics.scene.step import constrained_acceleration, scene_step
 from fraxenv.kernels import fuse
 from fraxenv.kernels.native import refill
 
+FEET = "quadruped, elliptic, 3"
+
 
 @cache
 def exact(name: str) -> Trial:
