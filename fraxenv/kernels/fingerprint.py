@@ -43,7 +43,8 @@ def fingerprint(traced: Traced, batched: Sequence[bool], platform: str) -> str |
     sources = _sources()
     if sources is None:
         return None
-    flags = jax.config.read("jax_enable_x64"), jax.config.read("jax_threefry_partitionable")
+    config: Any = jax.config
+    flags = bool(config.jax_enable_x64), bool(config.jax_threefry_partitionable)
     versions = jax.__version__, version("jaxlib"), np.__version__
     writer = _Writer()
     try:

@@ -84,10 +84,12 @@ OTHERS = {
     "combine",
     "constrained_acceleration",
     "contact_transition_derivatives",
+    "connect_equality",
     "contacts",
     "cylinder_geom",
     "free_body",
     "grip",
+    "joint_equality",
     "list_robots",
     "load_mjcf",
     "load_mjcf_robot",
@@ -95,6 +97,7 @@ OTHERS = {
     "load_urdf",
     "lock_joints",
     "member_slices",
+    "motor_actuator",
     "mount",
     "move_obstacles",
     "nearest_obstacles",
@@ -106,6 +109,7 @@ OTHERS = {
     "obstacle_shapes",
     "passive_forces",
     "plane_geom",
+    "position_actuator",
     "random_configuration",
     "residual_derivatives",
     "restrict_terms",
@@ -119,6 +123,8 @@ OTHERS = {
     "sphere_geom",
     "sphere_half_space",
     "sphere_sphere",
+    "velocity_actuator",
+    "weld_equality",
 }
 
 
