@@ -11,12 +11,12 @@ import enum
 import functools
 import hashlib
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxlib.version
 import numpy as np
 from jax.extend import core
 
@@ -45,7 +45,7 @@ def fingerprint(traced: Traced, batched: Sequence[bool], platform: str) -> str |
         return None
     config: Any = jax.config
     flags = bool(config.jax_enable_x64), bool(config.jax_threefry_partitionable)
-    versions = jax.__version__, version("jaxlib"), np.__version__
+    versions = jax.__version__, jaxlib.version.__version__, np.__version__
     writer = _Writer()
     try:
         known = [None if c is None else writer.told(c) for c in traced.known]

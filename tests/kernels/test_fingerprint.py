@@ -114,7 +114,7 @@ def test_what_else_it_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with jax.enable_x64(True):
         digests.append(of(fn))
         digests.append(of(fn, X.astype(np.float64)))
-    for version in ("jax.__version__", "jaxlib.__version__", "numpy.__version__"):
+    for version in ("jax.__version__", "jaxlib.version.__version__", "numpy.__version__"):
         with monkeypatch.context() as patch:
             patch.setattr(version, "0.0")
             digests.append(of(fn))
