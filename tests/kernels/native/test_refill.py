@@ -247,7 +247,7 @@ def test_values_that_all_lanes_share(always: None, plans: list[refill.Plan | Non
 
 
 def longer(x: Array, seed: int = 0) -> Array:
-    for k in range(4):
+    for k in range(8):
         x = long(x, seed + k)
     return x
 
@@ -258,11 +258,8 @@ def repeated(x: Array, n: Array, body: Callable[[Array], Array] = longer) -> Arr
     ]
 
 
-def test_loops_that_are_worth_it(
-    plans: list[refill.Plan | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loops_that_are_worth_it(plans: list[refill.Plan | None]) -> None:
     """Long rounds, outside of loops or in an outermost counted one, that need few values."""
-    monkeypatch.setattr(gather, "SHORTEST", 600)  # of shorter programs, which compile sooner
 
     def short(x: Array, n: Array) -> Array:
         return repeated(x, n, long)
