@@ -129,8 +129,11 @@ def minimise(
     def gradient(a: Array) -> tuple[Array, Array]:
         """The gradient, and twice the energy of what adds up to it."""
         x, inertial = rows.violation(a), matmul(metric, a)
-        energy = jnp.sum(a * inertial) + driven + 2 * rows.cost(x)
-        return inertial - force - rows.transpose(rows.force(x)), energy
+        forces = rows.force(x)
+        # Costs are of second degree but beyond friction loss: `-f' x` is twice theirs, or less.
+        opposed = sum(jnp.sum(f * y) for f, y in zip(forces, x, strict=True))
+        energy = jnp.sum(a * inertial) + driven - opposed
+        return inertial - force - rows.transpose(forces), energy
 
     def running(state: State) -> Array:
         small = (_norm(state.gradient) * scale <= tolerance) | state.stalled
@@ -164,7 +167,9 @@ def minimise(
 
     state: State = jax.lax.cond(_any_active(rows), constrained, lambda s: s, free)
     residual = _norm(state.gradient) * scale
-    converged = (residual <= tolerance) | state.stalled
+    # What touches nothing has no residual, wherever it flies.
+    finite = jnp.all(jnp.abs(state.a) < jnp.inf)
+    converged = finite & ((residual <= tolerance) | state.stalled)
     dtype = residual.dtype
     return state.a, Report(residual, state.rounds.astype(dtype), converged.astype(dtype))
 

@@ -36,6 +36,20 @@ def test_what_rests_between_stiff_pads_converges_in_single_precision() -> None:
     assert np.mean(rounds[-50:]) < 2
 
 
+def test_what_is_not_finite_has_not_converged() -> None:
+    """Whether it touches something or not."""
+
+    def rows(m: int) -> ScalarRows:
+        return ScalarRows(
+            np.ones((m, 2)), *np.ones((2, m)), np.full(m, -np.inf), np.full(m, np.inf)
+        )
+
+    solve = jax.jit(lambda force, rows: minimise(jnp.eye(2), force, Rows(rows, ()))[1].converged)
+    for m in (0, 1):
+        found = [bool(solve(np.array([x, 0.0]), rows(m))) for x in (1.0, np.nan, np.inf)]
+        assert found == [True, False, False]
+
+
 def test_converged_is_as_near_as_single_precision_allows() -> None:
     """In the norm of the whole cost, to the solution of the same numbers in double precision."""
     n, nv, m = 400, 8, 7
