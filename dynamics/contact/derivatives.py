@@ -29,17 +29,12 @@ from ..math.spatial import force_cross, motion_cross
 from ..model.robot import WORLD, Robot
 from ..model.tree import axis_rates, dof_forces
 from .colliders.points import Placed
+from .contact_rows import contact_resistance
 from .mixing import mixed_parameters
 from .model import Constraints
 from .narrowphase import Contacts, contacts_between, placed_pairs
-from .rows import (
-    ContactRows,
-    axis_twists,
-    contact_force,
-    contact_hessian,
-    contact_resistance,
-    reference_body,
-)
+from .rows import ContactRows, contact_force, contact_hessian
+from .twist_maps import axis_twists, reference_body
 
 
 class Geometry(NamedTuple):

@@ -21,9 +21,10 @@ from fraxenv.errors import check_choice, is_concrete
 
 from ..body_motion import body_twists, kinematics_rate
 from ..contact.acceleration import contact_acceleration
+from ..contact.constraint_rows import constraint_rows, scalar_rows
 from ..contact.derivatives import contact_force_derivatives, moved_contacts
 from ..contact.model import Layout
-from ..contact.rows import Rows, constraint_rows, scalar_rows
+from ..contact.rows import Rows
 from ..derivatives import InverseDynamicsDerivatives, inverse_dynamics_derivatives
 from ..kinematics import Kinematics, checked_tangent
 from ..manifold import coordinate_rates, integrate, integrate_derivatives

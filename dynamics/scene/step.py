@@ -13,9 +13,10 @@ from jaxtyping import Float, Real
 from fraxenv.errors import check_choice, is_concrete
 
 from ..contact.acceleration import contact_acceleration
+from ..contact.constraint_rows import constraint_rows
 from ..contact.narrowphase import find_contacts
 from ..contact.newton import Solution, solution
-from ..contact.rows import Rows, constraint_rows
+from ..contact.rows import Rows
 from ..forward_dynamics import implicit_acceleration
 from ..kinematics import checked_tangent
 from ..manifold import integrate

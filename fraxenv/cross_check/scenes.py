@@ -22,9 +22,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Scene
+from fraxenv.dynamics.contact.constraint_rows import constraint_rows
 from fraxenv.dynamics.contact.narrowphase import Contacts, find_contacts
 from fraxenv.dynamics.contact.newton import Solution
-from fraxenv.dynamics.contact.rows import ContactRows, constraint_rows
+from fraxenv.dynamics.contact.rows import ContactRows
 from fraxenv.dynamics.scene.step import constrained_acceleration, scene_step
 
 from ..errors import SceneLoadError, import_extra

@@ -12,9 +12,10 @@ import numpy as np
 from jax import Array
 
 from fraxenv import dynamics
+from fraxenv.dynamics.contact.constraint_rows import constraint_rows
 from fraxenv.dynamics.contact.narrowphase import Contacts, find_contacts
 from fraxenv.dynamics.contact.newton import Solution
-from fraxenv.dynamics.contact.rows import Rows, constraint_rows
+from fraxenv.dynamics.contact.rows import Rows
 from fraxenv.dynamics.scene.step import constrained_acceleration, scene_step
 from fraxenv.dynamics.terms import compute_terms
 

@@ -12,8 +12,8 @@ from contact_scenes import EQUALITIES, Trial, cube, grasp, quadruped, rollout, t
 from jax import Array
 
 from fraxenv import dynamics
+from fraxenv.dynamics.contact.constraint_rows import constraint_rows
 from fraxenv.dynamics.contact.narrowphase import find_contacts
-from fraxenv.dynamics.contact.rows import constraint_rows
 from fraxenv.dynamics.scene.forces import actuator_forces, passive_forces
 from fraxenv.dynamics.scene.step import constrained_acceleration
 from fraxenv.dynamics.terms import compute_terms

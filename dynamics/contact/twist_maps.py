@@ -1,0 +1,76 @@
+"""The relative motion of two bodies, as a linear map of joint velocities."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ..kinematics import Kinematics
+from ..math.algebra import cross, einsum
+from ..model.robot import WORLD, Robot
+
+
+def twist_maps(
+    robot: Robot,
+    kin: Kinematics,
+    first: np.ndarray,
+    second: np.ndarray,
+    from_first: Array,
+    from_second: Array,
+) -> Array:
+    """Maps (n, 6, nv) from joint velocities to the twist of second bodies relative to first ones.
+
+    See `axis_twists`.
+    """
+    columns = axis_twists(robot, kin, first, second, from_first, from_second)
+    axes = robot.topology.axes
+    if axes.has_mimics:
+        columns = einsum("av,nai->nvi", jnp.asarray(axes.dof, columns.dtype), columns)
+    return columns.swapaxes(1, 2)
+
+
+def axis_twists(
+    robot: Robot,
+    kin: Kinematics,
+    first: np.ndarray,
+    second: np.ndarray,
+    from_first: Array,
+    from_second: Array,
+) -> Array:
+    """Twists (n, na, 6) of second bodies relative to first ones, when each axis has the rate one.
+
+    `[linear; angular]` in world axes, of the bodies' points at a place that is given for each pair.
+    Joints that move both bodies do not count.
+
+    Args:
+        robot: the forest.
+        kin: kinematics.
+        first: (n,) int, bodies, or `WORLD`.
+        second: likewise.
+        from_first: (n, 3), m, from the origin of the first body to the place, in world axes.
+        from_second: likewise.
+    """
+    axes = robot.topology.axes
+    moves = np.concatenate([axes.moves, np.zeros_like(axes.moves[:1])])
+    of_second, of_first = moves[second], moves[first]
+    carrier = np.where(of_second & ~of_first, second[:, None], first[:, None])
+    sign = of_second.astype(int) - of_first
+    carrier = np.where(sign == 0, axes.body, carrier)
+
+    along_tree = kin.relative[carrier] - kin.relative[axes.body]
+    along_tree = jnp.where((carrier == axes.body)[:, :, None], 0.0, along_tree)
+    from_carrier = jnp.where(of_second[:, :, None], from_second[:, None], from_first[:, None])
+    rotates = axes.rotates[:, None]
+    turning = cross(kin.axis, along_tree + from_carrier)
+    linear = jnp.where(rotates, turning, kin.axis)
+    angular = jnp.broadcast_to(jnp.where(rotates, kin.axis, 0.0), linear.shape)
+    columns = jnp.concatenate([linear, angular], axis=-1) * sign[:, :, None].astype(linear.dtype)
+    return jnp.where(sign[:, :, None] == 0, 0.0, columns)
+
+
+def reference_body(robot: Robot, bodies: np.ndarray) -> int:
+    """The body about whose origin a pair's twist is taken: a free one, of which it is simplest."""
+    moving = [int(b) for b in bodies if b != WORLD]
+    free = [b for b in moving if robot.topology.joints[b].kind == "floating"]
+    return (free or moving[::-1])[0]
