@@ -28,7 +28,7 @@ from fraxenv.dynamics import (
 from fraxenv.dynamics.math.rotation import rotation_to
 from fraxenv.dynamics.model.combine import extract, with_extracted
 from fraxenv.dynamics.model.fingerprint import fingerprint
-from fraxenv.dynamics.scene.actuators import no_actuators
+from fraxenv.dynamics.scene.actuators import joint_actuators
 from fraxenv.dynamics.scene.contacts import contacts as find_contacts
 from fraxenv.dynamics.scene.pair_contacts import no_contacts, pair_contacts
 from fraxenv.dynamics.scene.step import scene_step
@@ -147,7 +147,7 @@ class ContactPhysics(Physics):
         scene = self.scene if params.scene is None else params.scene
         if true_robot is not None:
             scene = scene.with_system(with_extracted(scene.system, self.member, true_robot))
-        return dataclasses.replace(scene, actuators=no_actuators(scene.nv))
+        return dataclasses.replace(scene, actuators=joint_actuators(scene.system, (), scene.name))
 
     def begin(self, where: str, world: World, dtype: DTypeLike) -> World:
         """The world with all objects, those it does not name as they are by default.

@@ -10,7 +10,11 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 from jaxtyping import Float
+from numpy.typing import NDArray
+
+from fraxenv.errors import ArrayError
 
 from .algebra import cross, matmul
 
@@ -184,6 +188,33 @@ def rotation_to(z: np.ndarray) -> np.ndarray:
     first = np.cross(np.eye(3)[np.argmin(np.abs(third))], third)
     first /= np.linalg.norm(first)
     return np.stack([first, np.cross(third, first), third], axis=1)
+
+
+def check_point(what: str, value: ArrayLike) -> NDArray[np.float64]:
+    """The coordinates (3,), m, of a point; on the host.
+
+    Raises:
+        ArrayError: it has another shape, or is not finite.
+    """
+    p = np.asarray(value, float)
+    if p.shape != (3,) or not np.isfinite(p).all():
+        raise ArrayError(f"{what}={value!r}, expected three finite numbers, m.")
+    return p
+
+
+def check_rotation(what: str, value: ArrayLike) -> NDArray[np.float64]:
+    """A rotation matrix (3, 3), orthogonal to 1e-6; on the host.
+
+    Raises:
+        ArrayError: it has another shape, or is none.
+    """
+    R = np.asarray(value, float)
+    orthogonal = R.shape == (3, 3) and np.allclose(R @ R.T, np.eye(3), atol=1e-6)
+    if not (orthogonal and np.linalg.det(R) > 0):
+        raise ArrayError(
+            f"{what}={value!r}, expected a rotation matrix (3, 3): orthogonal, with determinant 1."
+        )
+    return R
 
 
 def _small(x: Array) -> float:

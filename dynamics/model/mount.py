@@ -8,9 +8,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fraxenv.errors import ArrayError
-
 from ..geometry.shapes import Shape
+from ..math.rotation import check_point, check_rotation
 from .robot import WORLD, Frame, Robot
 
 PartT = TypeVar("PartT", Frame, Shape)
@@ -31,16 +30,8 @@ def mount(robot: Robot, position: ArrayLike, rotation: ArrayLike | None = None) 
     Raises:
         ArrayError: the position is not (3,) and finite, or the rotation is no rotation matrix.
     """
-    p = np.asarray(position, float)
-    R = np.eye(3) if rotation is None else np.asarray(rotation, float)
-    if p.shape != (3,) or not np.isfinite(p).all():
-        raise ArrayError(f"mount: position={position!r}, expected (3,) finite numbers, m.")
-    proper = R.shape == (3, 3) and np.allclose(R @ R.T, np.eye(3), atol=1e-6)
-    if not (proper and np.linalg.det(R) > 0):
-        raise ArrayError(
-            f"mount: rotation={rotation!r}, expected a rotation matrix (3, 3): orthogonal, with "
-            "determinant 1."
-        )
+    p = check_point("mount: position", position)
+    R = check_rotation("mount: rotation", np.eye(3) if rotation is None else rotation)
     topology = robot.topology
     at_root = np.flatnonzero(topology.parent == WORLD)
     positions, rotations = topology.position.copy(), topology.rotation.copy()

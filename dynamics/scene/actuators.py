@@ -142,16 +142,6 @@ def _check_gains(joint: str, **gains: float) -> None:
             )
 
 
-def no_actuators(nv: int) -> JointActuators:
-    """Actuators of a scene of nv degrees of freedom that has none."""
-    none, ranges = np.zeros((0, 3)), np.zeros((0, 2))
-    return JointActuators((), (), none, none, np.zeros(0), ranges, ranges, _unlimited(nv))
-
-
-def _unlimited(n: int) -> np.ndarray:
-    return np.full((n, 2), UNLIMITED)
-
-
 def joint_actuators(
     system: Robot, actuators: Sequence[JointActuator], scene: str
 ) -> JointActuators:
@@ -186,7 +176,7 @@ def joint_actuators(
         gear=np.array([a.gear for a in actuators], float),
         ctrl_range=np.array([a.ctrl_range for a in actuators], float).reshape(-1, 2),
         force_range=np.array([a.force_range for a in actuators], float).reshape(-1, 2),
-        joint_range=_unlimited(system.nv),
+        joint_range=np.full((system.nv, 2), UNLIMITED),
     )
 
 

@@ -32,6 +32,7 @@ from ..contact.model import (
 from ..contact.narrowphase import COLLIDERS
 from ..contact.weights import inverse_weights
 from ..geometry.shapes import GREY, Color, Shape
+from ..math.rotation import check_point, check_rotation
 from ..model.combine import combine, member_slices
 from ..model.robot import WORLD, Frame, Joint, Robot, Topology
 from .actuators import JointActuator, joint_actuators
@@ -192,9 +193,8 @@ def free_body(
     if not (np.isfinite(mass) and mass > 0):
         raise ConfigError(f"free_body {name!r}: mass={mass!r} kg, expected a positive number.")
     for g in geoms:
-        _check_pose(f"geom {g.name!r}", g.position, g.rotation)
-    R = np.eye(3) if rotation is None else np.asarray(rotation, float)
-    _check_pose(f"free_body {name!r}", position, R)
+        _pose(f"geom {g.name!r}", g.position, g.rotation)
+    _, R = _pose(f"free_body {name!r}", position, np.eye(3) if rotation is None else rotation)
     own_com, per_mass = _solid(geoms)
     own_com = own_com if com is None else np.asarray(com, float)
     own_inertia = per_mass * mass if inertia is None else np.asarray(inertia, float)
@@ -482,8 +482,7 @@ def _self_pairs(member: SceneObject) -> list[tuple[str, str]]:
 
 def _placed(system: Robot, geom: ContactGeom) -> tuple[Geom, Array, Array]:
     """A geom's static part, and its pose in its body's frame."""
-    position, rotation = np.asarray(geom.position, float), np.asarray(geom.rotation, float)
-    _check_pose(f"geom {geom.name!r}", position, rotation)
+    position, rotation = _pose(f"geom {geom.name!r}", geom.position, geom.rotation)
     body = _body(system, geom)
     if _has_frame(system, geom):
         f = system.frame(geom.frame)
@@ -492,14 +491,9 @@ def _placed(system: Robot, geom: ContactGeom) -> tuple[Geom, Array, Array]:
     return static, position, rotation
 
 
-def _check_pose(what: str, position: Sequence[float] | Array, rotation: Array) -> None:
-    p, R = np.asarray(position, float), np.asarray(rotation, float)
-    proper = R.shape == (3, 3) and np.allclose(R @ R.T, np.eye(3), atol=1e-6)
-    if p.shape != (3,) or not proper:
-        raise ArrayError(
-            f"{what}: position has shape {p.shape} and rotation {R.shape}, expected (3,) and a "
-            "rotation matrix (3, 3)."
-        )
+def _pose(what: str, position: ArrayLike, rotation: ArrayLike) -> tuple[Array, Array]:
+    p, R = f"{what}: position", f"{what}: rotation"
+    return check_point(p, position), check_rotation(R, rotation)
 
 
 def _has_frame(system: Robot, geom: ContactGeom) -> bool:

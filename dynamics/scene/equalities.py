@@ -14,7 +14,7 @@ from fraxenv.errors import ConfigError
 
 from ..contact.model import Equality, EqualityKind, EqualityParameters
 from ..kinematics import forward_kinematics
-from ..math.rotation import matrix_to_quaternion
+from ..math.rotation import check_point, check_rotation, matrix_to_quaternion
 from ..model.robot import WORLD, Robot
 from .actuators import scalar_dof
 from .parts import SOLIMP, SOLREF, check_softness
@@ -118,10 +118,11 @@ def connect_equality(
         solimp: as in `Geoms`.
 
     Raises:
-        ConfigError: a number is not one of a point, or of a constraint's softness.
+        ArrayError: the anchor is no point.
+        ConfigError: numbers are not those of a constraint's softness.
     """
     _check("connect", frame, other, solref, solimp)
-    _check_vector("connect", frame, other, "anchor", anchor)
+    check_point(f"connect_equality of {frame!r} and {other!r}: anchor", anchor)
     return SceneEquality(
         "connect", frame, other, name, anchor=anchor, active=active, solref=solref, solimp=solimp
     )
@@ -156,19 +157,15 @@ def weld_equality(
         solimp: as in `Geoms`.
 
     Raises:
-        ConfigError: a number is not one of a pose, or of a constraint's softness.
+        ArrayError: position or anchor is no point, or the rotation no rotation matrix.
+        ConfigError: numbers are not those of a constraint's softness.
     """
     _check("weld", frame, other, solref, solimp)
-    _check_vector("weld", frame, other, "anchor", anchor)
+    check_point(f"weld_equality of {frame!r} and {other!r}: anchor", anchor)
     if position is not None:
-        _check_vector("weld", frame, other, "position", position)
+        check_point(f"weld_equality of {frame!r} and {other!r}: position", position)
     if rotation is not None:
-        R = np.asarray(rotation, float)
-        if R.shape != (3, 3) or not np.allclose(R @ R.T, np.eye(3), rtol=0, atol=1e-6):
-            raise ConfigError(
-                f"weld_equality of {frame!r} and {other!r}: rotation of shape {R.shape}, expected "
-                "a rotation matrix (3, 3)."
-            )
+        check_rotation(f"weld_equality of {frame!r} and {other!r}: rotation", rotation)
     if not (np.isfinite(torque_scale) and torque_scale > 0):
         raise ConfigError(
             f"weld_equality of {frame!r} and {other!r}: torque_scale={torque_scale!r}, expected a "
@@ -202,15 +199,6 @@ def _check(
         raise ConfigError(
             f"{kind}_equality of {between}: both are the same, expected two that move against each "
             "other."
-        )
-
-
-def _check_vector(kind: str, one: str, other: str, name: str, value: object) -> None:
-    vector = np.asarray(value, float)
-    if vector.shape != (3,) or not _finite(vector):
-        raise ConfigError(
-            f"{kind}_equality of {one!r} and {other!r}: {name}={value!r}, expected three finite "
-            "numbers, m."
         )
 
 

@@ -95,6 +95,7 @@ def test_equals_numpy_and_pinocchio(
         np.testing.assert_allclose(program(q, target), expected, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_damping_is_that_of_damped_least_squares(panda: Robot, x64: None) -> None:
     """Stretched out, the velocity minimises `|J v - twist|^2 + |v|^2` with a weight per row."""
     q = jnp.array([0.0, 0.0, 0.0, -1e-3, 0.0, 1.6, 0.0])

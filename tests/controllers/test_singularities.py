@@ -59,6 +59,7 @@ def follow(robot: Robot, controller: Any, middle: np.ndarray, reach: np.ndarray)
     return jax.lax.scan(step, (q, v, state), times)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", with_slow(PATHS, "elbow, all joints", "wrist, all joints"))
 @pytest.mark.parametrize("kind", [OSC, DifferentialIK])
 def test_torques_are_continuous_and_the_hand_stays_near(panda: Robot, kind: Any, path: str) -> None:

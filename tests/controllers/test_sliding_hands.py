@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from support import rollout
 
 from fraxenv import dynamics
@@ -36,6 +37,7 @@ def test_osc_moves_a_hand_that_cannot_turn(tmp_path: Path) -> None:
     np.testing.assert_allclose(v[-1], 0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_differential_ik_moves_a_hand_that_cannot_turn(tmp_path: Path) -> None:
     robot = gantry(tmp_path)
     ik = DifferentialIK("hand", posture="none")

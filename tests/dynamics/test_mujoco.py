@@ -164,6 +164,7 @@ def test_agrees_with_mujoco_over_five_seconds(robot: Robot, model: object, dtype
     assert np.abs(result - reference).max() <= ROLLOUT_TOLERANCE[dtype.name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", with_slow(dynamics.list_robots(), "cartpole", "g1", "iiwa14", "ur10")
 )

@@ -201,8 +201,16 @@ MOTORS = {
 }
 
 
-@pytest.mark.parametrize("safety", ["none", FLOOR], ids=["free", "filtered"])
-@pytest.mark.parametrize("case", MOTORS)
+@pytest.mark.parametrize(
+    ("case", "safety"),
+    [
+        *(pytest.param(case, "none", id=case) for case in MOTORS),
+        *(
+            pytest.param(case, FLOOR, id=f"{case}, filtered", marks=slow)
+            for case, slow in zip(MOTORS, 3 * [pytest.mark.slow] + [()], strict=True)
+        ),
+    ],
+)
 def test_commands_are_within_the_range_of_the_motors(case: str, safety: Any) -> None:
     """Always, whatever the filter makes of them; and their rate is limited if it is to be."""
     actuators = MOTORS[case]

@@ -425,6 +425,7 @@ class Gentle:
         return 0.05 * (barrier.parameters - force)[None] - (jacobian[:1] @ situation.v)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degree", with_slow([2, 1], 1))
 def test_barriers_read_objects_and_contacts(degree, rollout):
     """The hand keeps off a cube that is an object; or it pushes, and no harder than it may."""

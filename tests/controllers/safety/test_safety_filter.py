@@ -404,6 +404,7 @@ def test_without_a_task_the_change_is_gauss_least(x64: None) -> None:
     assert report["intervened"]
 
 
+@pytest.mark.slow
 def test_the_task_is_kept_where_the_nullspace_can_give_way(x64: None) -> None:
     """A ball at the elbow: the hand is accelerated less the more its task weighs."""
     robot = panda()
@@ -506,6 +507,7 @@ def test_one_by_one_as_together() -> None:
         assert its_report["min_barrier_row"] == report["min_barrier_row"][k]
 
 
+@pytest.mark.slow
 def test_gradients_by_the_torque(
     precision: Callable[[str], AbstractContextManager[Any]],
 ) -> None:

@@ -634,6 +634,7 @@ def test_is_its_robots_side_by_side(arm: Robot, cube: Robot, x64: None) -> None:
     check_one_by_one(arm, cube, dynamics.combine(arm, cube), blocks=blocks)
 
 
+@pytest.mark.slow
 def test_two_that_travel_side_by_side(joints: Robot, x64: None) -> None:
     """With every kind of joint, mimics included."""
     cube = load_cube(gravity=joints.gravity)

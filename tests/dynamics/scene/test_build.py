@@ -10,7 +10,7 @@ from scenes import mass_matrix
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Scene, box_geom, capsule_geom, free_body, plane_geom, sphere_geom
-from fraxenv.errors import ConfigError, UnknownNameError
+from fraxenv.errors import ArrayError, ConfigError, UnknownNameError
 
 CUBE = free_body(
     "cube", box_geom("", (0.02, 0.02, 0.02), friction=0.7), mass=0.064, position=(0.5, 0.0, 0.02)
@@ -212,12 +212,13 @@ def test_equalities_and_actuators_that_cannot_be() -> None:
         dynamics.connect_equality("cube", solref=(0.02, -1))
     with pytest.raises(ConfigError, match=r"solimp=.* expected five numbers"):
         dynamics.weld_equality("cube", solimp=(0.9, 0.95))
-    with pytest.raises(ConfigError, match=r"anchor=.* expected three finite numbers"):
+    with pytest.raises(ArrayError, match=r"anchor=.* expected three finite numbers"):
         dynamics.connect_equality("cube", anchor=(0, 0))
     with pytest.raises(ConfigError, match="torque_scale=0, expected a positive length"):
         dynamics.weld_equality("cube", torque_scale=0)
-    with pytest.raises(ConfigError, match=r"rotation of shape \(4,\), expected a rotation matrix"):
-        dynamics.weld_equality("cube", rotation=np.ones(4))
+    for rotation in (np.ones(4), np.diag([1.0, 1.0, -1.0])):
+        with pytest.raises(ArrayError, match=r"(?s)rotation=array.* expected a rotation matrix"):
+            dynamics.weld_equality("cube", rotation=rotation)
     motor = dynamics.motor_actuator("panda_joint1")
     with pytest.raises(ConfigError, match="2 actuators have the name 'panda_joint1'"):
         built(actuators=(motor, motor))

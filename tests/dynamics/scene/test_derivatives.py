@@ -42,8 +42,9 @@ MODELS: dict[str, Callable[[], mujoco.MjModel]] = {
         for name in ("gripper_arm", "servos", "balls", "hand")
     },
 }
-QUICK = [("cube", "euler"), ("servo", "discrete")]
+QUICK = [("servo", "discrete")]
 SLOW = [
+    ("cube", "euler"),
     ("cube", "implicitfast"),
     ("cube, pyramidal", "euler"),
     ("quadruped", "euler"),

@@ -277,6 +277,7 @@ def _hand_height(robot: dynamics.Robot, situation: Any, barrier: Barrier) -> Arr
     return dynamics.frame_pose(robot, situation.q, "hand", kin=situation.kin)[0][2:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limited", with_slow([True, False], False))
 def test_filter_keeps_the_limits_of_the_motors(limited: bool) -> None:
     """What is applied, not what the controller asked for, changes no faster than they say."""

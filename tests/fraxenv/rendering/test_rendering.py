@@ -254,6 +254,7 @@ def test_without_a_filter_nothing_is_shown(
 # --- through Gymnasium ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_gymnasium_shows_the_filter_and_batches_show_their_environments() -> None:
     import gymnasium as gym
 

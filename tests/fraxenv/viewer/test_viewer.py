@@ -161,6 +161,7 @@ def test_a_policy_drives(reach: Made) -> None:
         simulation.driver = "magic"
 
 
+@pytest.mark.slow
 def test_the_filter_can_be_switched_on_and_off() -> None:
     wall = SafetyFilter(
         barriers=(end_effector_box("hand", (-1.0, -1.0, 0.0), (1.0, 0.1, 1.5)),),

@@ -258,6 +258,7 @@ def repeated(x: Array, n: Array, body: Callable[[Array], Array] = longer) -> Arr
     ]
 
 
+@pytest.mark.slow
 def test_loops_that_are_worth_it(plans: list[refill.Plan | None]) -> None:
     """Long rounds, outside of loops or in an outermost counted one, that need few values."""
 
