@@ -10,9 +10,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
 from jaxtyping import Float
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fraxenv.errors import ArrayError
 

@@ -491,7 +491,7 @@ def _placed(system: Robot, geom: ContactGeom) -> tuple[Geom, Array, Array]:
     return static, position, rotation
 
 
-def _pose(what: str, position: ArrayLike, rotation: ArrayLike) -> tuple[Array, Array]:
+def _pose(what: str, position: Sequence[float] | Array, rotation: Array) -> tuple[Array, Array]:
     p, R = f"{what}: position", f"{what}: rotation"
     return check_point(p, position), check_rotation(R, rotation)
 
