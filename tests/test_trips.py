@@ -79,6 +79,7 @@ def test_from_an_action_to_the_torque_and_back(measure: Callable[..., Measured])
     assert not crowded
 
 
+@pytest.mark.slow
 def test_the_page_tells_the_step(measure: Callable[..., Measured]) -> None:
     plain, _, filtered = section("Action to torque and back").partition("\nWith the safety filter")
     check_told(plain, measure("step"))

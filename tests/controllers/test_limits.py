@@ -139,6 +139,7 @@ def test_a_changed_target_starts_from_the_set_point(panda: Robot, x64: None) -> 
     np.testing.assert_allclose(ramp.position[:, 0] - start, expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_torques_are_those_of_the_set_point(panda: Robot, x64: None) -> None:
     start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
     goal = PoseTarget(start + 0.1, rotation, velocity=0.1 * jnp.ones(6))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
-from support import MOTORS
+from support import MOTORS, with_slow
 from support import rollout as motion
 
 from fraxenv import dynamics
@@ -144,7 +144,7 @@ def test_equals_numpy_and_pinocchio(panda: Robot, x64: None) -> None:
         np.testing.assert_allclose(tau, expected, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("decoupling", ["full", "partial", "none"])
+@pytest.mark.parametrize("decoupling", with_slow(["full", "partial", "none"], "partial"))
 @pytest.mark.parametrize("task", ["pose", "position"])
 def test_options_reach_the_target(panda: Robot, decoupling: Any, task: Any) -> None:
     start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
@@ -175,6 +175,7 @@ def test_posture_does_not_move_the_hand(panda: Robot, x64: None) -> None:
     np.testing.assert_allclose(hand_acceleration[0], hand_acceleration[1], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_posture_settles_in_the_nullspace(panda: Robot) -> None:
     """Pulled to zero or to the centre, the elbow moves while the hand stays."""
     start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")

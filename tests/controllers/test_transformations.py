@@ -141,6 +141,7 @@ def test_states_keep_their_types(case: str, dtype: np.dtype) -> None:
     assert all((x.dtype, x.weak_type) == (dtype, False) for x in jax.tree.leaves(after))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     with_slow(

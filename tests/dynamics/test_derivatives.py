@@ -99,7 +99,7 @@ def both(robot: Robot, s: States, reverse: bool) -> dict[str, tuple[Array, Array
 
 
 CASES = [
-    ("joints", False),
+    pytest.param("joints", False, marks=pytest.mark.slow),
     pytest.param("joints", True, marks=pytest.mark.slow),
     pytest.param("panda", True, marks=pytest.mark.slow),
 ]

@@ -146,6 +146,7 @@ def test_payload_is_a_point_mass_in_the_hand(x64: None) -> None:
     np.testing.assert_allclose(dynamics.crba(loaded, q), expected, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_controller_does_not_know_of_it() -> None:
     """A payload makes the hand sag: the controller compensates the nominal weight."""
     sag = {}

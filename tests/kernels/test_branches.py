@@ -401,6 +401,7 @@ graphs = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(graphs)
 @settings(max_examples=25)
 def test_order_keeps_what_is_needed(graph: Any) -> None:

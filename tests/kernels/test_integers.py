@@ -19,7 +19,9 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 SETTINGS = [
     *(
         pytest.param(
-            n, "native", marks=pytest.mark.slow if n in ("int8", "int16", "uint16") else ()
+            n,
+            "native",
+            marks=pytest.mark.slow if n in ("int8", "int16", "uint8", "uint16", "uint64") else (),
         )
         for n in INTEGERS
     ),

@@ -199,6 +199,7 @@ def test_processors_in_contact(case: str) -> None:
     assert digests_elsewhere(case, 70, "haswell") == digests(rollout(case, range(70)))
 
 
+@pytest.mark.slow
 def test_saved_at_any_step(tmp_path: Path) -> None:
     env, params = fraxenv.make("PandaReach-v0", backend="native", **OVERRIDES)
     n, steps = 40, 12

@@ -19,6 +19,7 @@ def test_contacts_behave_as_bodies_do(check: str) -> None:
         assert row.limit is None or row.worst <= row.limit, row
 
 
+@pytest.mark.slow
 def test_it_notices_a_soft_floor(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

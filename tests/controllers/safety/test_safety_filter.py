@@ -106,7 +106,7 @@ many = jax.jit(jax.vmap(filtered, (None, None, 0, 0, 0, 0)), compiler_options=QU
 # --- Nothing to do --------------------------------------------------------------------------------
 
 
-@dtype_with_slow("float64")
+@dtype_with_slow("float32", "float64")
 def test_nothing_near_changes_nothing(dtype: np.dtype) -> None:
     robot = panda()
     given = calm_states(robot, 50, 0, 0.3)
@@ -381,6 +381,7 @@ def height(robot: Robot, x: Situation, barrier: Barrier) -> Array:
     return (position[2] - barrier.parameters)[None]
 
 
+@pytest.mark.slow
 def test_without_a_task_the_change_is_gauss_least(x64: None) -> None:
     """One row: the change of acceleration is along `M^-1 A^T`, and just enough."""
     robot = panda()

@@ -20,8 +20,9 @@ from fraxenv.dynamics.terms import compute_terms
 
 ROUNDS = 60
 
-SCENES = {"cube": cube(), "equalities": EQUALITIES}
+SCENES = {"cube": cube()}
 SLOW = {
+    "equalities": EQUALITIES,
     "quadruped, condim 4": quadruped(condim=4),
     "cube, pyramidal": cube("pyramidal"),
     "grasp": grasp(),

@@ -629,6 +629,7 @@ def check_one_by_one(
             assert error <= TOLERANCE * max(1.0, np.abs(value).max(initial=0.0)), (name, error)
 
 
+@pytest.mark.slow
 def test_is_its_robots_side_by_side(arm: Robot, cube: Robot, x64: None) -> None:
     """A robot that stands, and one that floats; with their shapes."""
     check_one_by_one(arm, cube, dynamics.combine(arm, cube), blocks=blocks)

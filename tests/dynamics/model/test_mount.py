@@ -54,8 +54,8 @@ def test_shapes_of_the_root_link_move_too() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (((0.0, 0.0),), r"position=\(0.0, 0.0\), expected \(3,\) finite"),
-        (((0.0, 0.0, np.nan),), r"expected \(3,\) finite numbers, m"),
+        (((0.0, 0.0),), r"position=\(0.0, 0.0\), expected three finite"),
+        (((0.0, 0.0, np.nan),), "expected three finite numbers, m"),
         (((0.0, 0.0, 0.0), np.diag([1.0, 1.0, -1.0])), "orthogonal, with determinant 1"),
         (((0.0, 0.0, 0.0), 2 * np.eye(3)), "orthogonal, with determinant 1"),
     ],

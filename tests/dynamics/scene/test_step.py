@@ -185,6 +185,7 @@ def test_a_kernel_computes_what_vmap_does(name: str, monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(x, y[order])
 
 
+@pytest.mark.slow
 def test_a_contact_without_softness_locks_its_joint_alone() -> None:
     """Of a fixed body, and one with its centre of mass on its axis: MuJoCo's R is its least.
 

@@ -156,6 +156,7 @@ def test_against_quadprog(dtype: np.dtype, kind: str, request: pytest.FixtureReq
         assert (np.asarray(solution.active) >= 0).sum(axis=1).max() >= 3
 
 
+@pytest.mark.slow
 def test_units_do_not_matter() -> None:
     """Those of `x`: rows count as met by their size."""
     problem = problems("active")
@@ -301,6 +302,7 @@ def test_least_violation(dtype: np.dtype, large: bool) -> None:
     np.testing.assert_allclose(solution.slack, worst, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_continuous_where_rows_cannot_be_met(x64: None) -> None:
     """Also as they become possible: what looks like a jump is none from nearer."""
     problem, count, some = contradictory(3), 201, 8

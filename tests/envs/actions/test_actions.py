@@ -307,6 +307,7 @@ def test_gains_of_two_hands_and_of_joints(panda: Robot) -> None:
     assert float(goal.kp[0]) == 0.0
 
 
+@pytest.mark.slow
 def test_softer_hands_follow_later(panda: Robot) -> None:
     """The gains arrive at the controller: a tenth of the stiffness moves less in a step."""
     moved = {}

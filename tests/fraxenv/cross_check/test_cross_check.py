@@ -270,6 +270,7 @@ def test_what_mujoco_cannot_model_is_compared_with_pinocchio(
     assert not picture.exists()
 
 
+@pytest.mark.slow
 def test_what_pinocchio_cannot_model_is_compared_with_mujoco(
     write: Callable[[str], Path], picture: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

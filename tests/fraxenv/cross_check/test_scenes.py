@@ -68,6 +68,7 @@ def test_scenes_of_the_benchmark_agree(name: str, run: Run) -> None:
     assert run((BENCHMARK / f"{name}.xml").read_text()) == WITHIN
 
 
+@pytest.mark.slow
 def test_a_difference_is_noticed(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

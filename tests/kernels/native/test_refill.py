@@ -302,6 +302,7 @@ def test_loops_that_are_worth_it(plans: list[refill.Plan | None]) -> None:
         assert_near(fuse(fn, "native")(*args), jax.jit(jax.vmap(fn))(*args))
 
 
+@pytest.mark.slow
 def test_a_tile_stays_within_its_memory(plans: list[refill.Plan | None]) -> None:
     """With states so large that few vectors of them fit, there is no tile."""
     x, n = arguments(size=64)
