@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -13,7 +14,6 @@ from .limit_rows import friction_loss_rows, limit_rows
 from .model import Constraints
 from .narrowphase import Contacts
 from .rows import Rows, ScalarRows
-from .scalar_rows import Part
 
 
 def constraint_rows(
@@ -49,5 +49,6 @@ def scalar_rows(
         *friction_loss_rows(robot, constraints, v, timestep),
         *limit_rows(robot, constraints, q, v, timestep),
     ]
-    parts.append(Part(jnp.zeros((0, robot.nv), v.dtype), *(jnp.zeros(0, v.dtype),) * 4))
-    return ScalarRows(*(jnp.concatenate(columns) for columns in zip(*parts, strict=True)))
+    parts.append(ScalarRows(jnp.zeros((0, robot.nv), v.dtype), *(jnp.zeros(0, v.dtype),) * 4))
+    rows: ScalarRows = jax.tree.map(lambda *columns: jnp.concatenate(columns), *parts)
+    return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -21,13 +22,14 @@ from ..math.rotation import (
 from ..model.robot import WORLD, Robot
 from .impedance import impedance, spring
 from .model import Constraints
-from .scalar_rows import Part, soft_rows, units
+from .rows import ScalarRows
+from .scalar_rows import soft_rows, units
 from .twist_maps import twist_maps
 
 
 def equality_rows(
     robot: Robot, c: Constraints, kin: Kinematics, q: Array, v: Array, timestep: Array
-) -> list[Part]:
+) -> list[ScalarRows]:
     """Rows of each equality in turn."""
     equalities = c.layout.equalities
     if not equalities:
@@ -52,7 +54,7 @@ def equality_rows(
             rows.jacobian, v, rows.position, (stiffness, damping, d), rows.inverse_weight,
             (-np.inf, np.inf), rows.bias,
         )  # fmt: skip
-        parts.append(part._replace(weight=jnp.where(active[i] != 0, part.weight, 0.0)))
+        parts.append(dataclasses.replace(part, weight=jnp.where(active[i] != 0, part.weight, 0.0)))
     return parts
 
 

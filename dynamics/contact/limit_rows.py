@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -11,10 +13,11 @@ from ..math.rotation import quaternion_log
 from ..model.robot import Robot
 from .impedance import impedance, spring
 from .model import Constraints
-from .scalar_rows import Part, soft_rows, units
+from .rows import ScalarRows
+from .scalar_rows import soft_rows, units
 
 
-def friction_loss_rows(robot: Robot, c: Constraints, v: Array, timestep: Array) -> list[Part]:
+def friction_loss_rows(robot: Robot, c: Constraints, v: Array, timestep: Array) -> list[ScalarRows]:
     """Rows of joints with friction loss."""
     dofs = np.array(c.layout.friction_loss, int)
     if not dofs.size:
@@ -29,7 +32,9 @@ def friction_loss_rows(robot: Robot, c: Constraints, v: Array, timestep: Array) 
     return [soft_rows(units(robot, dofs, v), v, position, pull, inverse, (-loss, loss))]
 
 
-def limit_rows(robot: Robot, c: Constraints, q: Array, v: Array, timestep: Array) -> list[Part]:
+def limit_rows(
+    robot: Robot, c: Constraints, q: Array, v: Array, timestep: Array
+) -> list[ScalarRows]:
     """Limits of joints with one axis, lower then upper of each, and of spherical joints."""
     layout, parts = c.layout, []
     if layout.limited:
@@ -55,7 +60,7 @@ def limit_rows(robot: Robot, c: Constraints, q: Array, v: Array, timestep: Array
 
 def _limit(
     c: Constraints, dofs: np.ndarray, jacobian: Array, v: Array, gap: Array, timestep: Array
-) -> Part:
+) -> ScalarRows:
     """Rows of limits that are `gap` (m,) away, with the parameters of the dofs (m,)."""
     margin, solref, solimp, inverse = (
         jnp.asarray(x, v.dtype)[dofs]
@@ -65,4 +70,4 @@ def _limit(
     position = jnp.where(active, gap, 0.0) - jnp.where(active, margin, 0.0)
     pull = (*spring(solref, solimp, timestep), impedance(solimp, position))
     part = soft_rows(jacobian, v, position, pull, inverse, (0.0, np.inf))
-    return part._replace(weight=jnp.where(active, part.weight, 0.0))
+    return dataclasses.replace(part, weight=jnp.where(active, part.weight, 0.0))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -11,16 +9,7 @@ from jax import Array
 from ..math.algebra import matmul
 from ..model.robot import Robot
 from .impedance import weights
-
-
-class Part(NamedTuple):
-    """Fields of `ScalarRows`."""
-
-    jacobian: Array
-    reference: Array
-    weight: Array
-    lower: Array
-    upper: Array
+from .rows import ScalarRows
 
 
 def soft_rows(
@@ -31,7 +20,7 @@ def soft_rows(
     inverse_weight: Array,
     bounds: tuple[Array | float, Array | float],
     bias: Array | float = 0.0,
-) -> Part:
+) -> ScalarRows:
     """Scalar rows (m) from their parameters.
 
     Args:
@@ -46,7 +35,7 @@ def soft_rows(
     stiffness, damping, d = pull
     reference = -damping * matmul(jacobian, v) - stiffness * d * position - bias
     lower, upper = (jnp.broadcast_to(jnp.asarray(b, v.dtype), reference.shape) for b in bounds)
-    return Part(jacobian, reference, weights(d, inverse_weight), lower, upper)
+    return ScalarRows(jacobian, reference, weights(d, inverse_weight), lower, upper)
 
 
 def units(robot: Robot, dofs: np.ndarray, v: Array) -> Array:

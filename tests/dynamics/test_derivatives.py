@@ -98,13 +98,10 @@ def both(robot: Robot, s: States, reverse: bool) -> dict[str, tuple[Array, Array
     return pairs
 
 
-CASES = [
-    pytest.param("joints", False, marks=pytest.mark.slow),
-    pytest.param("joints", True, marks=pytest.mark.slow),
-    pytest.param("panda", True, marks=pytest.mark.slow),
-]
+CASES = [("joints", False), ("joints", True), ("panda", True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "reverse"), CASES)
 def test_closed_forms_are_the_automatic_derivatives(
     name: str, reverse: bool, x64: None, request: pytest.FixtureRequest

@@ -106,7 +106,7 @@ many = jax.jit(jax.vmap(filtered, (None, None, 0, 0, 0, 0)), compiler_options=QU
 # --- Nothing to do --------------------------------------------------------------------------------
 
 
-@dtype_with_slow("float32", "float64")
+@pytest.mark.slow
 def test_nothing_near_changes_nothing(dtype: np.dtype) -> None:
     robot = panda()
     given = calm_states(robot, 50, 0, 0.3)
