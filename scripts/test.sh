@@ -29,6 +29,7 @@ rm -rf build
 (cd "$copy" && PYTHONPATH="$copy" "$OLDPWD/.venv/bin/lint-imports" --config "$OLDPWD/pyproject.toml" --no-cache)
 
 # Most of the time goes into compiling programs that run for a moment. The slow tests, and whatever
-# is run by name, are compiled as users' programs are.
-export XLA_FLAGS="${XLA_FLAGS:---xla_backend_optimization_level=0}"
+# is run by name, are compiled as users' programs are. XLA's fusion emitters (the newer of its two
+# ways from a fused computation to LLVM) take twice as long to compile as the older.
+export XLA_FLAGS="${XLA_FLAGS:---xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false}"
 .venv/bin/python -m pytest -m "not slow" -n 3 --dist loadfile --durations=10
