@@ -12,6 +12,8 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fraxenv.storage.files import write_atomic
+
 from . import ids, report
 from .contenders import CONTENDERS
 from .machine import Machine, cores
@@ -68,6 +70,8 @@ def main() -> int:
     measurements: list[Measurement] = []
     left_out: list[LeftOut] = []
     environments: list[EnvironmentSpeed] = []
+    results = report.Results(machine, measurements, left_out, environments, gpu)
+    options.out.mkdir(parents=True, exist_ok=True)
     for workload in WORKLOADS.values():
         if options.workloads and workload.name not in options.workloads:
             continue
@@ -76,11 +80,9 @@ def main() -> int:
         if workload.quantity != "ids":
             _run(workload, options, threads, gpu, measurements, left_out)
         elif not options.peers or ("pallas" if gpu else "native") in options.peers:
-            environments = _environments(workload, options, threads, gpu)
-    results = report.Results(machine, measurements, left_out, environments, gpu)
-
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "results.jsonl").write_text(results.json_lines())
+            environments += _environments(workload, options, threads, gpu)
+        # After each: the figures of an hour outlive what ends this process.
+        write_atomic(options.out / "results.jsonl", results.json_lines().encode())
     picture = options.out / "throughput.png"
     report.plot(picture, results)
     console = Console()
