@@ -11,6 +11,7 @@ Scenes in contact are given random forces, full ones that hold for a while and r
 thirty times too large:
 
     python scripts/harden/soak.py --ids --scenes cube grasp quadruped stack --steps 100000000
+    python scripts/harden/soak.py --ids --accuracy-scenes --steps 190000000
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ from fraxenv.dynamics.scene.step import scene_step
 from fraxenv.errors import ConfigError
 from fraxenv.making.make import load_env_config
 from fraxenv.storage.files import write_atomic
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "shared"))
+
+import contact_scenes
 
 RANDOMISED = load_env_config("panda-reach-everything")["randomisation"]
 HOLD = 16
@@ -69,6 +74,8 @@ class Options:
     """Environments, one after the other."""
     scenes: tuple[str, ...] = ()
     """Scenes in contact: names in scripts/measure/benchmark/scenes, or MJCF files."""
+    accuracy_scenes: bool = False
+    """Those of scripts/measure/contact_accuracy.py, too."""
     steps: int = 100_000_000
     """Steps of all of them together; of scenes, physics steps."""
     batch: int = 4096
@@ -138,10 +145,21 @@ def soak(id: str, steps: int, options: Options, progress: Progress) -> dict[str,
     return _rounds(id, roll, state, key, steps, (n, length), progress)
 
 
-def soak_scene(name: str, steps: int, options: Options, progress: Progress) -> dict[str, Any]:
+def scenes(options: Options) -> dict[str, Path | str]:
+    """MJCF files, or their text, by name."""
+    paths = [Path(n) if n.endswith(".xml") else SCENES / f"{n}.xml" for n in options.scenes]
+    named: dict[str, Path | str] = {path.stem: path for path in paths}
+    if options.accuracy_scenes:
+        accuracy = contact_scenes.SCENES | contact_scenes.SLOW
+        named |= {f"accuracy: {name}": text for name, text in accuracy.items()}
+    return named
+
+
+def soak_scene(
+    name: str, mjcf: Path | str, steps: int, options: Options, progress: Progress
+) -> dict[str, Any]:
     """Counts over that many physics steps of one scene, from its keyframes on."""
-    path = Path(name) if name.endswith(".xml") else SCENES / f"{name}.xml"
-    scene = dynamics.load_mjcf(path)
+    scene = dynamics.load_mjcf(mjcf)
     n, length = options.batch, 50
     keys = list(scene.keyframes.values())
     reference = np.asarray(scene.constraints.reference)
@@ -194,7 +212,7 @@ def soak_scene(name: str, steps: int, options: Options, progress: Progress) -> d
     key = jax.random.key(options.seed)
     # Copies: they are given away.
     state = jax.tree.map(jnp.copy, (begin, zero, zero))
-    return _rounds(path.stem, roll, state, key, steps, (n, length), progress)
+    return _rounds(name, roll, state, key, steps, (n, length), progress)
 
 
 def _rounds(
@@ -251,12 +269,15 @@ def _memory() -> float:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = tyro.cli(Options, args=argv)
-    if not options.ids and not options.scenes:
+    named = scenes(options)
+    if not options.ids and not named:
         raise ConfigError("--ids and --scenes are both empty, expected one name at least.")
-    share = -(-options.steps // (len(options.ids) + len(options.scenes)))
+    share = -(-options.steps // (len(options.ids) + len(named)))
     with Progress(transient=True) as progress:
         results = [soak(id, share, options, progress) for id in options.ids]
-        results += [soak_scene(name, share, options, progress) for name in options.scenes]
+        results += [
+            soak_scene(name, mjcf, share, options, progress) for name, mjcf in named.items()
+        ]
     table = Table("", *(r["id"] for r in results))
     for name in dict.fromkeys(k for r in results for k in r if k != "id"):
         table.add_row(name, *(f"{r[name]:,}" if name in r else "" for r in results))
