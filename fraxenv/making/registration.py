@@ -49,20 +49,28 @@ def register_when_imported() -> None:
 class _AfterImport(MetaPathFinder):
     """Has Gymnasium found by the other finders, and registers the environments behind it.
 
-    Gymnasium loads no plugins by itself (since 1.1), and has no lazy registry.
+    Gymnasium loads no plugins by itself (since 1.1), and has no lazy registry. Whoever only asks
+    whether it is installed has a specification made, too, that is never executed.
     """
+
+    searching = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "gymnasium":
+        if name != "gymnasium" or self.searching:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.searching = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.searching = False
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
                 execute(module)
                 register_envs()
 

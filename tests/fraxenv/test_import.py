@@ -81,6 +81,7 @@ assert "Reach-v0" in said.getvalue() or "usage" in said.getvalue()
         "import fraxenv; from gymnasium.envs.registration import registry; import gymnasium",
         "from fraxenv import dynamics; import gymnasium",
         "import fraxenv, importlib; importlib.import_module('gymnasium'); import gymnasium",
+        "import fraxenv, importlib.util as u; u.find_spec('gymnasium'); import gymnasium",
     ],
 )
 def test_gymnasium_knows_the_environments(imports: str) -> None:
