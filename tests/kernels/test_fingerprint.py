@@ -173,7 +173,7 @@ def test_recalled_kernels_are_the_same(
     def evaluated(*_: Any) -> Any:
         raise AssertionError("the program was made again")
 
-    monkeypatch.setattr(sys.modules["fraxenv.kernels.fuse"], "partially_evaluate", evaluated)
+    monkeypatch.setattr(sys.modules["fraxenv.kernels.kernel"], "partially_evaluate", evaluated)
     for name, fn in whole.items():
         again = fuse(lambda x, fn=fn: fn(x), "native")(x)
         for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(made[name]), strict=True):
