@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,13 +31,7 @@ from .rules import (  # noqa: F401 (they register themselves)
     structure,
 )
 from .sharding import shardable
-from .traced import Traced
-
-
-def vmapped(traced: Traced, batched: Sequence[bool], size: int) -> Callable[..., list[Array]]:
-    """The same function by JAX's own `vmap`."""
-    return jax.vmap(traced, in_axes=[0 if b else None for b in batched], axis_size=size)
-
+from .traced import Traced, bind_equation
 
 _lock = threading.RLock()
 
@@ -151,7 +145,7 @@ class Kernel:
     def __call__(self, size: int, *operands: Array) -> list[Array]:
         """Results for a batch of operands."""
         if self.backend == "vmap":
-            return vmapped(self._traced, self._flags, size)(*operands)
+            return self._traced.vmapped(self._flags, size)(*operands)
         arrays = [jax.random.key_data(x) if is_key(x) else x for x in map(jnp.asarray, operands)]
         for run, results, fallback in self._steps:
             values = list(run(size, *arrays)) if run is not None else []
@@ -161,23 +155,15 @@ class Kernel:
             ]
             if fallback is None:
                 return values
-            outside = _bind(fallback.equation, size, values)
+            outside = _outside(fallback.equation, size, values)
             arrays += [jax.random.key_data(x) if is_key(x) else x for x in outside]
         raise AssertionError("the last step returns")  # pragma: no cover
 
 
-def _bind(equation: Any, size: int, operands: Sequence[Array]) -> list[Array]:
+def _outside(equation: Any, size: int, operands: Sequence[Array]) -> list[Array]:
     """An equation's primitive on a batch."""
-    primitive = equation.primitive
-    made = primitive.get_bind_params(equation.params)
-    functions, params = made if isinstance(made, tuple) else ((), made)  # a pair in older JAX
-
-    def one(*xs: Array) -> Any:
-        with equation.ctx.manager:
-            result = primitive.bind(*functions, *xs, **params)
-        return result if primitive.multiple_results else [result]
-
-    return list(jax.vmap(one, axis_size=size)(*operands))
+    batch = jax.vmap(lambda *xs: bind_equation(equation, xs), axis_size=size)
+    return list(batch(*operands))
 
 
 _told: set[tuple[str, str]] = set()
