@@ -37,30 +37,41 @@ def with_finite_gradients(
     return state, action, params.replace(lost_gradients=counter)
 
 
+def _identity(values: list[Array], counts: bool) -> list[Array]:
+    """The values; transposed, weights that are zero where one is not finite, the last counting that.
+
+    It is the solution of a linear equation, whose transpose is ours to say.
+    """
+
+    def pull(_: Any, weights: list[Array]) -> list[Array]:
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(w)) for w in weights]))
+        kept = [jnp.where(finite, w, jnp.zeros_like(w)) for w in weights]
+        if counts:
+            kept[-1] += (~finite).astype(kept[-1].dtype)
+        return kept
+
+    solved: list[Array] = jax.lax.custom_linear_solve(
+        lambda x: x, values, lambda _, b: b, transpose_solve=pull
+    )
+    return solved
+
+
 @jax.custom_jvp
 def _passed(lost: Array | None, values: list[Array]) -> tuple[Array | None, list[Array]]:
-    return lost, values
+    # Not as they are: batched they have to be together, like their tangents.
+    if lost is None:
+        return None, _identity(values, counts=False)
+    *passed, counter = _identity([*values, lost], counts=True)
+    return counter, passed
 
 
 def _push(primals: Any, tangents: Any) -> Any:
     counter, directions = tangents
     counted = counter is not None and not isinstance(counter, SymbolicZero)
     moving = [k for k, t in enumerate(directions) if not isinstance(t, SymbolicZero)]
-    given = [directions[k] for k in moving] + ([counter] if counted else [])
-
-    def pull(_: Any, weights: list[Array]) -> list[Array]:
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(w)) for w in weights]))
-        kept = [jnp.where(finite, w, jnp.zeros_like(w)) for w in weights]
-        if counted:
-            kept[-1] += (~finite).astype(kept[-1].dtype)
-        return kept
-
-    # The identity, as the solution of a linear equation whose transpose is ours to say.
-    passed = iter(
-        jax.lax.custom_linear_solve(lambda x: x, given, lambda _, b: b, transpose_solve=pull)
-    )
+    passed = iter(_identity([directions[k] for k in moving] + [counter] * counted, counted))
     directions = [next(passed) if k in moving else t for k, t in enumerate(directions)]
-    return primals, (next(passed) if counted else counter, directions)
+    return _passed(*primals), (next(passed) if counted else counter, directions)
 
 
 _passed.defjvp(_push, symbolic_zeros=True)
