@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from . import kernels as kernels
     from . import recording as recording
     from . import storage as storage
+    from .cross_check.gradients import gradient_check
     from .kernels import fuse
     from .making.make import make
     from .making.registry import list_envs
@@ -27,6 +28,7 @@ __all__ = [
     "Recording",
     "__version__",
     "fuse",
+    "gradient_check",
     "list_envs",
     "load_recording",
     "load_state",
@@ -42,6 +44,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "Recording": "recording",
         "fuse": "kernels",
+        "gradient_check": "cross_check.gradients",
         "list_envs": "making.registry",
         "load_recording": "recording",
         "load_state": "storage.state",

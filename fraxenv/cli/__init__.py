@@ -26,6 +26,7 @@ COMMANDS = {
     "view": "view",
     "bench": "bench",
     "cross-check": "cross_check",
+    "gradient-check": "gradient_check",
     "explain": "explain",
 }
 """Command -> its module."""

@@ -45,10 +45,11 @@ class Case:
 Prepare = Callable[[Workload, int, int], Case]
 """A case of a workload, a batch size and a number of threads."""
 
-FORWARD = ("forward_dynamics",)
+FORWARD = ("forward_dynamics", "gradient_step")
 DYNAMICS = ("forward_dynamics", "rnea", "crba", "osc", "control_step")
 ENVIRONMENTS = ("environment", "gymnasium")
 CONTACT = ("contact",)
+GRADIENTS = ("gradient_step", "gradient_rollout")
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ _MANY_TASKS = {"NPROC": "8"}
 _ALL = [
     Contender(
         "native", "fraxenv, native", "ours:executor", ("native",),
-        (*DYNAMICS, *ENVIRONMENTS, *CONTACT, "memory"), quick=True,
+        (*DYNAMICS, *ENVIRONMENTS, *CONTACT, *GRADIENTS, "memory"), quick=True,
     ),
     Contender(
         "pallas", "fraxenv, pallas", "ours:executor", ("pallas",),
@@ -115,7 +116,7 @@ _ALL = [
         device="any", quick=True,
     ),
     Contender(
-        "vmap", "fraxenv, vmap", "ours:executor", ("vmap",), (*DYNAMICS, *ENVIRONMENTS),
+        "vmap", "fraxenv, vmap", "ours:executor", ("vmap",), (*DYNAMICS, *ENVIRONMENTS, *GRADIENTS),
         device="any", quick=True,
     ),
     Contender("c", "C (the limit)", "ours:c", environment=_OPENMP, quick=True),
@@ -139,11 +140,13 @@ _ALL = [
         ("forward_dynamics", "rnea"), "float64", _OPENMP, quick=True,
     ),
     Contender(
-        "mujoco", "MuJoCo C, in a loop", "native_peers:mujoco", (False,), (*FORWARD, *CONTACT),
+        "mujoco", "MuJoCo C, in a loop", "native_peers:mujoco", (False,),
+        ("forward_dynamics", *CONTACT),
         "float64",
     ),
     Contender(
-        "mujoco-rollout", "MuJoCo C, rollout", "native_peers:mujoco", (True,), (*FORWARD, *CONTACT),
+        "mujoco-rollout", "MuJoCo C, rollout", "native_peers:mujoco", (True,),
+        ("forward_dynamics", *CONTACT),
         "float64", quick=True,
     ),
     Contender(

@@ -15,6 +15,9 @@ from . import contact
 from .contenders import Case, Prepare
 from .workloads import Workload, inputs, robot
 
+TIMESTEP = 1e-3
+"""Of a step that is differentiated, s."""
+
 WITHOUT_FUSION = {"xla_disable_hlo_passes": "fusion"}
 """XLA's fusion on the CPU computes shared subexpressions again wherever they are used."""
 
@@ -122,11 +125,12 @@ def mjx() -> Prepare:
 
         def forward(q: Array, v: Array, tau: Array) -> Array:
             state = start.replace(qpos=q, qvel=v, qfrc_applied=tau)
-            return package.forward(model, state).qacc[oracle.dofs]
+            return package.forward(model, state).qacc
 
         cpu = jax.default_backend() == "cpu"
         options = WITHOUT_FUSION if cpu else None
-        program = jax.jit(jax.vmap(forward), compiler_options=options)
+        function = _asked(workload, oracle, forward)
+        program = jax.jit(jax.vmap(function), compiler_options=options)
         case = dynamics_case(workload, batch, program, _ordered(oracle))
         case.note = "without XLA's fusion, with which it is hundreds of times slower" if cpu else ""
         return case
@@ -148,9 +152,10 @@ def brax() -> Prepare:
         def forward(q: Array, v: Array, tau: Array) -> Array:
             state = State.init(q, v, *kinematics.forward(system, q, v))
             state = mass.matrix_inv(system, dynamics.transform_com(system, state), 0)
-            return (state.mass_mx_inv @ dynamics.forward(system, state, tau))[oracle.dofs]
+            return state.mass_mx_inv @ dynamics.forward(system, state, tau)
 
-        return dynamics_case(workload, batch, jax.jit(jax.vmap(forward)), _ordered(oracle))
+        program = jax.jit(jax.vmap(_asked(workload, oracle, forward)))
+        return dynamics_case(workload, batch, program, _ordered(oracle))
 
     return prepare
 
@@ -159,6 +164,22 @@ def _mujoco(workload: Workload) -> Any:
     from fraxenv.cross_check.mujoco import MujocoOracle
 
     return MujocoOracle.from_robot(robot(workload.robot))
+
+
+def _asked(workload: Workload, oracle: Any, forward: Callable[..., Array]) -> Callable[..., Any]:
+    """What is asked for, from a peer's accelerations in its own order."""
+    if workload.quantity == "forward_dynamics":
+        return lambda q, v, tau: forward(q, v, tau)[oracle.dofs]
+
+    def stepped(q: Array, v: Array, tau: Array) -> Array:
+        faster = v + TIMESTEP * forward(q, v, tau)
+        return jnp.sum(q + TIMESTEP * faster) + jnp.sum(faster)
+
+    def gradients(q: Array, v: Array, tau: Array) -> Any:
+        by_q, by_v, by_tau = jax.grad(stepped, (0, 1, 2))(q, v, tau)
+        return by_q[oracle.coordinates], by_v[oracle.dofs], by_tau[oracle.dofs]
+
+    return gradients
 
 
 def _ordered(oracle: Any) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -19,13 +20,14 @@ from . import contact
 from .c_limit import CProgram
 from .contenders import Case, Prepare
 from .ids import REFERENCE
-from .jax_peers import dynamics_case
+from .jax_peers import TIMESTEP, dynamics_case
 from .workloads import Workload, inputs, robot
-
-TIMESTEP = 1e-3
 
 ROLLOUT = 10
 """Environment steps in one call."""
+
+WINDOW = 32
+"""Environment steps of the rollout that is differentiated."""
 
 
 def function(workload: Workload) -> Callable[..., Any]:
@@ -47,7 +49,11 @@ def function(workload: Workload) -> Callable[..., Any]:
         tau = osc_torque(terms, position, rotation)
         return dynamics.step(model, q, v, tau, TIMESTEP, terms=terms)
 
+    def stepped(q: Array, v: Array, tau: Array) -> Array:
+        return sum(map(jnp.sum, dynamics.step(model, q, v, tau, TIMESTEP)), jnp.zeros((), q.dtype))
+
     return {
+        "gradient_step": jax.grad(stepped, (0, 1, 2)),
         "forward_dynamics": functools.partial(dynamics.forward_dynamics, model),
         "rnea": functools.partial(dynamics.rnea, model),
         "crba": functools.partial(dynamics.crba, model),
@@ -64,6 +70,8 @@ def executor(backend: str) -> Prepare:
         kernels.set_threads(threads)
         if workload.quantity in ("environment", "memory"):
             return _rollout(workload, backend, batch)
+        if workload.quantity == "gradient_rollout":
+            return _gradient_rollout(backend, batch)
         if workload.quantity == "contact":
             return contact.ours(backend, workload, batch)
         if workload.quantity == "gymnasium":
@@ -115,6 +123,39 @@ def _rollout(workload: Workload, backend: str, batch: int) -> Case:
     if backend == "native":  # XLA takes minutes, and this would compile once more
         case.operations = _step_operations
     return case
+
+
+def _gradient_rollout(backend: str, batch: int) -> Case:
+    """What a learner by gradients does: a mean return by the weights of a 64-64 network."""
+    env, params = fraxenv.make(REFERENCE, backend=backend)
+    env = env.with_transition_gradients()
+    step = jax.vmap(env.step, in_axes=(0, 0, 0, None))
+
+    def cost(weights: Any, key: Array, obs: Array, state: Any) -> Array:
+        def one(carry: Any, key: Array) -> Any:
+            x, state = carry
+            for w in weights[:-1]:
+                x = jnp.tanh(x @ w)
+            actions = jnp.tanh(x @ weights[-1])
+            obs, state, reward, *_ = step(jax.random.split(key, batch), state, actions, params)
+            return (obs, state), jnp.mean(reward)
+
+        _, rewards = jax.lax.scan(one, (obs, state), jax.random.split(key, WINDOW))
+        return -jnp.sum(rewards)
+
+    keys = jax.random.split(jax.random.key(0), batch)
+    obs, state = jax.jit(jax.vmap(env.reset, in_axes=(0, None)))(keys, params)
+    draw, sizes = np.random.default_rng(0), (obs.shape[1], 64, 64, env.num_actions)
+    weights = [
+        jnp.asarray(draw.normal(size=(m, n)) / np.sqrt(m), jnp.float32)
+        for m, n in itertools.pairwise(sizes)
+    ]
+    program = jax.jit(jax.value_and_grad(cost))
+
+    def call() -> None:
+        jax.block_until_ready(program(weights, jax.random.key(1), obs, state))
+
+    return Case(call, None, batch * WINDOW)
 
 
 @functools.cache

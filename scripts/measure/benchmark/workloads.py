@@ -50,6 +50,20 @@ WORKLOADS = {
         Workload("control-step", "Control step (OSC, dynamics, Euler), Panda", "control_step"),
         Workload("environment", "Environment steps", "environment", unit="environment steps"),
         Workload(
+            "gradient-step",
+            "Gradient of a physics step, Panda",
+            "gradient_step",
+            unit="gradients",
+            batches=(256, 4096),
+        ),
+        Workload(
+            "gradient-rollout",
+            "Gradient of 32 environment steps by a policy's weights",
+            "gradient_rollout",
+            unit="environment steps",
+            batches=(256,),
+        ),
+        Workload(
             "gymnasium",
             "Gymnasium step() of one environment",
             "gymnasium",
@@ -93,8 +107,9 @@ def robot(name: str) -> Any:
 def inputs(workload: Workload, batch: int) -> Arrays:
     """Arguments of the dynamics function, float64, each (batch, ...): row by row the same for all.
 
-    Forward dynamics: q, v, tau. RNEA: q, v, a. CRBA: q. OSC and control step: q, v, the hand's
-    target position and rotation, near the default configuration, as control steps are.
+    Forward dynamics, gradient of a step: q, v, tau. RNEA: q, v, a. CRBA: q. OSC and control step:
+    q, v, the hand's target position and rotation, near the default configuration, as control steps
+    are.
     """
     distinct = min(batch, _DISTINCT)
     rows = _rows(workload, distinct)
