@@ -1,0 +1,192 @@
+"""Gradients of environments: XLA's and differences', cut where episodes end, finite and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+import fraxenv
+from fraxenv import dynamics
+from fraxenv.envs import Environment, EnvParams, EnvState
+from fraxenv.envs.actions.names import ACTION_SPACES
+from fraxenv.making.make import load_env_config
+
+Env = tuple[Environment, EnvParams]
+Numbers = dict[str, np.ndarray]
+
+N, STEPS = 4, 4
+
+
+def small(**options: Any) -> Env:
+    """Two joints that are moved directly: quick to compile."""
+    pendulum = dynamics.load_robot("double_pendulum").replace(q_default=np.array([0.5, 0.5]))
+    given = {"robot": pendulum, "task": "reach", "action": "joint_delta", "control_hz": 100}
+    env, params = fraxenv.make(**given | options)
+    return env.with_transition_gradients(), params
+
+
+def rollout(env: Environment) -> Callable[..., tuple[Array, Any]]:
+    """What a learner differentiates: a scan of steps with autoreset, a policy in between."""
+    step = jax.vmap(env.step, (0, 0, 0, None))
+
+    def cost(W: Array, offset: Array, motion: Any, params: EnvParams, start: Any) -> Any:
+        obs, state = start
+        state = state.replace(q=state.q + motion[0], v=state.v + motion[1])
+
+        def one(carry: Any, key: Array) -> Any:
+            obs, state = carry
+            action = jnp.tanh(obs @ W) + offset
+            obs, state, reward, ended, cut, info = step(
+                jax.random.split(key, N), state, action, params
+            )
+            seen = jnp.mean(info["final_observation"] ** 2)
+            return (obs, state), (jnp.mean(reward) + seen, ended | cut)
+
+        keys = jax.random.split(jax.random.key(1), STEPS)
+        (obs, _), (costs, ends) = jax.lax.scan(one, (obs, state), keys)
+        return jnp.sum(costs) + jnp.mean(obs**2), ends
+
+    return cost
+
+
+def arguments(env: Environment, params: EnvParams) -> Any:
+    """Of a rollout in which some episodes end, after different numbers of steps."""
+    params = params.replace(max_steps_in_episode=STEPS - 1, lost_gradients=jnp.zeros(()))
+    keys = jax.random.split(jax.random.key(0), N)
+    obs, state = jax.jit(jax.vmap(env.reset_env, (0, None)))(keys, params)
+    state = state.replace(time=jnp.arange(N, dtype=jnp.int32) % (STEPS - 1))
+    W = 0.3 * jax.random.normal(jax.random.key(3), (obs.shape[1], env.num_actions))
+    motion = jnp.zeros_like(state.q), jnp.zeros_like(state.v)
+    return W, jnp.zeros((N, env.num_actions)), motion, params, (obs, state)
+
+
+def gradients(env: Environment, given: Any, by: tuple[int, ...]) -> tuple[Numbers, np.ndarray]:
+    """By name, in reverse mode; and where episodes ended."""
+    program = jax.jit(jax.grad(rollout(env), by, has_aux=True, allow_int=True))
+    found, ends = program(*given)
+    leaves = jax.tree_util.tree_flatten_with_path(found)[0]
+    kept = [(jax.tree_util.keystr(p), x) for p, x in leaves if x.dtype != jax.dtypes.float0]
+    return {p: np.asarray(x) for p, x in kept}, np.asarray(ends)
+
+
+def test_equal_to_differences_and_to_forward_mode(x64: None) -> None:
+    env, params = small()
+    W, offset, motion, params, start = arguments(env, params)
+    found, ends = gradients(env, (W, offset, motion, params, start), (0, 1, 2))
+    assert ends.any()
+    assert not ends.all()
+    assert found["[0]"].any()
+
+    def moved(e: Array, directions: Any) -> Array:
+        args = jax.tree.map(lambda x, d: x + e * d, (W, offset, motion), directions)
+        return rollout(env)(*args, params, start)[0]
+
+    draw = np.random.default_rng(0)
+    directions = jax.tree.map(lambda x: draw.normal(size=x.shape), (W, offset, motion))
+    value = jax.jit(moved)
+    forward = jax.jit(jax.jacfwd(moved))(jnp.zeros(()), directions)
+    flat = jax.tree.leaves(directions)
+    reverse = sum(np.sum(g * d) for g, d in zip(found.values(), flat, strict=True))
+    np.testing.assert_allclose(reverse, forward, rtol=1e-11)
+    h = 1e-5
+    difference = (value(jnp.asarray(h), directions) - value(jnp.asarray(-h), directions)) / (2 * h)
+    np.testing.assert_allclose(reverse, difference, rtol=1e-6)
+
+
+def test_nothing_of_an_episode_has_a_gradient_in_the_next_one() -> None:
+    env, params = small()
+    _, offset, _, params, start = arguments(env, params)
+    step = jax.vmap(env.step, (0, 0, 0, None))
+
+    def next_position(offset: Array, params: EnvParams, ends: bool) -> Array:
+        time = jnp.full(N, STEPS if ends else 0, jnp.int32)
+        state = start[1].replace(time=time)
+        keys = jax.random.split(jax.random.key(1), N)
+        new: EnvState = step(keys, state, offset, params)[1]
+        return jnp.sum(new.q)
+
+    by = jax.jit(jax.grad(next_position, (0, 1), allow_int=True), static_argnums=2)
+    for ends in (False, True):
+        found = by(offset, params, ends)
+        floats = [x for x in jax.tree.leaves(found) if x.dtype != jax.dtypes.float0]
+        assert any(np.any(x) for x in floats) != ends
+
+
+def test_detached_unless_asked_for() -> None:
+    env, params = small()
+    detached = small()[0]
+    detached = fraxenv.make(robot=env.robot, task="reach", action="joint_delta", control_hz=100)[0]
+    _, state = jax.vmap(env.reset_env, (0, None))(jax.random.split(jax.random.key(0), N), params)
+
+    def speed(action: Array, env: Environment) -> Array:
+        step = jax.vmap(env.step, (0, 0, 0, None))
+        return jnp.sum(step(jax.random.split(jax.random.key(1), N), state, action, params)[1].v)
+
+    zero = jnp.zeros((N, env.num_actions))
+    assert not np.any(jax.grad(speed)(zero, detached))
+    assert np.all(jax.grad(speed)(zero, env))
+
+
+def test_what_is_not_finite_becomes_zero_and_is_counted() -> None:
+    env, params = small()
+    _, offset, _, params, start = arguments(env, params)
+
+    def cost(offset: Array, lost: Array, weights: Array) -> Array:
+        def one(state: EnvState, key: Array) -> Any:
+            keys = jax.random.split(key, N)
+            own = params.replace(lost_gradients=lost, max_steps_in_episode=100)
+            _, state, *_ = jax.vmap(env.step, (0, 0, 0, None))(keys, state, offset, own)
+            return state, jnp.sum((1 + jnp.log(weights)[:, None]) * state.v)
+
+        return jnp.sum(jax.lax.scan(one, start[1], jax.random.split(jax.random.key(1), 3))[1])
+
+    by = jax.jit(jax.grad(cost, (0, 1)))
+    whole, none = by(offset, jnp.zeros(()), jnp.ones(N))
+    found, lost = by(offset, jnp.zeros(()), jnp.ones(N).at[1].set(0.0))
+    assert (float(none), float(lost)) == (0.0, 3.0)
+    assert not np.any(found[1])
+    kept = [0, 2, 3]
+    np.testing.assert_array_equal(found[jnp.array(kept)], whole[jnp.array(kept)])
+
+
+RATES = {"control_hz": 100, "physics_hz": 200}
+CASES: dict[str, dict[str, Any]] = {
+    **{name: {"id": name} for name in fraxenv.list_envs()},
+    **{a: {"id": "PandaReach-v0", "action": a} for a in ACTION_SPACES if a != "ee_delta_pose"},
+    "differential IK": {"id": "PandaReachPose-v0", "controller": "differential_ik"},
+    "obstacles without the filter": {"id": "PandaReachObstacles-v0", "safety": None},
+    "randomised": {"id": "PandaReach-v0"}
+    | {"randomisation": load_env_config("panda-reach-everything")["randomisation"]},
+    "randomised, with the filter": {"id": "PandaReachObstacles-v0"}
+    | {"randomisation": load_env_config("panda-reach-everything")["randomisation"]},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float64", "float32"], indirect=True)
+@pytest.mark.parametrize("name", CASES)
+def test_equal_to_those_of_xla(name: str, dtype: np.dtype) -> None:
+    """By the policy, the state, and every parameter of environment, controller and task."""
+    found = {}
+    options = RATES | {"control_hz": 200} * ("randomis" in name) | CASES[name]
+    for backend in ("native", "vmap"):
+        env, params = fraxenv.make(**options, backend=backend)
+        env = env.with_transition_gradients()
+        found[backend], ends = gradients(env, arguments(env, params), (0, 1, 2, 3))
+    assert ends.any()
+    tolerance = {"float64": 1e-10, "float32": 1e-5}[str(dtype)]
+    ours, theirs = found["native"], found["vmap"]
+    assert ours["[0]"].any()
+    assert float(ours["[3].lost_gradients"]) == 0.0
+    largest = max(np.abs(x).max(initial=0.0) for x in theirs.values())
+    for part, expected in theirs.items():
+        scale = np.abs(expected).max(initial=0.0)
+        np.testing.assert_allclose(
+            ours[part], expected, rtol=0, atol=tolerance * max(scale, 1e-3 * largest), err_msg=part
+        )
