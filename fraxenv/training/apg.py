@@ -1,0 +1,210 @@
+"""Analytic policy gradients: rewards of short windows, differentiated through the environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+from flax.training.train_state import TrainState
+from jax import Array
+from rejax.algos.algorithm import Algorithm, register_init
+from rejax.algos.mixins import OnPolicyMixin
+from rejax.networks import GaussianPolicy
+
+from fraxenv.envs import pytree_dataclass
+
+_BETAS = (0.7, 0.95)
+"""Decay of Adam's averages; shorter than usual, as the authors of SHAC have it."""
+
+
+@pytree_dataclass
+class Window:
+    """What happened in all environments, (num_steps, num_envs, ...).
+
+    Attributes:
+        obs: observation that the policy saw.
+        noise: what it drew, of a standard normal distribution.
+        reward: of the step.
+        next_obs: observation where the step led, before any reset.
+        terminated: whether the episode ended there.
+        truncated: whether its time ran out there.
+    """
+
+    obs: Array
+    noise: Array
+    reward: Array
+    next_obs: Array
+    terminated: Array
+    truncated: Array
+
+
+class APG(OnPolicyMixin, Algorithm):  # type: ignore[misc]
+    """Analytic policy gradients over windows of `num_steps`.
+
+    The environment has to keep the gradients of its transitions. They end where an episode does,
+    and where a window does: the next window begins with the states as constants. What lies beyond
+    a window, or a time limit, counts for nothing here; `SHAC` has a critic for it. An environment
+    whose gradient is not finite has none in that window, and is counted in `lost_gradients`.
+
+    The policy is a Gaussian squashed by the hyperbolic tangent, because clipped actions have no
+    gradient that could bring them back. Takes the environments that `FiveTuple` makes.
+
+    Attributes:
+        actor: the policy network.
+        num_updates: of the whole training; the learning rate falls linearly to zero over them.
+        initial_std: standard deviation of the Gaussian at first.
+    """
+
+    actor: nn.Module = struct.field(pytree_node=False, default=None)
+    num_updates: int = struct.field(pytree_node=False, default=1)
+    initial_std: float = struct.field(pytree_node=False, default=0.5)
+
+    @classmethod
+    def create_agent(cls, config: dict[str, Any], env: Any, env_params: Any) -> dict[str, Any]:
+        """The networks, of rejax's kinds."""
+        space = env.action_space(env_params)
+        network = config.pop("agent_kwargs")
+        return {"actor": GaussianPolicy(space.shape[0], (space.low, space.high), **network)}
+
+    @register_init  # type: ignore[untyped-decorator]
+    def initialize_network_params(self, rng: Array) -> dict[str, Any]:
+        """The policy's weights and optimiser."""
+        weights = self.actor.init(rng, self._any_obs, rng)
+        log_std = weights["params"]["action_log_std"]
+        log_std = jnp.full_like(log_std, jnp.log(self.initial_std))
+        weights = {"params": {**weights["params"], "action_log_std": log_std}}
+        return {"actor_ts": self.learner(weights, self.num_updates)}
+
+    @register_init  # type: ignore[untyped-decorator]
+    def initialize_lost_gradients(self, rng: Array) -> dict[str, Array]:
+        """How many gradients were not finite so far."""
+        return {"lost_gradients": jnp.zeros((), jnp.int32)}
+
+    def learner(self, weights: Any, updates: int) -> Any:
+        """Weights with their optimiser."""
+        optimiser = optax.chain(
+            optax.clip_by_global_norm(self.max_grad_norm),
+            optax.adam(optax.linear_schedule(self.learning_rate, 0.0, updates), *_BETAS),
+        )
+        return TrainState.create(apply_fn=(), params=weights, tx=optimiser)
+
+    def train_iteration(self, ts: Any) -> Any:
+        """One window in all environments, and one step of the policy."""
+        rng, key_window, key_worth = jax.random.split(ts.rng, 3)
+        lanes, (rest, window, worth) = self.lane_gradients(ts, key_window)
+        gradient, lost = self.policy_gradient(ts.actor_ts.params, window, lanes)
+        ts = ts.replace(
+            rng=rng,
+            actor_ts=ts.actor_ts.apply_gradients(grads=gradient),
+            lost_gradients=ts.lost_gradients + lost,
+            global_step=ts.global_step + self.num_envs * self.num_steps,
+            **rest,
+        )
+        return self.learn_worth(ts, window, worth, key_worth)
+
+    def lane_gradients(self, ts: Any, key: Array) -> tuple[Array, tuple[Any, Window, Array]]:
+        """Derivatives of the loss by the policy's outputs (num_steps, num_envs, k).
+
+        Of the outputs and not of the weights, so that each environment's are apart from the
+        others', and the weights' come from one product over the whole window.
+
+        Returns:
+            The derivatives; and the state after the window, the window, and the worth of where each
+            of its steps led.
+        """
+
+        def loss(push: Array) -> tuple[Array, tuple[Any, Window, Array]]:
+            rest, window = self.roll_out(ts, key, push)
+            worth = self.worth(ts, window.next_obs)
+            reached = returns(window, worth, self.gamma, 1.0)
+            # Every stretch of an episode counts once, from where it begins in the window.
+            ended = (window.terminated | window.truncated)[:-1]
+            begins = jnp.concatenate([jnp.ones_like(window.terminated[:1]), ended])
+            total = jnp.sum(jnp.where(begins, reached, 0.0))
+            return -total / reached.size, (rest, window, worth)
+
+        shape = (self.num_steps, self.num_envs, *self.action_space.shape)
+        lanes, others = jax.grad(loss, has_aux=True)(jnp.zeros(shape, ts.last_obs.dtype))
+        return lanes, others
+
+    def roll_out(self, ts: Any, key: Array, push: Array) -> tuple[dict[str, Any], Window]:
+        """A window of all environments, with `push` added to what the policy says."""
+        weights = ts.actor_ts.params
+
+        def step(carry: tuple[Array, Any], inputs: tuple[Array, Array]) -> tuple[Any, Window]:
+            (obs, state), (key, push) = carry, inputs
+            key_noise, key_steps = jax.random.split(key)
+            noise = jax.random.normal(key_noise, push.shape, push.dtype)
+            action = jnp.tanh(self.sample(weights, obs, noise) + push)
+            keys = jax.random.split(key_steps, self.num_envs)
+            next_obs, state, reward, _, info = self.vmap_step(keys, state, action, self.env_params)
+            ends = info["terminated"], info["truncated"]
+            return (next_obs, state), Window(obs, noise, reward, info["final_observation"], *ends)
+
+        inputs = jax.random.split(key, self.num_steps), push
+        (obs, state), window = jax.lax.scan(step, (ts.last_obs, ts.env_state), inputs)
+        return {"last_obs": obs, "env_state": state}, window
+
+    def sample(self, weights: Any, obs: Array, noise: Array) -> Array:
+        """The Gaussian's draws (n, k) for observations (n, m), before they are squashed."""
+
+        def draw(actor: Any, obs: Array) -> Array:
+            mean: Array = actor.action_mean(actor.features(obs))
+            return mean + jnp.exp(actor.action_log_std) * noise
+
+        drawn: Array = self.actor.apply(weights, obs, method=draw)
+        return drawn
+
+    def policy_gradient(self, weights: Any, window: Window, lanes: Array) -> tuple[Any, Array]:
+        """The gradient by the weights, and how many environments had none that is finite."""
+        finite = jnp.all(jnp.isfinite(lanes), axis=(0, 2), keepdims=True)
+        lanes, obs, noise = (
+            x.reshape(-1, x.shape[-1])
+            for x in (jnp.where(finite, lanes, 0.0), window.obs, window.noise)
+        )
+        gradient = jax.grad(lambda w: jnp.vdot(lanes, self.sample(w, obs, noise)))(weights)
+        return gradient, jnp.sum(~finite, dtype=jnp.int32)
+
+    def worth(self, ts: Any, obs: Array) -> Array:
+        """What is expected beyond observations (..., m): nothing."""
+        return jnp.zeros(obs.shape[:-1], obs.dtype)
+
+    def learn_worth(self, ts: Any, window: Window, worth: Array, key: Array) -> Any:
+        """The state after whatever `worth` learns of a window."""
+        return ts
+
+    @property
+    def _any_obs(self) -> Array:
+        """A batch of one observation, of which only the shape counts."""
+        return jnp.zeros((1, *self.obs_space.shape))
+
+
+def returns(window: Window, worth: Array, gamma: Any, lam: Any) -> Array:
+    """TD(lambda) returns (num_steps, num_envs) of the steps of a window.
+
+    With `lam=1` the discounted rewards up to the end of the episode or of the window, and what is
+    expected beyond it; with less, more and more of what is expected after fewer steps.
+
+    Args:
+        window: of rewards, and ends of episodes. Beyond a time limit there is something to expect,
+            after a termination nothing.
+        worth: (num_steps, num_envs), what is expected beyond `window.next_obs`.
+        gamma: discount per step.
+        lam: the weight of a step's successors falls with its powers.
+
+    Source: Sutton and Barto, "Reinforcement Learning", 2nd ed., eq. 12.18.
+    """
+
+    def before(after: Array, step: tuple[Window, Array]) -> tuple[Array, Array]:
+        window, worth = step
+        weight = jnp.where(window.truncated, 0.0, lam)
+        rest = (1.0 - weight) * worth + weight * after
+        total = window.reward + gamma * jnp.where(window.terminated, 0.0, rest)
+        return total, total
+
+    _, totals = jax.lax.scan(before, worth[-1], (window, worth), reverse=True)
+    return totals
