@@ -307,8 +307,10 @@ def control_loop(
     safe = no_safety_report(dtype)
     start = (state.q, state.v, scene, state.controller, state.actuators, safe)
     steps = jnp.arange(rates.control // rates.policy, dtype=jnp.int32)
+    # Derivatives keep the state between control steps, and compute each of them again.
+    remembering = jax.checkpoint(control_step, prevent_cse=False)
     (q, v, scene, controller_state, actuator_state, worst), telemetry = jax.lax.scan(
-        control_step, start, steps
+        remembering, start, steps
     )
     world = dataclasses.replace(move_world(state.world, policy_dt), scene=scene)
     last = jax.tree.map(lambda x: x[-1], telemetry)

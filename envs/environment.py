@@ -26,6 +26,7 @@ from fraxenv.kernels import check_backend, fusible
 from .actions.base import check_axes, checked_action
 from .control_loop import Physics, Rates, RigidBodyPhysics
 from .episode import first_state, next_state, with_room_for_delays
+from .gradients import with_finite_gradients
 from .observation import (
     OBSERVATION_BOUND,
     TaskInputs,
@@ -294,8 +295,9 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         self, key: Array, state: EnvState, action: Array, params: EnvParams
     ) -> tuple[Array, EnvState, Array, Array, dict[str, Any]]:
         """One policy step: motion, task, observation."""
-        robot, task = self._robot(params), params.task
         action = checked_action(self.name, action, self._params.action.axes(self.robot))
+        state, action, params = with_finite_gradients(state, action, params)
+        robot, task = self._robot(params), params.task
         new, report = next_state(robot, state, action, params, self.rates, self.physics)
         diverged = report["diverged"]
         inputs = task_inputs(robot, new, state.action)
@@ -315,10 +317,12 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         key_step, key_reset = jax.random.split(key)
         obs, new, reward, terminated, info = self.step_env(key_step, state, action, params)
         truncated = self.is_truncated(new, params)
+        # What happened before an episode, and what it is drawn from, has no gradient in it.
+        fixed = jax.lax.stop_gradient(params)
         # A kernel computes the reset only where some environment of a vector of them is done.
         next_obs, next_state = jax.lax.cond(
             terminated | truncated,
-            lambda: self.reset_env(key_reset, params),
+            lambda: self.reset_env(key_reset, fixed),
             lambda: (obs, new),
         )
         ends = {"terminated": terminated, "truncated": truncated, "final_observation": obs}

@@ -67,6 +67,8 @@ class EnvParams(_Replace):
             none.
         reset_pool: observations and states (n, ...), as `Environment.draw_pool` makes them, of
             which every reset takes one; None to compute a new one at every reset.
+        lost_gradients: a zero whose derivative counts the environments' steps of which the gradient
+            was not finite, and became zero; None not to count them.
     """
 
     max_steps_in_episode: ArrayLike
@@ -79,6 +81,7 @@ class EnvParams(_Replace):
     scene: Scene | None = None
     randomisation: Randomisation | None = None
     reset_pool: Any = None
+    lost_gradients: ArrayLike | None = None
 
     @property
     def without_pool(self) -> EnvParams:

@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .fuse import check_backend, kernel_for, resolve
+from .fuse import check_backend, resolve
+from .kernel import kernel_for
 from .program import BOOKKEEPING, live_values
 from .traced import trace
 

@@ -170,8 +170,10 @@ class _Writer:
 
     def _params(self, equation: Any) -> Any:
         params, name = equation.params, equation.primitive.name
+        if name == "fused":  # a kernel within this one
+            call = params["call"]
+            known = [None if c is None else self.told(c) for c in call.traced.known]
+            return self.jaxpr(call.traced.jaxpr), known, call.size, call.batched
         if name not in _CALLS:
             return [(k, self.told(x)) for k, x in sorted(params.items())]
-        if getattr(params.get("rule"), "plain", None) is not None:
-            raise _UntoldError  # a kernel within this one, whose function is traced by the rule
         return [(k, self.told(params[k])) for k in _INNER if k in params]

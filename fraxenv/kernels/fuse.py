@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import functools
-import gc
 import os
-import threading
-import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
-from jax import Array
-from jax.custom_batching import custom_vmap
 
-from .buffer import Buffer, is_key
-from .errors import BuildError, KernelError, KernelWarning
-from .evaluator import Fallback, PartialEvaluation, partially_evaluate
-from .executors import EXECUTORS, executor_for, slower
-from .fingerprint import fingerprint
-from .rules import (  # noqa: F401 (they register themselves)
-    calls,
-    control,
-    elementwise,
-    indexing,
-    linalg,
-    order,
-    products,
-    random,
-    structure,
-)
-from .sharding import shardable
-from .traced import Traced, trace
+from .errors import KernelError
+from .executors import executor_for
+from .kernel import nothing_collected
+from .primitive import bind
+from .traced import trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -73,7 +52,8 @@ def fuse(fn: Callable[..., Any], backend: str = "auto", in_axes: Any = 0) -> Cal
 def fusible(fn: F, backend: str = "auto") -> F:
     """`fn` itself, but that `jax.vmap` of it, at any depth and under `jit`, is one fused kernel.
 
-    Calls that are not batched, and derivatives, take JAX's ordinary way.
+    So are its derivatives, forwards and in reverse, of any order; calls that are not batched take
+    JAX's ordinary way.
 
     Args:
         fn: a pure function of one environment's arrays.
@@ -88,11 +68,11 @@ def fusible(fn: F, backend: str = "auto") -> F:
     def call(*args: Any, **kwargs: Any) -> Any:
         if resolve(backend) == "vmap":
             return fn(*args, **kwargs)
-        with _nothing_collected():
+        with nothing_collected():
             traced, operands = trace(fn, args, kwargs)
         if traced.collective:
             return fn(*args, **kwargs)
-        return traced.unflatten(_call(traced, resolve(backend))(*operands))
+        return traced.unflatten(bind(traced, resolve(backend), operands))
 
     return call  # type: ignore[return-value]
 
@@ -111,217 +91,3 @@ def resolve(backend: str) -> str:
     if chosen not in BACKENDS:
         raise KernelError(f"FRAXENV_BACKEND={chosen!r}, expected one of {', '.join(BACKENDS)}.")
     return executor_for(jax.default_backend()) if chosen == "auto" else chosen
-
-
-def _call(traced: Traced, backend: str) -> Callable[..., list[Array]]:
-    """The traced function with its rules: for `vmap` a kernel, for derivatives JAX's own."""
-
-    @custom_vmap
-    def fused(*operands: Any) -> list[Array]:
-        return traced(*operands)
-
-    @fused.def_vmap
-    def _(size: int, batched: list[bool], *operands: Any) -> tuple[list[Array], list[bool]]:
-        results = _batched(traced, backend, tuple(batched), size)(*operands)
-        return results, [True] * len(results)
-
-    @jax.custom_jvp
-    def call(*operands: Any) -> list[Array]:
-        results: list[Array] = fused(*operands)
-        return results
-
-    @call.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
-        return jax.jvp(traced, primals, tangents)
-
-    return call
-
-
-def _batched(
-    traced: Traced, backend: str, batched: tuple[bool, ...], size: int
-) -> Callable[..., list[Array]]:
-    """The kernel for a batch of that size; a `vmap` around it makes the batch larger."""
-
-    @custom_vmap
-    def run(*operands: Array) -> list[Array]:
-        return kernel_for(traced, batched, backend)(size, *operands)
-
-    def merge(outer: int, also: list[bool], *operands: Array) -> tuple[list[Array], list[bool]]:
-        merged = []
-        for x, inner_batched, outer_batched in zip(operands, batched, also, strict=True):
-            if inner_batched and not outer_batched:
-                x = jnp.broadcast_to(x, (outer, *x.shape))
-            elif outer_batched and not inner_batched:
-                x = jnp.broadcast_to(x[:, None], (outer, size, *x.shape[1:]))
-            if inner_batched or outer_batched:
-                x = x.reshape(outer * size, *x.shape[2:])
-            merged.append(x)
-        flags = tuple(a or b for a, b in zip(batched, also, strict=True))
-        results = _batched(traced, backend, flags, outer * size)(*merged)
-        return [r.reshape(outer, size, *r.shape[1:]) for r in results], [True] * len(results)
-
-    # Within another kernel there is no kernel of its own.
-    merge.plain = _vmapped(traced, batched, size)  # type: ignore[attr-defined]
-    run.def_vmap(merge)
-    return run
-
-
-def _vmapped(traced: Traced, batched: Sequence[bool], size: int) -> Callable[..., list[Array]]:
-    """The same function by JAX's own `vmap`."""
-    return jax.vmap(traced, in_axes=[0 if b else None for b in batched], axis_size=size)
-
-
-_lock = threading.RLock()
-
-
-@contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Without Python's search for cycles, which goes through all of JAX's objects every time.
-
-    A program is a million objects that stay, and would set it off again and again.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-def kernel_for(traced: Traced, batched: tuple[bool, ...], backend: str) -> Kernel:
-    """The kernel of a traced function; `batched` says of each operand whether it is."""
-    with _lock:
-        kernels = traced.kernels
-        if (batched, backend) not in kernels:
-            with _nothing_collected():
-                kernels[batched, backend] = Kernel(traced, batched, backend)
-        return kernels[batched, backend]  # type: ignore[no-any-return]
-
-
-class Kernel:
-    """A traced function compiled for a batch.
-
-    Attributes:
-        backend: the name of its executor.
-        parts: the executor's report on each part.
-        seconds: duration of partial evaluation and compilation, s.
-    """
-
-    def __init__(self, traced: Traced, batched: tuple[bool, ...], backend: str) -> None:
-        began = time.perf_counter()
-        self._traced, self._flags = traced, batched
-        self._evaluation: PartialEvaluation | None = None
-        self.parts: list[dict[str, Any]] = []
-        for self.backend in (backend, *slower(backend)):
-            try:
-                self._build()
-                break
-            except BuildError as error:
-                warnings.warn(
-                    f"{traced.name}: no {self.backend!r} kernel, a slower way is taken: {error}",
-                    KernelWarning,
-                    stacklevel=2,
-                )
-        self.seconds = time.perf_counter() - began
-
-    @property
-    def evaluation(self) -> PartialEvaluation | None:
-        """The scalar program; None where the function runs as it is."""
-        if self._evaluation is None and self.backend != "vmap":
-            expand, platform = EXECUTORS[self.backend].expand, jax.default_backend()
-            self._evaluation = partially_evaluate(self._traced, self._flags, platform, expand)
-        return self._evaluation
-
-    def _build(self) -> None:
-        self._evaluation = None
-        self._steps: list[tuple[Any, list[Buffer], Fallback | None]] = []
-        if self.backend == "vmap":
-            return
-        executor, traced, known = EXECUTORS[self.backend], self._traced, None
-        if executor.recall is not None:
-            known = fingerprint(traced, self._flags, jax.default_backend())
-        if known is not None and self._recall(executor.recall, known):
-            return
-        evaluation = self.evaluation
-        assert evaluation is not None
-        _tell_fallbacks(traced.name, evaluation.fallbacks)
-        by_fingerprint = {"fingerprint": known} if known and not evaluation.fallbacks else {}
-        parts: list[dict[str, Any]] = []
-        steps: list[tuple[Any, list[Buffer], Fallback | None]] = []
-        for fallback in (*evaluation.fallbacks, None):
-            if fallback is None:
-                count, outputs, results = (
-                    len(evaluation.buffers), evaluation.outputs, evaluation.results
-                )  # fmt: skip
-            else:
-                count, outputs = fallback.first_buffer, list(fallback.operands)
-                results = [Buffer.of(v.aval, True) for v in fallback.equation.invars]
-            run: Any = None
-            if outputs:
-                buffers = evaluation.buffers[:count]
-                run, about = executor.build(
-                    evaluation.program, buffers, outputs, results, **by_fingerprint
-                )
-                run = shardable(run, buffers, results)
-                parts.append(about)
-            steps.append((run, results, fallback))
-        self.parts, self._steps = parts, steps
-
-    def _recall(self, recall: Any, known: str) -> bool:
-        """Take the kernel from the cache, if it is there, without making its program."""
-        operands = zip(self._traced.operands, self._flags, strict=True)
-        buffers = [Buffer.of(a, b) for a, b in operands]
-        results = [Buffer.of(v.aval, True) for v in self._traced.jaxpr.outvars]
-        found = recall(known, results)
-        if found is not None:
-            run, about = found
-            self.parts = [about]
-            self._steps = [(shardable(run, buffers, results), results, None)]
-        return found is not None
-
-    def __call__(self, size: int, *operands: Array) -> list[Array]:
-        """Results for a batch of operands."""
-        if self.backend == "vmap":
-            return _vmapped(self._traced, self._flags, size)(*operands)
-        arrays = [jax.random.key_data(x) if is_key(x) else x for x in map(jnp.asarray, operands)]
-        for run, results, fallback in self._steps:
-            values = list(run(size, *arrays)) if run is not None else []
-            values = [
-                x if r.key is None else jax.random.wrap_key_data(x, impl=r.key._impl.name)
-                for x, r in zip(values, results, strict=True)
-            ]
-            if fallback is None:
-                return values
-            outside = _bind(fallback.equation, size, values)
-            arrays += [jax.random.key_data(x) if is_key(x) else x for x in outside]
-        raise AssertionError("the last step returns")  # pragma: no cover
-
-
-def _bind(equation: Any, size: int, operands: Sequence[Array]) -> list[Array]:
-    """An equation's primitive on a batch."""
-    primitive = equation.primitive
-    made = primitive.get_bind_params(equation.params)
-    functions, params = made if isinstance(made, tuple) else ((), made)  # a pair in older JAX
-
-    def one(*xs: Array) -> Any:
-        with equation.ctx.manager:
-            result = primitive.bind(*functions, *xs, **params)
-        return result if primitive.multiple_results else [result]
-
-    return list(jax.vmap(one, axis_size=size)(*operands))
-
-
-_told: set[tuple[str, str]] = set()
-
-
-def _tell_fallbacks(name: str, fallbacks: Sequence[Fallback]) -> None:
-    for fallback in fallbacks:
-        if (name, fallback.reason) not in _told:
-            _told.add((name, fallback.reason))
-            warnings.warn(
-                f"{name}: {fallback.reason}, so {fallback.equation.primitive.name!r} is computed "
-                "outside the fused kernel, which is right but slower.",
-                KernelWarning,
-                stacklevel=2,
-            )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 from jax import Array
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
@@ -53,3 +55,23 @@ def shardable(
     call = custom_partitioning(local)
     call.def_partition(partition=split, sharding_rule=rule)
     return lambda size, *arrays: call(*arrays)
+
+
+@functools.cache
+def example() -> Any:
+    """A jaxpr with an operation that JAX may split.
+
+    JAX lowers operations without their devices, except where it finds such a one in the equations
+    or in their parameters: a kernel's own, which is made only then, it would not find.
+    """
+    call = custom_partitioning(lambda x: x)
+    call.def_partition(
+        partition=lambda mesh, args, result: (
+            mesh,
+            lambda x: x,
+            result.sharding,
+            (args[0].sharding,),
+        ),
+        sharding_rule="batch -> batch",
+    )
+    return jax.make_jaxpr(call)(jax.ShapeDtypeStruct((1,), "float32"))

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax import Array, lax
+from jax import Array
+from jax.extend import core
 
 
 class Traced:
@@ -16,10 +17,16 @@ class Traced:
         name: of the function.
         jaxpr: its equations for one environment.
         operands: abstract values of its operands: outer values it closes over, then arguments.
+        results: abstract values of its results.
+        effects: of its equations.
         known: numbers that it closes over; None for each outer value.
         collective: whether it computes across a named axis, environments for example.
         kernels: its kernels so far, by batched operands and backend.
+        derivatives: its derivatives so far; see `derivatives`.
     """
+
+    jaxpr: Any
+    known: Sequence[Any]
 
     def __init__(self, name: str, closed: Any, out_tree: Any) -> None:
         self.name, self.jaxpr = name, closed.jaxpr
@@ -29,9 +36,11 @@ class Traced:
         self._tree = out_tree
         variables = [v for v, o in zip(self.jaxpr.constvars, self._outer, strict=True) if o]
         self.operands = [v.aval for v in (*variables, *self.jaxpr.invars)]
-        effects = {type(e).__name__ for e in self.jaxpr.effects}
-        self.collective = "NamedAxisEffect" in effects
+        self.results = [v.aval for v in self.jaxpr.outvars]
+        self.effects = self.jaxpr.effects
+        self.collective = "NamedAxisEffect" in {type(e).__name__ for e in self.effects}
         self.kernels: dict[Any, Any] = {}
+        self.derivatives: dict[Any, Any] = {}
 
     def unflatten(self, results: Sequence[Array]) -> Any:
         """The function's result from its leaves."""
@@ -48,6 +57,18 @@ class Traced:
         consts, args = self.consts(operands)
         return jax.core.eval_jaxpr(self.jaxpr, consts, *args)
 
+    def inlined(self, *operands: Any) -> list[Array]:
+        """The same, with the equations of fused functions that it calls in place of their calls.
+
+        A derivative of such a call computes it again: for what calls it, that is twice.
+        """
+        consts, args = self.consts(operands)
+        return _run_inlined(self.jaxpr, consts, args)
+
+    def vmapped(self, batched: Sequence[bool], size: int) -> Callable[..., list[Array]]:
+        """The function of a batch, by JAX's own `vmap`."""
+        return jax.vmap(self, in_axes=[0 if b else None for b in batched], axis_size=size)
+
 
 def trace(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Traced, list[Any]]:
     """A function traced for one environment's arguments, and its operands."""
@@ -61,11 +82,45 @@ def trace(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Traced, list[
     name = getattr(fn, "__name__", type(fn).__name__)
     traced = Traced(name, closed, jax.tree.structure(shape))
     outer = [c for c in closed.consts if isinstance(c, jax.core.Tracer)]
-    return traced, [_made_by_jax(x) for x in (*outer, *flat)]
+    return traced, [*outer, *flat]
 
 
-def _made_by_jax(x: Any) -> Any:
-    """The same, of an operation: `custom_jvp` under `vmap` and `jit` refuses NumPy's arrays."""
-    if not isinstance(x, jax.core.Tracer):
-        return x
-    return lax.squeeze(lax.expand_dims(x, (0,)), (0,))
+def _run_inlined(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+
+    def value(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else values[atom]
+
+    for equation in jaxpr.eqns:
+        operands = [value(x) for x in equation.invars]
+        if _is_single_call(equation):
+            results = equation.params["call"].traced.inlined(*operands)
+        elif _calls_fused(equation):
+            inner = equation.params["jaxpr"]
+            results = _run_inlined(inner.jaxpr, inner.consts, operands)
+        else:
+            results = bind_equation(equation, operands)
+        values.update(zip(equation.outvars, results, strict=True))
+    return [value(x) for x in jaxpr.outvars]
+
+
+def _is_single_call(equation: Any) -> bool:
+    """Whether it calls a fused function for one environment."""
+    return equation.primitive.name == "fused" and equation.params["call"].size is None
+
+
+def _calls_fused(equation: Any) -> bool:
+    """Whether it is a call under `jit` with such a call in it."""
+    if equation.primitive.name not in ("jit", "pjit"):
+        return False
+    return any(_is_single_call(e) or _calls_fused(e) for e in equation.params["jaxpr"].jaxpr.eqns)
+
+
+def bind_equation(equation: Any, operands: Sequence[Any]) -> list[Any]:
+    """An equation's primitive, on other operands."""
+    primitive = equation.primitive
+    made = primitive.get_bind_params(equation.params)
+    functions, params = made if isinstance(made, tuple) else ((), made)  # a pair in older JAX
+    with equation.ctx.manager:
+        result = primitive.bind(*functions, *operands, **params)
+    return list(result) if primitive.multiple_results else [result]

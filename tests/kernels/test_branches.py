@@ -201,7 +201,7 @@ def test_branches_with_something_outside(backend: str, monkeypatch: pytest.Monke
 
     args = arguments(np.float32)
     expected = jax.jit(jax.vmap(fn))(*args)
-    monkeypatch.setattr(sys.modules["fraxenv.kernels.fuse"], "_told", set())
+    monkeypatch.setattr(sys.modules["fraxenv.kernels.kernel"], "_told", set())
     with pytest.warns(KernelWarning, match="pure_callback"):
         assert_near(fuse(fn, backend)(*args), expected)
     assert len(explain(fn, backend)(*args).fallbacks) == 1

@@ -310,7 +310,7 @@ def test_number_of_threads_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing has been warned of yet in this process."""
-    monkeypatch.setattr(sys.modules["fraxenv.kernels.fuse"], "_told", set())
+    monkeypatch.setattr(sys.modules["fraxenv.kernels.kernel"], "_told", set())
 
 
 def _callback(x: Any) -> Any:

@@ -8,12 +8,12 @@ import jax
 import numpy as np
 
 from ..errors import UnsupportedError
-from ..evaluator import Evaluator
+from ..evaluator import Evaluator, Ids
 from ..program import IdArray
 from .registry import rule
 
 
-@rule("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint")
+@rule("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_vmap_call")
 def _call(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
     p = equation.params
     inner = p.get("jaxpr") or p.get("call_jaxpr") or p.get("call")
@@ -22,14 +22,16 @@ def _call(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
     return ev.run(inner, (), xs)
 
 
-@rule("custom_vmap_call")
-def _custom_vmap_call(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
-    plain = getattr(equation.params["rule"], "plain", None)
-    if plain is None:
-        results: list[IdArray] = _call(ev, equation, *xs)
-        return results
+@rule("fused")
+def _fused(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
+    """Within a kernel there is no kernel of its own."""
+    call = equation.params["call"]
+    traced = call.traced
+    if call.size is None:
+        consts, args = traced.consts([x.view(Ids) for x in xs])
+        return ev.run(traced.jaxpr, consts, args)
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
-    return ev.closed(jax.make_jaxpr(plain)(*shapes), xs)
+    return ev.closed(jax.make_jaxpr(traced.vmapped(call.batched, call.size))(*shapes), xs)
 
 
 @rule("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")

@@ -103,6 +103,12 @@ def _pad(ev: Evaluator, equation: Any, x: IdArray, filling: IdArray) -> IdArray:
     return x
 
 
+@rule("empty", "empty2")
+def _empty(ev: Evaluator, equation: Any) -> IdArray:
+    p = equation.params
+    return ev.full(p.get("shape", ()), 0, p["dtype"])  # whatever is there serves
+
+
 @rule("iota")
 def _iota(ev: Evaluator, equation: Any) -> IdArray:
     shape, axis = equation.params["shape"], equation.params["dimension"]

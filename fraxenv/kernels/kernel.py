@@ -1,0 +1,181 @@
+"""Kernels: a traced function compiled for a batch, part by part."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from .buffer import Buffer, is_key
+from .errors import BuildError, KernelWarning
+from .evaluator import Fallback, PartialEvaluation, partially_evaluate
+from .executors import EXECUTORS, slower
+from .fingerprint import fingerprint
+from .rules import (  # noqa: F401 (they register themselves)
+    calls,
+    control,
+    elementwise,
+    indexing,
+    linalg,
+    order,
+    products,
+    random,
+    structure,
+)
+from .sharding import shardable
+from .traced import Traced, bind_equation
+
+_lock = threading.RLock()
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Without Python's search for cycles, which goes through all of JAX's objects every time.
+
+    A program is a million objects that stay, and would set it off again and again.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def kernel_for(traced: Traced, batched: tuple[bool, ...], backend: str) -> Kernel:
+    """The kernel of a traced function; `batched` says of each operand whether it is."""
+    with _lock:
+        kernels = traced.kernels
+        if (batched, backend) not in kernels:
+            with nothing_collected():
+                kernels[batched, backend] = Kernel(traced, batched, backend)
+        return kernels[batched, backend]  # type: ignore[no-any-return]
+
+
+class Kernel:
+    """A traced function compiled for a batch.
+
+    Attributes:
+        backend: the name of its executor.
+        parts: the executor's report on each part.
+        seconds: duration of partial evaluation and compilation, s.
+    """
+
+    def __init__(self, traced: Traced, batched: tuple[bool, ...], backend: str) -> None:
+        began = time.perf_counter()
+        self._traced, self._flags = traced, batched
+        self._evaluation: PartialEvaluation | None = None
+        self.parts: list[dict[str, Any]] = []
+        for self.backend in (backend, *slower(backend)):
+            try:
+                self._build()
+                break
+            except BuildError as error:
+                warnings.warn(
+                    f"{traced.name}: no {self.backend!r} kernel, a slower way is taken: {error}",
+                    KernelWarning,
+                    stacklevel=2,
+                )
+        self.seconds = time.perf_counter() - began
+
+    @property
+    def evaluation(self) -> PartialEvaluation | None:
+        """The scalar program; None where the function runs as it is."""
+        if self._evaluation is None and self.backend != "vmap":
+            expand, platform = EXECUTORS[self.backend].expand, jax.default_backend()
+            self._evaluation = partially_evaluate(self._traced, self._flags, platform, expand)
+        return self._evaluation
+
+    def _build(self) -> None:
+        self._evaluation = None
+        self._steps: list[tuple[Any, list[Buffer], Fallback | None]] = []
+        if self.backend == "vmap":
+            return
+        executor, traced, known = EXECUTORS[self.backend], self._traced, None
+        if executor.recall is not None:
+            known = fingerprint(traced, self._flags, jax.default_backend())
+        if known is not None and self._recall(executor.recall, known):
+            return
+        evaluation = self.evaluation
+        assert evaluation is not None
+        _tell_fallbacks(traced.name, evaluation.fallbacks)
+        by_fingerprint = {"fingerprint": known} if known and not evaluation.fallbacks else {}
+        parts: list[dict[str, Any]] = []
+        steps: list[tuple[Any, list[Buffer], Fallback | None]] = []
+        for fallback in (*evaluation.fallbacks, None):
+            if fallback is None:
+                count, outputs, results = (
+                    len(evaluation.buffers), evaluation.outputs, evaluation.results
+                )  # fmt: skip
+            else:
+                count, outputs = fallback.first_buffer, list(fallback.operands)
+                results = [Buffer.of(v.aval, True) for v in fallback.equation.invars]
+            run: Any = None
+            if outputs:
+                buffers = evaluation.buffers[:count]
+                run, about = executor.build(
+                    evaluation.program, buffers, outputs, results, **by_fingerprint
+                )
+                run = shardable(run, buffers, results)
+                parts.append(about)
+            steps.append((run, results, fallback))
+        self.parts, self._steps = parts, steps
+
+    def _recall(self, recall: Any, known: str) -> bool:
+        """Take the kernel from the cache, if it is there, without making its program."""
+        operands = zip(self._traced.operands, self._flags, strict=True)
+        buffers = [Buffer.of(a, b) for a, b in operands]
+        results = [Buffer.of(v.aval, True) for v in self._traced.jaxpr.outvars]
+        found = recall(known, results)
+        if found is not None:
+            run, about = found
+            self.parts = [about]
+            self._steps = [(shardable(run, buffers, results), results, None)]
+        return found is not None
+
+    def __call__(self, size: int, *operands: Array) -> list[Array]:
+        """Results for a batch of operands."""
+        if self.backend == "vmap":
+            return self._traced.vmapped(self._flags, size)(*operands)
+        arrays = [jax.random.key_data(x) if is_key(x) else x for x in map(jnp.asarray, operands)]
+        for run, results, fallback in self._steps:
+            values = list(run(size, *arrays)) if run is not None else []
+            values = [
+                x if r.key is None else jax.random.wrap_key_data(x, impl=r.key._impl.name)
+                for x, r in zip(values, results, strict=True)
+            ]
+            if fallback is None:
+                return values
+            outside = _outside(fallback.equation, size, values)
+            arrays += [jax.random.key_data(x) if is_key(x) else x for x in outside]
+        raise AssertionError("the last step returns")  # pragma: no cover
+
+
+def _outside(equation: Any, size: int, operands: Sequence[Array]) -> list[Array]:
+    """An equation's primitive on a batch."""
+    batch = jax.vmap(lambda *xs: bind_equation(equation, xs), axis_size=size)
+    return list(batch(*operands))
+
+
+_told: set[tuple[str, str]] = set()
+
+
+def _tell_fallbacks(name: str, fallbacks: Sequence[Fallback]) -> None:
+    for fallback in fallbacks:
+        if (name, fallback.reason) not in _told:
+            _told.add((name, fallback.reason))
+            warnings.warn(
+                f"{name}: {fallback.reason}, so {fallback.equation.primitive.name!r} is computed "
+                "outside the fused kernel, which is right but slower.",
+                KernelWarning,
+                stacklevel=2,
+            )
