@@ -27,7 +27,6 @@ class Window:
 
     Attributes:
         obs: observation that the policy saw.
-        noise: what it drew, of a standard normal distribution.
         reward: of the step.
         next_obs: observation where the step led, before any reset.
         terminated: whether the episode ended there.
@@ -35,7 +34,6 @@ class Window:
     """
 
     obs: Array
-    noise: Array
     reward: Array
     next_obs: Array
     terminated: Array
@@ -47,8 +45,8 @@ class APG(OnPolicyMixin, Algorithm):  # type: ignore[misc]
 
     The environment has to keep the gradients of its transitions. They end where an episode does,
     and where a window does: the next window begins with the states as constants. What lies beyond
-    a window, or a time limit, counts for nothing here; `SHAC` has a critic for it. An environment
-    whose gradient is not finite has none in that window, and is counted in `lost_gradients`.
+    a window, or a time limit, counts for nothing here; `SHAC` has a critic for it. The
+    environment's steps whose gradient is not finite have none, and are counted in `lost_gradients`.
 
     The policy is a Gaussian squashed by the hyperbolic tangent, because clipped actions have no
     gradient that could bring them back. Takes the environments that `FiveTuple` makes.
@@ -81,7 +79,7 @@ class APG(OnPolicyMixin, Algorithm):  # type: ignore[misc]
 
     @register_init  # type: ignore[untyped-decorator]
     def initialize_lost_gradients(self, rng: Array) -> dict[str, Array]:
-        """How many gradients were not finite so far."""
+        """How many steps had a gradient that is not finite so far."""
         return {"lost_gradients": jnp.zeros((), jnp.int32)}
 
     def learner(self, weights: Any, updates: int) -> Any:
@@ -95,79 +93,59 @@ class APG(OnPolicyMixin, Algorithm):  # type: ignore[misc]
     def train_iteration(self, ts: Any) -> Any:
         """One window in all environments, and one step of the policy."""
         rng, key_window, key_worth = jax.random.split(ts.rng, 3)
-        lanes, (rest, window, worth) = self.lane_gradients(ts, key_window)
-        gradient, lost = self.policy_gradient(ts.actor_ts.params, window, lanes)
+        counter = jnp.zeros((), ts.last_obs.dtype)
+        (gradient, lost), (after, window, worth) = jax.grad(self.loss, (0, 1), has_aux=True)(
+            ts.actor_ts.params, counter, ts, key_window
+        )
         ts = ts.replace(
             rng=rng,
             actor_ts=ts.actor_ts.apply_gradients(grads=gradient),
-            lost_gradients=ts.lost_gradients + lost,
+            lost_gradients=ts.lost_gradients + lost.astype(jnp.int32),
             global_step=ts.global_step + self.num_envs * self.num_steps,
-            **rest,
+            **after,
         )
         return self.learn_worth(ts, window, worth, key_worth)
 
-    def lane_gradients(self, ts: Any, key: Array) -> tuple[Array, tuple[Any, Window, Array]]:
-        """Derivatives of the loss by the policy's outputs (num_steps, num_envs, k).
+    def loss(
+        self, weights: Any, counter: Array, ts: Any, key: Array
+    ) -> tuple[Array, tuple[dict[str, Any], Window, Array]]:
+        """What a window falls short by, to be differentiated by the weights.
 
-        Of the outputs and not of the weights, so that each environment's are apart from the
-        others', and the weights' come from one product over the whole window.
+        Args:
+            weights: of the policy.
+            counter: zero; the derivative by it counts lost gradients.
+            ts: the state to begin with.
+            key: decides the noise, and what the environments draw.
 
         Returns:
-            The derivatives; and the state after the window, the window, and the worth of where each
-            of its steps led.
+            The loss; and changes of the state, the window, and the worth of where its steps led.
         """
+        after, window = self.roll_out(weights, counter, ts, key)
+        worth = self.worth(ts, window.next_obs)
+        reached = returns(window, worth, self.gamma, 1.0)
+        # Every stretch of an episode counts once, from where it begins in the window.
+        ended = (window.terminated | window.truncated)[:-1]
+        begins = jnp.concatenate([jnp.ones_like(window.terminated[:1]), ended])
+        return -jnp.sum(jnp.where(begins, reached, 0.0)) / reached.size, (after, window, worth)
 
-        def loss(push: Array) -> tuple[Array, tuple[Any, Window, Array]]:
-            rest, window = self.roll_out(ts, key, push)
-            worth = self.worth(ts, window.next_obs)
-            reached = returns(window, worth, self.gamma, 1.0)
-            # Every stretch of an episode counts once, from where it begins in the window.
-            ended = (window.terminated | window.truncated)[:-1]
-            begins = jnp.concatenate([jnp.ones_like(window.terminated[:1]), ended])
-            total = jnp.sum(jnp.where(begins, reached, 0.0))
-            return -total / reached.size, (rest, window, worth)
+    def roll_out(
+        self, weights: Any, counter: Array, ts: Any, key: Array
+    ) -> tuple[dict[str, Any], Window]:
+        """A window of all environments: changes of the state, and what happened."""
+        params = self.env_params.replace(lost_gradients=counter)
 
-        shape = (self.num_steps, self.num_envs, *self.action_space.shape)
-        lanes, others = jax.grad(loss, has_aux=True)(jnp.zeros(shape, ts.last_obs.dtype))
-        return lanes, others
-
-    def roll_out(self, ts: Any, key: Array, push: Array) -> tuple[dict[str, Any], Window]:
-        """A window of all environments, with `push` added to what the policy says."""
-        weights = ts.actor_ts.params
-
-        def step(carry: tuple[Array, Any], inputs: tuple[Array, Array]) -> tuple[Any, Window]:
-            (obs, state), (key, push) = carry, inputs
+        def step(carry: tuple[Array, Any], key: Array) -> tuple[tuple[Array, Any], Window]:
+            obs, state = carry
             key_noise, key_steps = jax.random.split(key)
-            noise = jax.random.normal(key_noise, push.shape, push.dtype)
-            action = jnp.tanh(self.sample(weights, obs, noise) + push)
+            drawn, *_ = self.actor.apply(weights, obs, key_noise)
             keys = jax.random.split(key_steps, self.num_envs)
-            next_obs, state, reward, _, info = self.vmap_step(keys, state, action, self.env_params)
+            next_obs, state, reward, _, info = self.vmap_step(keys, state, jnp.tanh(drawn), params)
             ends = info["terminated"], info["truncated"]
-            return (next_obs, state), Window(obs, noise, reward, info["final_observation"], *ends)
+            return (next_obs, state), Window(obs, reward, info["final_observation"], *ends)
 
-        inputs = jax.random.split(key, self.num_steps), push
-        (obs, state), window = jax.lax.scan(step, (ts.last_obs, ts.env_state), inputs)
+        keys = jax.random.split(key, self.num_steps)
+        (obs, state), window = jax.lax.scan(step, (ts.last_obs, ts.env_state), keys)
         return {"last_obs": obs, "env_state": state}, window
-
-    def sample(self, weights: Any, obs: Array, noise: Array) -> Array:
-        """The Gaussian's draws (n, k) for observations (n, m), before they are squashed."""
-
-        def draw(actor: Any, obs: Array) -> Array:
-            mean: Array = actor.action_mean(actor.features(obs))
-            return mean + jnp.exp(actor.action_log_std) * noise
-
-        drawn: Array = self.actor.apply(weights, obs, method=draw)
-        return drawn
-
-    def policy_gradient(self, weights: Any, window: Window, lanes: Array) -> tuple[Any, Array]:
-        """The gradient by the weights, and how many environments had none that is finite."""
-        finite = jnp.all(jnp.isfinite(lanes), axis=(0, 2), keepdims=True)
-        lanes, obs, noise = (
-            x.reshape(-1, x.shape[-1])
-            for x in (jnp.where(finite, lanes, 0.0), window.obs, window.noise)
-        )
-        gradient = jax.grad(lambda w: jnp.vdot(lanes, self.sample(w, obs, noise)))(weights)
-        return gradient, jnp.sum(~finite, dtype=jnp.int32)
 
     def worth(self, ts: Any, obs: Array) -> Array:
         """What is expected beyond observations (..., m): nothing."""

@@ -47,7 +47,7 @@ def train(
         on_round: called with the metrics of every round, as they are written: `step`, `round`,
             `train_seconds`, `steps_per_second`, `return`, `success`, and the medians of the task's
             measures by name; of algorithms that differentiate the environment `lost_gradients`, how
-            many gradients of an environment's window were not finite so far.
+            many steps so far had a gradient that is not finite.
 
     Returns:
         Whether the run is complete: False if it was interrupted.
