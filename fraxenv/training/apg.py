@@ -20,6 +20,9 @@ from fraxenv.envs import pytree_dataclass
 _BETAS = (0.7, 0.95)
 """Decay of Adam's averages; shorter than usual, as the authors of SHAC have it."""
 
+_LIMIT = 2.0
+"""Largest norm of an environment's gradient, in medians of all."""
+
 
 @pytree_dataclass
 class Window:
@@ -46,7 +49,8 @@ class APG(OnPolicyMixin, Algorithm):  # type: ignore[misc]
     The environment has to keep the gradients of its transitions. They end where an episode does,
     and where a window does: the next window begins with the states as constants. What lies beyond
     a window, or a time limit, counts for nothing here; `SHAC` has a critic for it. The
-    environment's steps whose gradient is not finite have none, and are counted in `lost_gradients`.
+    environment's steps whose gradient is not finite have none, and are counted in `lost_gradients`;
+    no environment's gradient is far larger than most are.
 
     The policy is a Gaussian squashed by the hyperbolic tangent, because clipped actions have no
     gradient that could bring them back. Takes the environments that `FiveTuple` makes.
@@ -92,60 +96,85 @@ class APG(OnPolicyMixin, Algorithm):  # type: ignore[misc]
 
     def train_iteration(self, ts: Any) -> Any:
         """One window in all environments, and one step of the policy."""
-        rng, key_window, key_worth = jax.random.split(ts.rng, 3)
-        counter = jnp.zeros((), ts.last_obs.dtype)
-        (gradient, lost), (after, window, worth) = jax.grad(self.loss, (0, 1), has_aux=True)(
-            ts.actor_ts.params, counter, ts, key_window
-        )
+        rng, key_noise, key_steps, key_worth = jax.random.split(ts.rng, 4)
+        noise = jax.random.split(key_noise, self.num_steps)
+        lanes, lost, (after, window, worth) = self.lane_gradients(ts, noise, key_steps)
+        lanes, spoilt = limited(lanes)
+        gradient = self.policy_gradient(ts.actor_ts.params, window.obs, noise, lanes)
         ts = ts.replace(
             rng=rng,
             actor_ts=ts.actor_ts.apply_gradients(grads=gradient),
-            lost_gradients=ts.lost_gradients + lost.astype(jnp.int32),
+            lost_gradients=ts.lost_gradients + lost + spoilt,
             global_step=ts.global_step + self.num_envs * self.num_steps,
             **after,
         )
         return self.learn_worth(ts, window, worth, key_worth)
 
-    def loss(
-        self, weights: Any, counter: Array, ts: Any, key: Array
-    ) -> tuple[Array, tuple[dict[str, Any], Window, Array]]:
-        """What a window falls short by, to be differentiated by the weights.
+    def lane_gradients(
+        self, ts: Any, noise: Array, key: Array
+    ) -> tuple[Array, Array, tuple[dict[str, Any], Window, Array]]:
+        """Derivatives of the loss of a window by what the policy draws, (num_steps, num_envs, k).
+
+        Not by the weights at once, so that the environments' are apart from each other.
 
         Args:
-            weights: of the policy.
-            counter: zero; the derivative by it counts lost gradients.
             ts: the state to begin with.
-            key: decides the noise, and what the environments draw.
+            noise: keys (num_steps,) of the policy's draws.
+            key: decides what the environments draw.
 
         Returns:
-            The loss; and changes of the state, the window, and the worth of where its steps led.
+            The derivatives; how many steps of environments had none that is finite, and have zero;
+            and changes of the state, the window, and the worth of where its steps led.
         """
-        after, window = self.roll_out(weights, counter, ts, key)
-        worth = self.worth(ts, window.next_obs)
-        reached = returns(window, worth, self.gamma, 1.0)
-        # Every stretch of an episode counts once, from where it begins in the window.
-        ended = (window.terminated | window.truncated)[:-1]
-        begins = jnp.concatenate([jnp.ones_like(window.terminated[:1]), ended])
-        return -jnp.sum(jnp.where(begins, reached, 0.0)) / reached.size, (after, window, worth)
+
+        def loss(push: Array, counter: Array) -> tuple[Array, tuple[Any, Window, Array]]:
+            after, window = self.roll_out(ts, noise, key, push, counter)
+            worth = self.worth(ts, window.next_obs)
+            reached = returns(window, worth, self.gamma, 1.0)
+            # Every stretch of an episode counts once, from where it begins in the window.
+            ended = (window.terminated | window.truncated)[:-1]
+            begins = jnp.concatenate([jnp.ones_like(window.terminated[:1]), ended])
+            return -jnp.sum(jnp.where(begins, reached, 0.0)) / reached.size, (after, window, worth)
+
+        dtype = ts.last_obs.dtype
+        push = jnp.zeros((self.num_steps, self.num_envs, *self.action_space.shape), dtype)
+        differentiate = jax.grad(loss, (0, 1), has_aux=True)
+        (lanes, lost), happened = differentiate(push, jnp.zeros((), dtype))
+        return lanes, lost.astype(jnp.int32), happened
 
     def roll_out(
-        self, weights: Any, counter: Array, ts: Any, key: Array
+        self, ts: Any, noise: Array, key: Array, push: Array, counter: Array
     ) -> tuple[dict[str, Any], Window]:
-        """A window of all environments: changes of the state, and what happened."""
+        """A window of all environments, `push` added to what the policy draws.
+
+        The derivative by `counter`, zero, is how many gradients the environments lost.
+        """
         params = self.env_params.replace(lost_gradients=counter)
 
-        def step(carry: tuple[Array, Any], key: Array) -> tuple[tuple[Array, Any], Window]:
-            obs, state = carry
-            key_noise, key_steps = jax.random.split(key)
-            drawn, *_ = self.actor.apply(weights, obs, key_noise)
-            keys = jax.random.split(key_steps, self.num_envs)
-            next_obs, state, reward, _, info = self.vmap_step(keys, state, jnp.tanh(drawn), params)
+        def step(carry: tuple[Array, Any], inputs: Any) -> tuple[tuple[Array, Any], Window]:
+            (obs, state), (noise, key, push) = carry, inputs
+            action = jnp.tanh(self.draw(ts.actor_ts.params, obs, noise) + push)
+            keys = jax.random.split(key, self.num_envs)
+            next_obs, state, reward, _, info = self.vmap_step(keys, state, action, params)
             ends = info["terminated"], info["truncated"]
             return (next_obs, state), Window(obs, reward, info["final_observation"], *ends)
 
-        keys = jax.random.split(key, self.num_steps)
-        (obs, state), window = jax.lax.scan(step, (ts.last_obs, ts.env_state), keys)
+        inputs = noise, jax.random.split(key, self.num_steps), push
+        (obs, state), window = jax.lax.scan(step, (ts.last_obs, ts.env_state), inputs)
         return {"last_obs": obs, "env_state": state}, window
+
+    def draw(self, weights: Any, obs: Array, key: Array) -> Array:
+        """Draws (n, k) of the Gaussian for observations (n, m), before they are squashed."""
+        drawn: Array = self.actor.apply(weights, obs, key)[0]
+        return drawn
+
+    def policy_gradient(self, weights: Any, obs: Array, noise: Array, lanes: Array) -> Any:
+        """The gradient by the weights, of that by what the policy drew."""
+
+        def pulled(weights: Any) -> Array:
+            return jnp.vdot(lanes, jax.vmap(self.draw, (None, 0, 0))(weights, obs, noise))
+
+        return jax.grad(pulled)(weights)
 
     def worth(self, ts: Any, obs: Array) -> Array:
         """What is expected beyond observations (..., m): nothing."""
@@ -159,6 +188,24 @@ class APG(OnPolicyMixin, Algorithm):  # type: ignore[misc]
     def _any_obs(self) -> Array:
         """A batch of one observation, of which only the shape counts."""
         return jnp.zeros((1, *self.obs_space.shape))
+
+
+def limited(lanes: Array) -> tuple[Array, Array]:
+    """Gradients of environments (steps, environments, k), none of them far larger than most are.
+
+    One in a thousand windows passes close to where the dynamics are stiff or singular, and its
+    gradient is some powers of ten larger than all others together, which it would silence.
+
+    Returns:
+        Those whose norm is more than `_LIMIT` times the median scaled down to that, and zero for
+        those that are not finite; and the number of the latter.
+    """
+    norm = jnp.linalg.norm(lanes, axis=(0, 2), keepdims=True)
+    finite = jnp.isfinite(norm)
+    some = finite & (norm > 0.0)
+    most = _LIMIT * jnp.nanmedian(jnp.where(some, norm, jnp.nan))
+    kept = jnp.where(some, lanes * jnp.minimum(1.0, most / norm), 0.0)
+    return kept, jnp.sum(~finite, dtype=jnp.int32)
 
 
 def returns(window: Window, worth: Array, gamma: Any, lam: Any) -> Array:

@@ -30,7 +30,7 @@ from fraxenv.training import (
     train,
 )
 from fraxenv.training.algorithms import create_algorithm, init_state
-from fraxenv.training.apg import Window, returns
+from fraxenv.training.apg import Window, limited, returns
 
 Toy = Callable[..., "Point"]
 
@@ -152,6 +152,7 @@ def test_the_gradient_is_that_of_central_differences(config: TrainConfig, x64: N
     # Networks are float32 whatever the precision of the environment.
     state = jax.tree.map(lambda x: x.astype(float) if x.dtype == jnp.float32 else x, state)
     weights, key = state.actor_ts.params, jax.random.key(1)
+    noise = jax.random.split(jax.random.key(2), config.num_steps)
 
     # The loss told step by step; no function of the learner's is called but its networks.
     def loss(weights: Any) -> float:
@@ -160,10 +161,9 @@ def test_the_gradient_is_that_of_central_differences(config: TrainConfig, x64: N
         obs, env_state = state.last_obs, state.env_state
         discount = np.ones(config.num_envs)
         for t, key_t in enumerate(keys):
-            key_noise, key_steps = jax.random.split(key_t)
-            action = np.tanh(algorithm.actor.apply(weights, obs, key_noise)[0])
+            action = np.tanh(algorithm.actor.apply(weights, obs, noise[t])[0])
             obs, env_state, reward, done, info = step(
-                jax.random.split(key_steps, config.num_envs), env_state, action, params
+                jax.random.split(key_t, config.num_envs), env_state, action, params
             )
             total += np.sum(discount * reward)
             discount = discount * config.gamma
@@ -179,8 +179,9 @@ def test_the_gradient_is_that_of_central_differences(config: TrainConfig, x64: N
 
     seen: set[tuple[Any, Any]] = set()
     step = jax.jit(jax.vmap(algorithm.env.step, in_axes=(0, 0, 0, None)))
-    by_weights = jax.jit(jax.grad(algorithm.loss, has_aux=True))
-    gradient, _ = by_weights(weights, jnp.zeros(()), state, key)
+    lanes, lost, (_, window, _) = jax.jit(algorithm.lane_gradients)(state, noise, key)
+    gradient = jax.jit(algorithm.policy_gradient)(weights, window.obs, noise, lanes)
+    assert lost == 0
     flat, unflatten = jax.flatten_util.ravel_pytree(weights)
     found, _ = jax.flatten_util.ravel_pytree(gradient)
     rng = np.random.default_rng(0)
@@ -219,13 +220,27 @@ def test_returns_are_those_of_a_plain_loop() -> None:
 def test_gradients_that_are_not_finite_are_left_out_and_counted() -> None:
     algorithm, state = begun(SMALL_APG, Point(bad=True))
     assert 0 < state.lost_gradients < 4 * SMALL_APG.update_timesteps
-    differentiate = jax.jit(jax.grad(algorithm.loss, (0, 1), has_aux=True))
-    weights, key = state.actor_ts.params, jax.random.key(1)
-    (gradient, lost), (_, window, _) = differentiate(weights, jnp.zeros(()), state, key)
+    noise = jax.random.split(jax.random.key(2), SMALL_APG.num_steps)
+    differentiate = jax.jit(algorithm.lane_gradients)
+    lanes, lost, (_, window, _) = differentiate(state, noise, jax.random.key(1))
     assert lost == np.sum(window.next_obs[..., 1] > 0)
-    for leaf in jax.tree.leaves(gradient):
-        assert np.isfinite(leaf).all()
-        assert leaf.any()
+    assert np.isfinite(lanes).all()
+    assert np.asarray(lanes).any()
+
+
+def test_no_environment_silences_the_others() -> None:
+    """Gradients of seven environments: two that are too large, two that are none."""
+    lanes = np.random.default_rng(0).standard_normal((5, 7, 2))
+    lanes /= np.linalg.norm(lanes, axis=(0, 2), keepdims=True)
+    given = lanes * np.array([1.0, 1e15, 1.5, 0.0, 1.0, 30.0, np.nan])[:, None]
+    kept, lost = limited(jnp.asarray(given))
+    assert lost == 1
+    # The median is of those that are anything: 1, 1, 1.5, 30 and 1e15.
+    expected = lanes * np.array([1.0, 3.0, 1.5, 0.0, 1.0, 3.0, 0.0])[:, None]
+    np.testing.assert_allclose(kept, expected, rtol=1e-5)
+    kept, lost = limited(jnp.zeros((5, 7, 2)))
+    assert lost == 0
+    assert not np.asarray(kept).any()
 
 
 def learnt(env: Point, run: Path) -> float:
