@@ -81,7 +81,8 @@ def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -
     network: dict[str, Any] = {"activation": config.activation}
     sizes: dict[str, Any] = {"hidden_layer_sizes": config.hidden_layer_sizes}
     # SAC takes the sizes from beside the rest of the network's options, PPO from among them.
-    kind, own = PPO, {"agent_kwargs": network | sizes}
+    kind: Any = PPO
+    own: dict[str, Any] = {"agent_kwargs": network | sizes}
     if config.algorithm == "sac":
         kind, own = SAC, {"agent_kwargs": network, **sizes}
     elif by_gradient:

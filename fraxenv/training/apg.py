@@ -17,6 +17,9 @@ from rejax.networks import GaussianPolicy
 
 from fraxenv.envs import pytree_dataclass
 
+_field: Any = struct.field  # neither has types
+_train_state: Any = TrainState.create
+
 _BETAS = (0.7, 0.95)
 """Decay of Adam's averages; shorter than usual, as the authors of SHAC have it."""
 
@@ -61,9 +64,9 @@ class APG(OnPolicyMixin, Algorithm):  # type: ignore[misc]
         initial_std: standard deviation of the Gaussian at first.
     """
 
-    actor: nn.Module = struct.field(pytree_node=False, default=None)
-    num_updates: int = struct.field(pytree_node=False, default=1)
-    initial_std: float = struct.field(pytree_node=False, default=0.5)
+    actor: nn.Module = _field(pytree_node=False, default=None)
+    num_updates: int = _field(pytree_node=False, default=1)
+    initial_std: float = _field(pytree_node=False, default=0.5)
 
     @classmethod
     def create_agent(cls, config: dict[str, Any], env: Any, env_params: Any) -> dict[str, Any]:
@@ -92,7 +95,7 @@ class APG(OnPolicyMixin, Algorithm):  # type: ignore[misc]
             optax.clip_by_global_norm(self.max_grad_norm),
             optax.adam(optax.linear_schedule(self.learning_rate, 0.0, updates), *_BETAS),
         )
-        return TrainState.create(apply_fn=(), params=weights, tx=optimiser)
+        return _train_state(apply_fn=(), params=weights, tx=optimiser)
 
     def train_iteration(self, ts: Any) -> Any:
         """One window in all environments, and one step of the policy."""

@@ -180,7 +180,7 @@ class APGConfig(TrainConfig):
 
     algorithm: AlgorithmName = "apg"
     num_envs: int = 64
-    learning_rate: float = 2e-3
+    learning_rate: float = 1e-2
     num_steps: int = 32
     initial_std: float = 0.5
     max_grad_norm: float = 1.0

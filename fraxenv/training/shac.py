@@ -8,12 +8,11 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import linen as nn
-from flax import struct
 from jax import Array
 from rejax.algos.algorithm import register_init
 from rejax.networks import VNetwork
 
-from .apg import APG, Window, returns
+from .apg import APG, Window, _field, returns
 
 
 class SHAC(APG):
@@ -32,10 +31,10 @@ class SHAC(APG):
         polyak: part of the copy that each update keeps.
     """
 
-    critic: nn.Module = struct.field(pytree_node=False, default=None)
-    num_epochs: int = struct.field(pytree_node=False, default=16)
-    td_lambda: float = struct.field(pytree_node=True, default=0.95)
-    polyak: float = struct.field(pytree_node=True, default=0.2)
+    critic: nn.Module = _field(pytree_node=False, default=None)
+    num_epochs: int = _field(pytree_node=False, default=16)
+    td_lambda: float = _field(pytree_node=True, default=0.95)
+    polyak: float = _field(pytree_node=True, default=0.2)
 
     @classmethod
     def create_agent(cls, config: dict[str, Any], env: Any, env_params: Any) -> dict[str, Any]:
@@ -58,15 +57,16 @@ class SHAC(APG):
     def worth(self, ts: Any, obs: Array) -> Array:
         """What the critic's copy expects beyond observations (..., m)."""
         flat = obs.reshape(-1, obs.shape[-1])
-        worth: Array = self.critic.apply(ts.critic_target_params, flat)
-        return worth.reshape(obs.shape[:-1])
+        worth: Any = self.critic.apply(ts.critic_target_params, flat)
+        return jnp.reshape(worth, obs.shape[:-1])
 
     def learn_worth(self, ts: Any, window: Window, worth: Array, key: Array) -> Any:
         """The state with a critic that was brought nearer to the returns of a window."""
         batch = window.obs, returns(window, worth, self.gamma, self.td_lambda)
 
         def loss(weights: Any, obs: Array, target: Array) -> Array:
-            return jnp.mean(jnp.square(self.critic.apply(weights, obs) - target))
+            value: Any = self.critic.apply(weights, obs)
+            return jnp.mean(jnp.square(value - target))
 
         def step(critic: Any, part: tuple[Array, Array]) -> tuple[Any, None]:
             return critic.apply_gradients(grads=jax.grad(loss)(critic.params, *part)), None
