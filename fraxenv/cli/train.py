@@ -17,8 +17,10 @@ from ..progress import progress
 from ..storage.config import apply_settings, merge
 from ..training.config import (
     AlgorithmName,
+    APGConfig,
     PPOConfig,
     SACConfig,
+    SHACConfig,
     TrainConfig,
     load_config,
     preset,
@@ -68,11 +70,11 @@ class _Run:
 
 @dataclass(frozen=True)
 class Options(PPOConfig, _Run):
-    """Train a policy with PPO or SAC, evaluate it on fresh goals, and leave everything in a folder.
+    """Train a policy, evaluate it on fresh goals, and leave everything in a folder.
 
     The defaults are the preset's of the environment and the algorithm (`fraxenv list --presets`);
-    `fraxenv train --algorithm sac --help` shows the options of SAC. `fraxenv train ID` is
-    `fraxenv train --env ID`.
+    `fraxenv train --algorithm sac --help` shows the options of SAC, and likewise shac and apg.
+    `fraxenv train ID` is `fraxenv train --env ID`.
     """
 
     overrides: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
@@ -81,6 +83,28 @@ class Options(PPOConfig, _Run):
 @dataclass(frozen=True)
 class SACOptions(SACConfig, _Run):
     """Train a policy with SAC, evaluate it on fresh goals, and leave everything in a folder.
+
+    The defaults are the preset's of the environment and the algorithm (`fraxenv list --presets`).
+    `fraxenv train ID` is `fraxenv train --env ID`.
+    """
+
+    overrides: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SHACOptions(SHACConfig, _Run):
+    """Train a policy with SHAC, evaluate it on fresh goals, and leave everything in a folder.
+
+    The defaults are the preset's of the environment and the algorithm (`fraxenv list --presets`).
+    `fraxenv train ID` is `fraxenv train --env ID`.
+    """
+
+    overrides: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class APGOptions(APGConfig, _Run):
+    """Train a policy with APG, evaluate it on fresh goals, and leave everything in a folder.
 
     The defaults are the preset's of the environment and the algorithm (`fraxenv list --presets`).
     `fraxenv train ID` is `fraxenv train --env ID`.
@@ -98,7 +122,12 @@ def parse(argv: Sequence[str]) -> tuple[TrainConfig, Path, bool]:
         Basis, args=asked, return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,)
     )
     run, default = _defaults(basis)
-    kinds: dict[type, type] = {PPOConfig: Options, SACConfig: SACOptions}
+    kinds: dict[type, type] = {
+        PPOConfig: Options,
+        SACConfig: SACOptions,
+        SHACConfig: SHACOptions,
+        APGConfig: APGOptions,
+    }
     kind = kinds[type(default)]
     own = {f.name: getattr(default, f.name) for f in dataclasses.fields(default)}
     options: Any = parse_options(kind, "train", argv, kind(**own))
@@ -182,6 +211,7 @@ def _told(config: TrainConfig, reported: tuple[Measure, ...], metrics: Metrics) 
         f"return {metrics['return']:.1f}",
         f"success {100 * metrics['success']:.0f} %",
         *told(reported, metrics),
+        *([f"{lost:.0f} gradients lost"] if (lost := metrics.get("lost_gradients", 0.0)) else []),
         f"{left / metrics['steps_per_second']:.0f} s left",
     ]
     return "  ".join(parts)

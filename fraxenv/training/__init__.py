@@ -5,17 +5,28 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .config import PPOConfig, SACConfig, TrainConfig, load_config, preset, save_config
+    from .config import (
+        APGConfig,
+        PPOConfig,
+        SACConfig,
+        SHACConfig,
+        TrainConfig,
+        load_config,
+        preset,
+        save_config,
+    )
     from .evaluation import Evaluation, evaluate, evaluate_in_parts, join_evaluations
     from .policy import Policy
     from .rounds import read_metrics, train
     from .runs import load_policy
 
 __all__ = [
+    "APGConfig",
     "Evaluation",
     "PPOConfig",
     "Policy",
     "SACConfig",
+    "SHACConfig",
     "TrainConfig",
     "evaluate",
     "evaluate_in_parts",
@@ -31,10 +42,12 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "APGConfig": "config",
         "Evaluation": "evaluation",
         "PPOConfig": "config",
         "Policy": "policy",
         "SACConfig": "config",
+        "SHACConfig": "config",
         "TrainConfig": "config",
         "evaluate": "evaluation",
         "evaluate_in_parts": "evaluation",

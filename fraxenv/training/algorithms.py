@@ -1,4 +1,4 @@
-"""rejax's algorithms, made from configurations."""
+"""The algorithms, rejax's and those built on it, made from configurations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ..envs import Environment, EnvParams
-from ..errors import import_extra
+from ..errors import ConfigError, import_extra
 from ..wrappers import FiveTuple
 from .config import TrainConfig
 from .evaluation import evaluate
@@ -28,15 +28,44 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
         "max_grad_norm",
     ),
     "sac": ("num_epochs", "batch_size", "buffer_size", "fill_buffer", "polyak"),
+    "apg": ("num_steps", "initial_std", "max_grad_norm"),
+    "shac": (
+        "num_steps",
+        "initial_std",
+        "max_grad_norm",
+        "num_epochs",
+        "num_minibatches",
+        "td_lambda",
+        "polyak",
+    ),
 }
-"""Options of each algorithm that rejax names as our configurations do, besides the common ones."""
+"""Options of each algorithm that it names as our configurations do, besides the common ones."""
+
+_BY_GRADIENT = ("apg", "shac")
+"""Algorithms that differentiate the environment."""
 
 
 def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -> Any:
-    """The algorithm of a configuration; one call of its `train` is one round."""
+    """The algorithm of a configuration; one call of its `train` is one round.
+
+    Raises:
+        ConfigError: it needs gradients that the environment does not have.
+        MissingExtraError: the extra `train` is not installed.
+    """
     import_extra("rejax", "train", "Training")
+    import flax.linen
+
+    from .apg import APG
     from .ppo import PPO
     from .sac import SAC
+    from .shac import SHAC
+
+    by_gradient = config.algorithm in _BY_GRADIENT
+    if by_gradient and not env.supports_transition_gradients:
+        raise ConfigError(
+            f"algorithm={config.algorithm!r} differentiates the environment, and {env.name} has no "
+            "gradients. Choose 'ppo' or 'sac'."
+        )
 
     def measure(algorithm: Any, state: Any, key: Array) -> dict[str, Array]:
         policy = policy_of(config, algorithm, state.actor_ts.params)
@@ -45,15 +74,22 @@ def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -
             "return": jnp.mean(result.episode_return),
             "success": jnp.mean(result.success.astype(float)),
             **{name: jnp.median(x) for name, x in result.measures.items()},
+            **({"lost_gradients": state.lost_gradients} if by_gradient else {}),
         }
 
     names = ("num_envs", "learning_rate", "gamma", *_OPTIONS[config.algorithm])
     network: dict[str, Any] = {"activation": config.activation}
     sizes: dict[str, Any] = {"hidden_layer_sizes": config.hidden_layer_sizes}
     # SAC takes the sizes from beside the rest of the network's options, PPO from among them.
-    kind, own = PPO, {"agent_kwargs": network | sizes}
+    kind: Any = PPO
+    own: dict[str, Any] = {"agent_kwargs": network | sizes}
     if config.algorithm == "sac":
         kind, own = SAC, {"agent_kwargs": network, **sizes}
+    elif by_gradient:
+        kind = {"apg": APG, "shac": SHAC}[config.algorithm]
+        own["agent_kwargs"]["activation"] = getattr(flax.linen, config.activation)
+        own["num_updates"] = config.rounds * config.updates_per_round
+        env = env.with_transition_gradients()
     algorithm = kind.create(
         env=FiveTuple(env),
         env_params=params,
@@ -68,7 +104,7 @@ def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -
 
 def policy_of(config: TrainConfig, algorithm: Any, weights: Any) -> Policy:
     """The deterministic policy of an algorithm's actor with these weights."""
-    return Policy(algorithm.actor, weights, squashed=config.algorithm == "sac")
+    return Policy(algorithm.actor, weights, squashed=config.algorithm != "ppo")
 
 
 def init_state(algorithm: Any, seed: int) -> Any:

@@ -6,15 +6,15 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ..errors import ConfigError, check_choice, check_count, unknown_name
 from ..making.make import env_config
 from ..storage.config import TRAINING, list_presets, read_yaml, write_yaml
 
-AlgorithmName = Literal["ppo", "sac"]
+AlgorithmName = Literal["ppo", "sac", "shac", "apg"]
 
-_FRACTIONS = ("gamma", "gae_lambda", "polyak")
+_FRACTIONS = ("gamma", "gae_lambda", "td_lambda", "polyak")
 """Fields that are fractions: at most 1."""
 
 ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "swish")
@@ -24,13 +24,14 @@ ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "swish")
 class TrainConfig:
     """The configuration of a training run, of any algorithm. Equal ones give the same policy.
 
-    The algorithms are those of rejax. A round goes from one evaluation, which writes a checkpoint,
-    to the next. Presets hold only what differs from the defaults, and were measured with these.
+    The algorithms are those of rejax, and two that differentiate the environment. A round goes
+    from one evaluation, which writes a checkpoint, to the next. Presets hold only what differs from
+    the defaults, and were measured with these.
 
     Attributes:
         env: id of the environment.
         overrides: passed to `fraxenv.make`.
-        algorithm: "ppo" or "sac".
+        algorithm: "ppo", "sac", "shac" or "apg".
         seed: decides initial weights, episodes and exploration.
         total_timesteps: environment steps of all environments together, rounded up to whole rounds.
         num_envs: environments that run side by side.
@@ -56,6 +57,9 @@ class TrainConfig:
     activation: str = "tanh"
     eval_episodes: int = 64
     final_episodes: int = 1000
+
+    may_change: ClassVar[tuple[str, ...]] = ("total_timesteps", "final_episodes")
+    """What may be another value when a run is resumed."""
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
@@ -116,11 +120,7 @@ class PPOConfig(TrainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.update_timesteps % self.num_minibatches:
-            raise ConfigError(
-                f"num_minibatches={self.num_minibatches} does not divide num_envs * num_steps = "
-                f"{self.update_timesteps}. Choose a divisor."
-            )
+        _check_divides(self, self.num_minibatches)
 
     @property
     def update_timesteps(self) -> int:
@@ -165,7 +165,69 @@ class SACConfig(TrainConfig):
             )
 
 
-ALGORITHMS: dict[str, type[TrainConfig]] = {"ppo": PPOConfig, "sac": SACConfig}
+@dataclass(frozen=True)
+class APGConfig(TrainConfig):
+    """A run of analytic policy gradients: short-horizon actor-critic without the critic.
+
+    The learning rate falls linearly to zero over `total_timesteps`, which therefore stays as it is
+    when a run is resumed.
+
+    Attributes:
+        num_steps: policy steps per environment between two updates, through which gradients go.
+        initial_std: standard deviation of the policy's Gaussian at first, before it is squashed.
+        max_grad_norm: largest norm of a gradient.
+    """
+
+    algorithm: AlgorithmName = "apg"
+    num_envs: int = 64
+    learning_rate: float = 1e-2
+    num_steps: int = 32
+    initial_std: float = 0.5
+    max_grad_norm: float = 1.0
+
+    may_change: ClassVar[tuple[str, ...]] = ("final_episodes",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.initial_std == 0.0:
+            raise ConfigError(
+                "initial_std=0.0, expected more: there would be nothing to learn from."
+            )
+
+    @property
+    def update_timesteps(self) -> int:
+        """Environment steps between two updates."""
+        return self.num_envs * self.num_steps
+
+
+@dataclass(frozen=True)
+class SHACConfig(APGConfig):
+    """A run of short-horizon actor-critic.
+
+    Attributes:
+        num_epochs: passes of the critic over each window.
+        num_minibatches: parts that a window is split into; divides `num_envs * num_steps`.
+        td_lambda: of the returns that the critic learns.
+        polyak: part of the target critic that each update keeps.
+    """
+
+    algorithm: AlgorithmName = "shac"
+    num_epochs: int = 4
+    num_minibatches: int = 4
+    td_lambda: float = 0.95
+    polyak: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_divides(self, self.num_minibatches)
+
+
+ALGORITHMS: dict[str, type[TrainConfig]] = {
+    "ppo": PPOConfig,
+    "sac": SACConfig,
+    "shac": SHACConfig,
+    "apg": APGConfig,
+}
 """Algorithm -> its configuration."""
 
 
@@ -210,6 +272,14 @@ def load_config(source: str | Path) -> TrainConfig:
 def save_config(path: str | Path, config: TrainConfig) -> None:
     """Write a configuration as YAML; atomic."""
     write_yaml(path, dataclasses.asdict(config))
+
+
+def _check_divides(config: TrainConfig, num_minibatches: int) -> None:
+    if config.update_timesteps % num_minibatches:
+        raise ConfigError(
+            f"num_minibatches={num_minibatches} does not divide num_envs * num_steps = "
+            f"{config.update_timesteps}. Choose a divisor."
+        )
 
 
 def _coerced(where: str, key: str, value: Any, default: Any) -> Any:

@@ -46,7 +46,8 @@ def train(
         resume: continue from the folder's checkpoint.
         on_round: called with the metrics of every round, as they are written: `step`, `round`,
             `train_seconds`, `steps_per_second`, `return`, `success`, and the medians of the task's
-            measures by name.
+            measures by name; of algorithms that differentiate the environment `lost_gradients`, how
+            many steps so far had a gradient that is not finite.
 
     Returns:
         Whether the run is complete: False if it was interrupted.
@@ -108,20 +109,17 @@ def make_env(config: TrainConfig) -> tuple[Environment, EnvParams]:
     return make(config.env, **config.overrides)
 
 
-_MAY_CHANGE = ("total_timesteps", "final_episodes")
-
-
 def _check_resumable(stored: TrainConfig, asked: TrainConfig) -> None:
     before, after = dataclasses.asdict(stored), dataclasses.asdict(asked)
     changed = [
         name
         for name in before | after
-        if name not in _MAY_CHANGE and before.get(name) != after.get(name)
+        if name not in asked.may_change and before.get(name) != after.get(name)
     ]
     if changed:
         raise CheckpointError(
             f"cannot resume with other values of {', '.join(changed)}: only "
-            f"{' and '.join(_MAY_CHANGE)} may change. Leave them out, or start a new run."
+            f"{' and '.join(asked.may_change)} may change. Leave them out, or start a new run."
         )
 
 

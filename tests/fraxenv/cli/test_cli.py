@@ -48,6 +48,8 @@ def test_help_names_every_command(capsys: Capture) -> None:
         ("info", ("ID", "--set", "--env-config")),
         ("train", ("--learning-rate", "--gae-lambda", "--resume", "--set")),
         ("train --algorithm sac", ("--buffer-size", "--polyak", "(default: sac)")),
+        ("train --algorithm shac", ("--initial-std", "--td-lambda", "(default: shac)")),
+        ("train --algorithm apg", ("--initial-std", "--num-steps", "(default: apg)")),
         ("eval", ("RUN", "--episodes")),
         ("rollout", ("random|scripted|RUN", "{gif,mp4}")),
         ("view", ("--port", "--recording")),

@@ -20,7 +20,15 @@ from fraxenv.storage.config import (
     parse_yaml,
     read_yaml,
 )
-from fraxenv.training import PPOConfig, SACConfig, load_config, preset, save_config
+from fraxenv.training import (
+    APGConfig,
+    PPOConfig,
+    SACConfig,
+    SHACConfig,
+    load_config,
+    preset,
+    save_config,
+)
 
 TASKS = ("Reach", "ReachPose", "Track", "ReachObstacles")
 
@@ -39,6 +47,10 @@ TASKS = ("Reach", "ReachPose", "Track", "ReachObstacles")
         ("algorithm: sac\nnum_steps: 3", UnknownNameError, "unknown key 'num_steps' in "),
         ("algorithm: sac\nbuffer_size: 100", ConfigError, "is more than buffer_size=100"),
         ("algorithm: sac\nfill_buffer: 100", ConfigError, "less than batch_size"),
+        ("algorithm: apg\ntd_lambda: 0.9", UnknownNameError, "unknown key 'td_lambda' in "),
+        ("algorithm: shac\ntd_lambda: 1.1", ConfigError, "td_lambda=1.1, expected a number from"),
+        ("algorithm: shac\nnum_minibatches: 3", ConfigError, "3 does not divide .* = 2048"),
+        ("algorithm: apg\ninitial_std: 0", ConfigError, "initial_std=0.0, expected more"),
         ("overrides: {actoin: torque}", UnknownNameError, "Did you mean 'action'"),
         ("overrides: {id: UR10Reach-v0}", ConfigError, "expected it as env"),
         ("algorithm: [ppo]", UnknownNameError, "unknown algorithm"),
@@ -118,7 +130,9 @@ def test_a_missing_file_and_a_missing_preset_are_named(tmp_path: Path) -> None:
         load_config(tmp_path / "binary.yaml")
 
 
-@pytest.mark.parametrize("config", [PPOConfig(seed=3), SACConfig(gamma=0.9)])
+@pytest.mark.parametrize(
+    "config", [PPOConfig(seed=3), SACConfig(gamma=0.9), SHACConfig(num_steps=8), APGConfig()]
+)
 def test_configurations_come_back_as_they_were_saved(tmp_path: Path, config: Any) -> None:
     config = dataclasses.replace(config, overrides={"task_options": {"goal_low": (0.3, 0.0, 0.2)}})
     save_config(tmp_path / "c.yaml", config)
