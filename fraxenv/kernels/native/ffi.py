@@ -98,8 +98,8 @@ def _with_memory(size: int, work: bool) -> dict[str, str]:
             ("MESSAGE", "PASSED", "WORK", "MINE"), ""
         ) | {"JOB": "  %job = call ptr @malloc(i64 64)", "ASKING": "plan"}  # fmt: skip
     message = (
-        f"a fused kernel found no memory: it needs {size / 2**20:.1f} MiB for each thread. Use fewer "
-        "threads (FRAXENV_THREADS), fuse a smaller function, or pass backend='vmap'."
+        f"a fused kernel found no memory: it needs {size / 2**20:.1f} MiB for each thread. Use "
+        "fewer threads (FRAXENV_THREADS), fuse a smaller function, or pass backend='vmap'."
     )
     return {
         "MESSAGE": f"""

@@ -384,9 +384,10 @@ def listed(name: str, index: str, width: int) -> str:
 def write_vectors(plan: Plan, width: int, work: int = 0) -> str:
     """The function `@vectors`, which calls the parts of a plan for `count` vectors from `row`.
 
-    Their workspace, of `work` bytes, follows what is at `shared`. They are `@share(in, shared)`, `@before(in, row, shared, fixed, now)`, `@round(shared, fixed,
-    now, next, round, branching)` -> which lanes take the branch, which is left out unless
-    `branching`, and `@after(in, out, row, shared, fixed, now)`.
+    Their workspace, of `work` bytes, follows what is at `shared`. They are `@share(in, shared)`,
+    `@before(in, row, shared, fixed, now)`, `@round(shared, fixed, now, next, round, branching)` ->
+    which lanes take the branch, which is left out unless `branching`, and `@after(in, out, row,
+    shared, fixed, now)`.
     """
     tile, fixed, state = plan.vectors, plan.fixed.bytes, plan.state.bytes
 

@@ -119,7 +119,8 @@ def waiting_bytes(
     most: dict[int, int] = {}
     for scope in sorted(orders, key=lambda s: -program.depth[s]):  # the innermost first
         order = orders[scope]
-        first, last = {}, dict.fromkeys(ends.get(scope, ()), len(order))
+        first: dict[Id, int] = {}
+        last: dict[Id, int] = {}
         inside = [0] * (len(order) + 1)
         for k, x in enumerate(order):
             op = program.ops[x]
@@ -131,6 +132,7 @@ def waiting_bytes(
                 operands = [a for a in operands if a not in slots]
             for a in operands[:1] if op == "lookup" else operands:
                 last[a] = k
+        last.update(dict.fromkeys(ends.get(scope, ()), len(order)))
         changes = [0] * (len(order) + 2)
         for a, end in last.items():
             # What comes from outside of the scope waits there.

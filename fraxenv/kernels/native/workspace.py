@@ -82,9 +82,9 @@ def check_size(size: int) -> None:
     if size > LARGEST:
         raise BuildError(
             f"its loops and buffers need {size / 2**20:.0f} MiB of memory for each thread, where "
-            f"{LARGEST >> 20} MiB is the most: a vector of environments has a place for each number "
-            "of each round that is kept or looked up. Fuse a function of fewer rounds or numbers, "
-            "or pass backend='vmap'."
+            f"{LARGEST >> 20} MiB is the most: a vector of environments has a place for each "
+            "number of each round that is kept or looked up. Fuse a function of fewer rounds or "
+            "numbers, or pass backend='vmap'."
         )
 
 
