@@ -80,8 +80,8 @@ def write_handler(
     for k in range(len(outputs)):
         read.append(_pointer("r", k, "%rets", "%out"))
     text = _TEMPLATE
-    for name, value in _with_memory(end, bool(work)).items():
-        text = text.replace(f"<<{name}>>", value)
+    for name, part in _with_memory(end, bool(work)).items():
+        text = text.replace(f"<<{name}>>", part)
     for name, value in {
         "WIDTH": width, "GRAIN": grain, "INPUTS": n, "OUTPUTS": m,
         "SCRATCH": "\n".join(scratch), "FILL": "\n".join(fill), "BACK": "\n".join(back),

@@ -136,8 +136,8 @@ def _load_wide(b: Builder, number: int, buffer: Buffer, to: tuple[str, int]) -> 
             place = b.address(place, lane * size * each)
             rows.append(b.value(f"load {t}, ptr {place}, align {each}"))
         at = b.step(to[0], first, b.width * each, to[1])
-        for k, column in enumerate(_transpose(b, rows, t)):
-            b.emit(f"store {t} {column}, ptr {b.address(at, k * b.width * each)}")
+        for number, column in enumerate(_transpose(b, rows, t)):
+            b.emit(f"store {t} {column}, ptr {b.address(at, number * b.width * each)}")
 
 
 def _store_wide(

@@ -141,9 +141,9 @@ def plan(
     made.rounds = {k: {} for k in kept}
     for number, ids in enumerate(outputs):
         if ids.size > FEW:
-            values = ids.ravel().tolist()
-            made.outputs[number] = made.room(ids.size * size(values[0]))
-            _place_in_result(program, made, values, made.outputs[number], size(values[0]), kept_at)
+            flat = ids.ravel().tolist()
+            made.outputs[number] = made.room(ids.size * size(flat[0]))
+            _place_in_result(program, made, flat, made.outputs[number], size(flat[0]), kept_at)
     for k, members in kept.items():
         _place_by_rounds(program, made, k, members, size)
     for i in computed:

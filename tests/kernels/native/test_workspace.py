@@ -385,7 +385,7 @@ def uneven(x: Array, n: Array) -> Any:
         return 0.5 * (c + ys[3]), s[1] + 1
 
     c, k = lax.while_loop(lambda s: s[1] < n, proceed, (c + ys[9], jnp.int32(0)))
-    return lax.scan(keep, c, None, length=ROUNDS)[1], k
+    return lax.scan(keep, c, None, length=ROUNDS)[1][::20], k
 
 
 def rare(x: Array, n: Array) -> Any:
@@ -400,7 +400,7 @@ def rare(x: Array, n: Array) -> Any:
 
     c = lax.scan(keep, x, None, length=ROUNDS)[1][9]
     c, _ = lax.scan(step, c, None, length=70)
-    return lax.scan(keep, c, None, length=ROUNDS)[1]
+    return lax.scan(keep, c, None, length=ROUNDS)[1][::20]
 
 
 @pytest.mark.parametrize("of", [uneven, rare])
@@ -423,7 +423,7 @@ def test_lanes_that_move(
     fused = fuse(fn, "native")
     for count in (1, 2):
         threads(count)
-        for size in (1, 7, 500):
+        for size in (7, 500):
             part = jax.tree.map(lambda y, s=size: y[:s], expected)
             assert_near(fused(x[:size], n[:size]), part)
 
@@ -434,7 +434,7 @@ def test_lanes_do_not_move_with_large_tables(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(gather, "SHARE", 0.0)
 
     def fn(x: Array, n: Array) -> Any:
-        c, ys = lax.scan(keep, x, None, length=1000)
+        c, ys = lax.scan(keep, x, None, length=200)
         return lax.cond(n == 3, lambda: ys + layer(c), lambda: ys)
 
     x, n = arrays(33)[0], np.arange(33, dtype=np.int32) % 8
