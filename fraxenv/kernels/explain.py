@@ -30,7 +30,8 @@ class Explanation:
         operations_rare: operations of a round that takes the rare branch, for which environments
             are gathered, or of a round of the loop whose lanes are refilled; not in
             `operations_run`.
-        workspace: memory of each thread for environments that change places, bytes.
+        workspace: memory of each thread, bytes: for environments that change places, for large
+            tables of loops and wide buffers; 0 where the stack is enough.
         kinds: count of each operation in the kernel.
         loops: rounds of each loop that stayed one; None for a while loop.
         fallbacks: primitives outside the kernel, and the reasons.
@@ -63,8 +64,8 @@ class Explanation:
         kinds = ", ".join(f"{n} {op}" for op, n in list(self.kinds.items())[:8])
         gathered = [
             f"  operations, rarely   {self.operations_rare} (a round of those that are gathered)",
-            f"  workspace            {self.workspace / 1024:.0f} KiB for each thread",
         ]
+        memory = [f"  workspace            {self.workspace / 1024:.0f} KiB for each thread"]
         lines = [
             f"{self.name}: executor {self.backend!r}"
             + (f", {self.vector} environments per vector" if self.vector else ""),
@@ -73,6 +74,7 @@ class Explanation:
             f"  operations, after    {self.operations_after} ({kinds})",
             f"  operations, run      {self.operations_run} (with every loop's rounds)",
             *(gathered if self.operations_rare else []),
+            *(memory if self.workspace else []),
             f"  loops                {loops}",
             f"  kernels              {self.kernels}",
             f"  compile time         {self.compile_seconds:.2f} s"

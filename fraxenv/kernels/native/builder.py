@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,7 @@ class Builder:
         block: the label of the basic block that is being written.
         lines: the text so far.
         function: the function's name.
+        workspace: the parameter that points to its workspace, if it has one.
     """
 
     def __init__(
@@ -86,7 +88,9 @@ class Builder:
         self.declared: dict[str, str] = {}
         self.block = "entry"
         self.lines: list[str] = []
-        self.function = self._heading = ""
+        self.function = self._heading = self._result = ""
+        self.workspace = ""
+        self._divided = False
         self._loaded: dict[Id, str] = {}
         self._allocas: list[str] = []
         self._fresh = 0
@@ -95,12 +99,16 @@ class Builder:
 
     def define(self, result: str, name: str, parameters: str) -> None:
         """Name the function."""
-        self.function = name
+        self.function, self._result = name, result
         self._heading = f"define internal {result} @{name}({parameters}) #0"
 
     def text(self) -> str:
         """The function's definition."""
-        body = "\n".join(["entry:", *("  " + a for a in self._allocas), *self.lines])
+        first, last = ["entry:", *("  " + a for a in self._allocas)], []
+        if self._divided:
+            first.append(f"  %never = icmp eq ptr {self.workspace}, null")
+            last = ["leave:", f"  ret {self._result}" + (" 0" if self._result != "void" else "")]
+        body = "\n".join([*first, *self.lines, *last])
         return f"{self._heading} {{\n{body}\n}}\n"
 
     def register(self, stem: str = "t") -> str:
@@ -118,6 +126,16 @@ class Builder:
         self.lines.append(f"{label}:")
         self.block = label
         self._loaded = {}
+
+    def divide(self) -> None:
+        """Go on in a new basic block: the time that LLVM takes over one grows with its square.
+
+        It would join blocks that always follow each other. So it is not told that they do.
+        """
+        label = self.label("on")
+        self.emit(f"br i1 %never, label %leave, label %{label}")
+        self.begin(label)
+        self._divided = True
 
     def emit(self, line: str) -> None:
         """Write a line."""
@@ -159,6 +177,13 @@ class Builder:
             self._loaded[x] = self.load(self.program.dtypes[x], self.address(pointer, offset))
         return self._loaded[x]
 
+    def settle(self, x: Id, pointer: str, offset: int) -> None:
+        """Write a value to memory, where it will be from now on."""
+        name = self.name(x)
+        self.store(x, self.address(pointer, offset))
+        self.slots[x] = pointer, offset
+        self._loaded[x] = name
+
     # --- common instructions ---
 
     def intrinsic(self, name: str, dtype: np.dtype[Any], *operands: str, extra: str = "") -> str:
@@ -180,6 +205,22 @@ class Builder:
         """The lanes in which a bool holds, as bits of an integer."""
         return self.value(f"bitcast {self.type(BOOL)} {self.name(x)} to i{self.width}")
 
+    @contextmanager
+    def repeat(self, count: int) -> Iterator[str]:
+        """A loop around what is written meanwhile: its counter (i64), from 0."""
+        start, end, before = self.label("copy"), self.label("copied"), self.block
+        counter, following = self.register("n"), self.register("n")
+        self.emit(f"br label %{start}")
+        self.begin(start)
+        header = len(self.lines)
+        yield counter
+        self.emit(f"{following} = add i64 {counter}, 1")
+        again = self.value(f"icmp ult i64 {following}, {count}")
+        self.emit(f"br i1 {again}, label %{start}, label %{end}")
+        phi = f"  {counter} = phi i64 [ 0, %{before} ], [ {following}, %{self.block} ]"
+        self.lines.insert(header, phi)
+        self.begin(end)
+
     # --- memory ---
 
     def alloca(self, count: int, dtype: np.dtype[Any]) -> str:
@@ -194,7 +235,10 @@ class Builder:
 
     def store(self, x: Id, address: str) -> None:
         """Write a value to memory."""
-        dtype, name = self.program.dtypes[x], self.name(x)
+        self.write(self.program.dtypes[x], self.name(x), address)
+
+    def write(self, dtype: np.dtype[Any], name: str, address: str) -> None:
+        """Write a vector to memory."""
         t = self.type(stored(dtype))
         if dtype == BOOL:
             name = self.value(f"zext {self.type(dtype)} {name} to {t}")
@@ -205,3 +249,89 @@ class Builder:
         t = self.type(stored(dtype))
         x = self.value(f"load {t}, ptr {address}")
         return self.value(f"icmp ne {t} {x}, zeroinitializer") if dtype == BOOL else x
+
+    def step(self, pointer: str, counter: str, stride: int, offset: int = 0) -> str:
+        """The address `counter` (i64) times some bytes from another."""
+        bytes_ = self.value(f"mul i64 {counter}, {stride}")
+        at = self.value(f"getelementptr i8, ptr {pointer}, i64 {bytes_}")
+        return self.address(at, offset) if offset else at
+
+    def spaced(self, values: Sequence[Id]) -> tuple[str, int, int] | None:
+        """The pointer, the bytes to the first and from one to the next of values in memory.
+
+        None if they are not at equal distances.
+        """
+        places = [self.slots.get(x) for x in values]
+        first, second = places[0], places[1]
+        if first is None or second is None:
+            return None
+        step = second[1] - first[1]
+        alike = all(
+            place is not None and place == (first[0], first[1] + k * step)
+            for k, place in enumerate(places)
+        )
+        return (*first, step) if alike else None
+
+    def copy(self, values: Sequence[Id], places: Sequence[tuple[str, int]], few: int) -> None:
+        """Write values to memory, by a loop where more than a few are at equal distances."""
+        begin = 0
+        while begin < len(values):
+            end = self._run(values, places, begin)
+            if end - begin <= few:
+                end = begin + 1
+                if self.slots.get(values[begin]) != places[begin]:
+                    self.store(values[begin], self.address(*places[begin]))
+                if end % 256 == 0:
+                    self.divide()
+            else:
+                self._copy_run(values[begin:end], places[begin:end])
+            begin = end
+
+    def _run(self, values: Sequence[Id], places: Sequence[tuple[str, int]], begin: int) -> int:
+        """The end of the values from `begin` on that a loop can write."""
+        if begin + 1 >= len(values):
+            return len(values)
+        dtype, source = self.program.dtypes[values[begin]], self.slots.get(values[begin])
+        same, pointer = values[begin] == values[begin + 1], places[begin][0]
+        if not same and source is None:
+            return begin + 1
+        beyond = self.slots.get(values[begin + 1], ("", 0))[1]
+        steps = (
+            (0 if source is None else beyond - source[1]),
+            places[begin + 1][1] - places[begin][1],
+        )
+        end = begin + 1
+        while end < len(values):
+            n, x = end - begin, values[end]
+            if places[end] != (pointer, places[begin][1] + n * steps[1]):
+                break
+            if self.program.dtypes[x] != dtype or (same and x != values[begin]):
+                break
+            if not same and (
+                source is None or self.slots.get(x) != (source[0], source[1] + n * steps[0])
+            ):
+                break
+            end += 1
+        return end
+
+    def _copy_run(self, values: Sequence[Id], places: Sequence[tuple[str, int]]) -> None:
+        dtype = self.program.dtypes[values[0]]
+        source = None if values[0] == values[1] else self.spaced(values)
+        if source is not None and source == (*places[0], places[1][1] - places[0][1]):
+            return  # there already
+        name = self.name(values[0]) if source is None else ""
+        with self.repeat(len(values)) as k:
+            if source is not None:
+                name = self.load(dtype, self.step(source[0], k, source[2], source[1]))
+            pointer, offset = places[0]
+            self.write(dtype, name, self.step(pointer, k, places[1][1] - offset, offset))
+
+    def table(self, numbers: Sequence[Any]) -> str:
+        """The address of known numbers, each once for all lanes."""
+        dtype = numbers[0].dtype
+        t = llvm_type(stored(dtype))
+        texts = [str(int(x)) if dtype == BOOL else literal(x) for x in numbers]
+        name = f"@{self.function}.{self.register('c')[1:]}"
+        listed = ", ".join(f"{t} {text}" for text in texts)
+        self.declared[name] = f"{name} = private constant [{len(numbers)} x {t}] [{listed}]"
+        return name

@@ -6,10 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..program import Id, Loop, Program, live_values
-from . import instructions
-from .builder import Builder, stored
-from .schedule import schedule
+from ..buffer import Buffer
+from ..errors import BuildError
+from ..program import BOOL, Id, IdArray, Loop, Program, live_values
+from . import instructions, workspace
+from .builder import Builder, llvm_type, stored
+from .schedule import captured_values, schedule, waiting_bytes
+from .workspace import FEW, Workspace
+
+BLOCK = 256
+"""Values of a basic block of a function with a workspace, in which there may be very many."""
 
 
 class Body:
@@ -19,12 +25,16 @@ class Body:
         program: the program that it computes a part of.
         wanted: the values that are needed in the end.
         width: lanes of a vector.
+        buffers: the program's inputs.
+        outputs: the values of the results, if it stores them.
+        work: where its workspace begins, if it needs one: the pointer's name, and bytes from there.
         slots: as in `Builder`.
         rare: index of the branch that is left out unless `%branching`.
 
     Attributes:
         builder: the function's text.
-        inputs: the elements of buffers that it needs.
+        workspace: the places of its tables; None if they are on the stack.
+        inputs: the elements of buffers that it needs in registers.
         operations: vector operations, rounds of loops counted.
         rarely: vector operations of the rare branch, which are in `operations`.
     """
@@ -35,6 +45,9 @@ class Body:
         wanted: Sequence[Id],
         *,
         width: int,
+        buffers: Sequence[Buffer],
+        outputs: Sequence[IdArray] = (),
+        work: tuple[str, int] = ("%work", 0),
         slots: Mapping[Id, tuple[str, int]] | None = None,
         rare: int | None = None,
     ) -> None:
@@ -44,26 +57,59 @@ class Body:
         self._alive = live_values(program, wanted)
         self._rare = None if rare is None else program.loops[rare]
         self._tables: dict[tuple[Id, ...], str] = {}
+        self._found: dict[tuple[Id, ...], tuple[str, int, int] | str] = {}
+        self._addresses: dict[tuple[int, Id, str, int], str] = {}
         self._rounds: dict[int, dict[int, str]] = {}
         computed = [i for i in np.flatnonzero(self._alive).tolist() if i not in self.builder.slots]
+        self.workspace = workspace.plan(program, computed, buffers, outputs, width, work)
+        if self.workspace is not None:
+            self.builder.slots |= self.workspace.slots
+            self.builder.workspace = self.workspace.pointer
+            computed = [i for i in computed if i not in self.workspace.slots]
         self.inputs = [i for i in computed if program.ops[i] == "input"]
         scopes: dict[int, list[Id]] = {}
         for i in computed:
             scopes.setdefault(program.scopes[i], []).append(i)
+        self._captured = captured_values(program)
         self._scopes = {s: self._ordered(s, ids) for s, ids in scopes.items()}
+        self._check_waiting()
         self._without_instructions = {
             "final": self._final, "round": self._round, "pin": self._pin,
             "lookup": self._lookup,
         }  # fmt: skip
 
     def _ordered(self, scope: int, members: list[Id]) -> list[Id]:
-        wanted = list(self._wanted)
-        if scope:
-            loop = next(loop for loop in self._program.loops if loop.scope == scope)
-            # The stacked values come after the carried ones.
-            wanted += [x for x in loop.following if self._alive[x]]
-            wanted += [] if loop.condition is None else [loop.condition]
-        return schedule(self._program, members, wanted)
+        p = self._program
+        wanted = [*self._wanted, *self._following(scope)]
+        there = () if self.workspace is None else self.workspace.slots
+        # What is in memory is there after its loop.
+        kept = {x: p.args[x][0] for x in there if p.args[x]}
+        return schedule(p, members, wanted, self._captured, kept)
+
+    def _following(self, scope: int) -> list[Id]:
+        """The values that are needed after a round."""
+        if not scope:
+            return []
+        loop = next(loop for loop in self._program.loops if loop.scope == scope)
+        # The stacked values come after the carried ones.
+        wanted = [x for x in loop.following if self._alive[x]]
+        return wanted + ([] if loop.condition is None else [loop.condition])
+
+    def _check_waiting(self) -> None:
+        """Raise BuildError if what waits for its last use is too much for the stack."""
+        homes = () if self.workspace is None else self.workspace.homes
+        ends = {s: self._following(s) for s in self._scopes}
+        ends[0] = [x for x in self._wanted if x not in homes and x not in self.builder.slots]
+        size = waiting_bytes(
+            self._program, self._scopes, ends, self._captured, self.builder.slots,
+            self.builder.width,
+        )  # fmt: skip
+        if size > workspace.LARGEST_STACK:
+            raise BuildError(
+                f"{size // 2**10} KiB of numbers wait at once for what is computed of them, where "
+                f"a thread's stack has room for {workspace.LARGEST_STACK >> 10} KiB. Fuse a "
+                "smaller function, or pass backend='vmap'."
+            )
 
     def compute_scope(self, scope: int) -> None:
         """Compute all of a scope."""
@@ -84,7 +130,7 @@ class Body:
         self._compute(self._scopes.get(scope, ()))
 
     def _compute(self, ids: Sequence[Id]) -> None:
-        for i in ids:
+        for k, i in enumerate(ids):
             op = self._program.ops[i]
             if op in ("constant", "input", "known", "carry", "counter"):
                 continue
@@ -95,6 +141,12 @@ class Body:
             else:
                 self.operations += 1
                 instructions.write(self.builder, i)
+            if self.workspace is None:
+                continue
+            if i in self.workspace.homes:
+                self.builder.settle(i, *self.workspace.homes[i])
+            if k % BLOCK == BLOCK - 1:
+                self.builder.divide()
 
     # --- loops ---
 
@@ -110,6 +162,7 @@ class Body:
             if p.ops[i] == "round" and p.attributes[i][0] == index
         }
         rounds = {j: b.alloca(loop.count or 0, p.dtypes[loop.stacked[j]]) for j in kept}
+        places = {} if self.workspace is None else self.workspace.rounds.get(index, {})
         initial = {k: b.name(loop.initial[k]) for k in carried}
         start, end = b.label("loop"), b.label("end")
         before = b.block
@@ -129,6 +182,7 @@ class Body:
             t = b.type(p.dtypes[x])
             at = b.value(f"getelementptr {t}, ptr {memory}, i32 {counter}")
             b.emit(f"store {t} {b.name(x)}, ptr {at}")
+        self._keep(loop, places, counter)
         b.emit(f"{following} = add i32 {counter}, 1")
         ends = {k: b.name(loop.following[k]) for k in carried}
         latch = b.block
@@ -147,6 +201,17 @@ class Body:
         b.lines[header + 1 : header + 1] = phis
         b.begin(end)
         self._rounds[index] = rounds
+
+    def _keep(self, loop: Loop, places: Mapping[int, tuple[int, int]], counter: str) -> None:
+        """Write a round's kept values to the workspace."""
+        if not places:
+            return
+        assert self.workspace is not None
+        b, pointer = self.builder, self.workspace.pointer
+        number = b.value(f"zext i32 {counter} to i64")
+        rows = {step: b.step(pointer, number, step) for step in {s for _, s in places.values()}}
+        ordered = sorted((step, at, loop.stacked[j]) for j, (at, step) in places.items())
+        b.copy([x for *_, x in ordered], [(rows[step], at) for step, at, _ in ordered], FEW)
 
     def _leave(self, loop: Loop, condition: Id, end: str) -> None:
         """Leave a while loop before a round, if no lane goes on: most, before the first."""
@@ -181,9 +246,12 @@ class Body:
         for s in inner:
             for i in self._scopes.get(s, ()):
                 values = p.args[i][1:]
-                if p.ops[i] != "lookup" or values in self._tables:
+                if p.ops[i] != "lookup" or values in self._tables or values in self._found:
                     continue
                 if any(p.scopes[x] in inner for x in values):
+                    continue
+                if self.workspace is not None:
+                    self._found[values] = self._find_table(values, self.workspace)
                     continue
                 memory = b.alloca(len(values), stored(p.dtypes[i]))
                 t = b.type(stored(p.dtypes[i]))
@@ -191,16 +259,59 @@ class Body:
                     b.store(x, b.value(f"getelementptr {t}, ptr {memory}, i32 {k}"))
                 self._tables[values] = memory
 
+    def _find_table(self, values: Sequence[Id], work: Workspace) -> tuple[str, int, int] | str:
+        """Where values can be looked up, put there if they are not in order anywhere.
+
+        The pointer, the bytes to the first and from one to the next; of known ones their address.
+        """
+        p, b = self._program, self.builder
+        there = b.spaced(values)
+        if there is not None:
+            return there
+        if all(p.ops[x] == "constant" for x in values):
+            return b.table([p.number(x) for x in values])
+        each = b.width * stored(p.dtypes[values[0]]).itemsize
+        at = work.room(len(values) * each)
+        places = [(work.pointer, at + k * each) for k in range(len(values))]
+        b.copy(values, places, FEW)
+        return work.pointer, at, each
+
     # --- operations without instructions of their own ---
 
     def _lookup(self, i: Id) -> None:
         self.operations += 1
         p, b = self._program, self.builder
         index, *values = p.args[i]
+        if self.workspace is not None:
+            self._look_up(i, index, self._found[tuple(values)])
+            return
         place = b.value(f"extractelement {b.type(p.dtypes[index])} {b.name(index)}, i32 0")
         memory, t = self._tables[tuple(values)], b.type(stored(p.dtypes[i]))
         at = b.value(f"getelementptr {t}, ptr {memory}, i32 {place}")
         b.names[i] = b.load(p.dtypes[i], at)
+
+    def _look_up(self, i: Id, index: Id, table: tuple[str, int, int] | str) -> None:
+        """Find a value in the workspace, or among known ones."""
+        p, b = self._program, self.builder
+        pointer, at, step = (table, 0, 0) if isinstance(table, str) else table
+        key = (p.scopes[i], index, pointer, step)
+        if key not in self._addresses:
+            place = b.value(f"extractelement {b.type(p.dtypes[index])} {b.name(index)}, i32 0")
+            number = b.value(f"sext {llvm_type(p.dtypes[index])} {place} to i64")
+            s = llvm_type(stored(p.dtypes[i]))
+            self._addresses[key] = (
+                b.value(f"getelementptr {s}, ptr {pointer}, i64 {number}")
+                if isinstance(table, str)
+                else b.step(pointer, number, step)
+            )
+        address = self._addresses[key]
+        if not isinstance(table, str):
+            b.slots[i] = address, at
+            return
+        one = b.value(f"load {llvm_type(stored(p.dtypes[i]))}, ptr {address}")
+        if p.dtypes[i] == BOOL:
+            one = b.value(f"icmp ne i8 {one}, 0")
+        b.set(i, b.broadcast(one, p.dtypes[i]))
 
     def _final(self, i: Id) -> None:
         index, k = self._program.attributes[i]

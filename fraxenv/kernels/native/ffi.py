@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .workspace import ON_STACK, aligned
+
 THREADS = "fraxenv_threads"
 """Symbol of the number (i32) of threads to use."""
 
@@ -19,17 +21,36 @@ TARGET = "fraxenv_kernel"
 """Symbol of the FFI handler."""
 
 
-def write_handler(width: int, inputs: Sequence[int], outputs: Sequence[int], grain: int) -> str:
+def write_handler(
+    width: int, inputs: Sequence[int], outputs: Sequence[int], grain: int, work: int = 0
+) -> tuple[str, int]:
     """The handler, `fraxenv_kernel`, which calls `vectors(in, out, row, count)` for all the rows.
+
+    With a workspace it is `vectors(in, out, row, count, work)`. The second result is the bytes that
+    the rows of a batch's ragged end take of each thread's memory, if they are not on the stack.
 
     Args:
         width: rows of a vector.
         inputs: bytes of a row of each input; 0 for one that all rows share.
         outputs: bytes of a row of each output.
         grain: rows in the smallest piece of work for a thread, a multiple of `width`.
+        work: bytes of the workspace of `vectors`.
     """
     n, m = max(1, len(inputs)), max(1, len(outputs))
     scratch, fill, back = [], [], []
+    spare = sum(aligned(width * size) for size in (*inputs, *outputs))
+    if spare <= ON_STACK:
+        spare = 0
+    end = aligned(work)
+
+    def room(name: str, size: int) -> str:
+        """Rows for a vector."""
+        nonlocal end
+        if not spare:
+            return f"  %{name} = alloca [{width * size} x i8], align 64"
+        end += aligned(width * size)
+        return f"  %{name} = getelementptr i8, ptr %memory, i64 {end - aligned(width * size)}"
+
     for k, size in enumerate(inputs):
         fill.append(f"""
   %ip{k} = getelementptr ptr, ptr %in, i64 {k}
@@ -38,11 +59,11 @@ def write_handler(width: int, inputs: Sequence[int], outputs: Sequence[int], gra
         if size == 0:
             fill.append(f"  store ptr %id{k}, ptr %sp{k}")
             continue
-        scratch.append(f"  %is{k} = alloca [{width * size} x i8], align 64")
+        scratch.append(room(f"is{k}", size))
         fill.append(f"""  store ptr %is{k}, ptr %sp{k}
   call void @repeat(ptr %is{k}, ptr %id{k}, i64 %row, i64 %last, i64 {size})""")
     for k, size in enumerate(outputs):
-        scratch.append(f"  %os{k} = alloca [{width * size} x i8], align 64")
+        scratch.append(room(f"os{k}", size))
         fill.append(f"""
   %op{k} = getelementptr ptr, ptr %sout, i64 {k}
   store ptr %os{k}, ptr %op{k}""")
@@ -59,13 +80,67 @@ def write_handler(width: int, inputs: Sequence[int], outputs: Sequence[int], gra
     for k in range(len(outputs)):
         read.append(_pointer("r", k, "%rets", "%out"))
     text = _TEMPLATE
+    for name, part in _with_memory(end, bool(work)).items():
+        text = text.replace(f"<<{name}>>", part)
     for name, value in {
         "WIDTH": width, "GRAIN": grain, "INPUTS": n, "OUTPUTS": m,
         "SCRATCH": "\n".join(scratch), "FILL": "\n".join(fill), "BACK": "\n".join(back),
         "READ": "\n".join(read), "THREADS": THREADS, "YIELD": YIELD, "TARGET": TARGET,
     }.items():  # fmt: skip
         text = text.replace(f"<<{name}>>", str(value))
-    return text
+    return text, spare
+
+
+def _with_memory(size: int, work: bool) -> dict[str, str]:
+    """What the template has for so many bytes of memory for each thread, behind the job."""
+    if not size:
+        return dict.fromkeys(
+            ("MESSAGE", "PASSED", "WORK", "MINE"), ""
+        ) | {"JOB": "  %job = call ptr @malloc(i64 64)", "ASKING": "plan"}  # fmt: skip
+    message = (
+        f"a fused kernel found no memory: it needs {size / 2**20:.1f} MiB for each thread. Use "
+        "fewer threads (FRAXENV_THREADS), fuse a smaller function, or pass backend='vmap'."
+    )
+    return {
+        "MESSAGE": f"""
+@message = private constant [{len(message) + 1} x i8] c"{message}\\00"
+""",
+        "ASKING": "begin",
+        "PASSED": ", ptr %memory",
+        "WORK": ", ptr %memory" if work else "",
+        # Each thread takes the next part.
+        "MINE": f"""
+  %m.taken.p = getelementptr i8, ptr %job, i64 64
+  %m.taken = atomicrmw add ptr %m.taken.p, i64 1 seq_cst
+  %m.number = ptrtoint ptr %job to i64
+  %m.beyond = add i64 %m.number, {64 + 16 + 63}
+  %m.first = and i64 %m.beyond, -64
+  %m.offset = mul i64 %m.taken, {size}
+  %m.place = add i64 %m.first, %m.offset
+  %memory = inttoptr i64 %m.place to ptr""",
+        "JOB": f"""  %memory = mul i64 %references, {size}
+  %bytes = add i64 %memory, {64 + 16 + 64}
+  %job = call ptr @malloc(i64 %bytes)
+  %nothing = icmp eq ptr %job, null
+  br i1 %nothing, label %poor, label %begin
+poor:
+  %create.a = getelementptr i8, ptr %frame, i64 16
+  %create.p = load ptr, ptr %create.a
+  %create.f = getelementptr i8, ptr %create.p, i64 48
+  %create.c = load ptr, ptr %create.f
+  %c1 = getelementptr i64, ptr %schedule, i64 1
+  %c2 = getelementptr i64, ptr %schedule, i64 2
+  %c3 = getelementptr i64, ptr %schedule, i64 3
+  store i64 32, ptr %schedule
+  store ptr null, ptr %c1
+  store ptr @message, ptr %c2
+  store i64 8, ptr %c3
+  %why = call ptr %create.c(ptr %schedule)
+  ret ptr %why
+begin:
+  %counted = getelementptr i8, ptr %job, i64 64
+  store i64 0, ptr %counted""",
+    }
 
 
 def _pointer(stem: str, k: int, array: str, target: str) -> str:
@@ -80,7 +155,7 @@ def _pointer(stem: str, k: int, array: str, target: str) -> str:
 
 # A job: next piece, pieces done, references, rows, rows per piece, pieces, inputs, outputs.
 _TEMPLATE = """
-!0 = !{!"branch_weights", i32 1, i32 2000}
+<<MESSAGE>>!0 = !{!"branch_weights", i32 1, i32 2000}
 %Job = type { i64, i64, i64, i64, i64, i64, ptr, ptr }
 @<<THREADS>> = external global i32
 declare void @<<YIELD>>()
@@ -108,28 +183,28 @@ done:
   ret void
 }
 
-define internal void @ragged(ptr %in, ptr %out, i64 %row, i64 %total) noinline {
+define internal void @ragged(ptr %in, ptr %out, i64 %row, i64 %total<<PASSED>>) noinline {
   %sin = alloca [<<INPUTS>> x ptr]
   %sout = alloca [<<OUTPUTS>> x ptr]
 <<SCRATCH>>
   %count = sub i64 %total, %row
   %last = sub i64 %total, 1
 <<FILL>>
-  call void @vectors(ptr %sin, ptr %sout, i64 0, i64 1)
+  call void @vectors(ptr %sin, ptr %sout, i64 0, i64 1<<WORK>>)
 <<BACK>>
   ret void
 }
 
-define internal void @rows(ptr %in, ptr %out, i64 %begin, i64 %end, i64 %total) {
+define internal void @rows(ptr %in, ptr %out, i64 %begin, i64 %end, i64 %total<<PASSED>>) {
   %range = sub i64 %end, %begin
   %count = sdiv i64 %range, <<WIDTH>>
-  call void @vectors(ptr %in, ptr %out, i64 %begin, i64 %count)
+  call void @vectors(ptr %in, ptr %out, i64 %begin, i64 %count<<WORK>>)
   %whole = mul i64 %count, <<WIDTH>>
   %row = add i64 %begin, %whole
   %more = icmp slt i64 %row, %end
   br i1 %more, label %rest, label %done
 rest:
-  call void @ragged(ptr %in, ptr %out, i64 %row, i64 %total)
+  call void @ragged(ptr %in, ptr %out, i64 %row, i64 %total<<PASSED>>)
   br label %done
 done:
   ret void
@@ -148,7 +223,7 @@ entry:
   %grain = load i64, ptr %grain.p
   %pieces = load i64, ptr %pieces.p
   %in = load ptr, ptr %in.p
-  %out = load ptr, ptr %out.p
+  %out = load ptr, ptr %out.p<<MINE>>
   br label %take
 take:
   %piece = atomicrmw add ptr %next, i64 1 seq_cst
@@ -159,7 +234,7 @@ run:
   %beyond = add i64 %begin, %grain
   %short = icmp slt i64 %beyond, %total
   %end = select i1 %short, i64 %beyond, i64 %total
-  call void @rows(ptr %in, ptr %out, i64 %begin, i64 %end, i64 %total)
+  call void @rows(ptr %in, ptr %out, i64 %begin, i64 %end, i64 %total<<PASSED>>)
   %before = atomicrmw add ptr %finished, i64 1 seq_cst
   br label %take
 done:
@@ -249,7 +324,7 @@ plan:
   %positive = icmp sgt i64 %capped, 0
   %helpers = select i1 %positive, i64 %capped, i64 0
   %references = add i64 %helpers, 1
-  %job = call ptr @malloc(i64 64)
+<<JOB>>
   %next = getelementptr %Job, ptr %job, i32 0, i32 0
   %finished = getelementptr %Job, ptr %job, i32 0, i32 1
   %refs = getelementptr %Job, ptr %job, i32 0, i32 2
@@ -276,7 +351,7 @@ plan:
   %destroy.c = load ptr, ptr %destroy.f
   br label %ask
 ask:
-  %helper = phi i64 [ 0, %plan ], [ %helper1, %asked.next ]
+  %helper = phi i64 [ 0, %<<ASKING>> ], [ %helper1, %asked.next ]
   %again = icmp slt i64 %helper, %helpers
   br i1 %again, label %one, label %own
 one:

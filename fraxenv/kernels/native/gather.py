@@ -381,12 +381,13 @@ def listed(name: str, index: str, width: int) -> str:
   %{name}.l = urem i64 %{name}.w, {width}"""
 
 
-def write_vectors(plan: Plan, width: int) -> str:
+def write_vectors(plan: Plan, width: int, work: int = 0) -> str:
     """The function `@vectors`, which calls the parts of a plan for `count` vectors from `row`.
 
-    They are `@share(in, shared)`, `@before(in, row, shared, fixed, now)`, `@round(shared, fixed,
-    now, next, round, branching)` -> which lanes take the branch, which is left out unless
-    `branching`, and `@after(in, out, row, shared, fixed, now)`.
+    Their workspace, of `work` bytes, follows what is at `shared`. They are `@share(in, shared)`,
+    `@before(in, row, shared, fixed, now)`, `@round(shared, fixed, now, next, round, branching)` ->
+    which lanes take the branch, which is left out unless `branching`, and `@after(in, out, row,
+    shared, fixed, now)`.
     """
     tile, fixed, state = plan.vectors, plan.fixed.bytes, plan.state.bytes
 
@@ -443,7 +444,7 @@ def write_vectors(plan: Plan, width: int) -> str:
     )
     counters = ("k", "u", "t", "v", "p", "g", "s", "w", "taken")
     copies = copy_lane("copy_fixed", plan.fixed) + copy_lane("copy_state", plan.state)
-    return "\n" + copies + write_tiles(plan, tile, width, rounds, counters)
+    return "\n" + copies + write_tiles(plan, tile, width, rounds, counters, work)
 
 
 def repeated(rounds: int, every: str, listed: str) -> str:
@@ -470,6 +471,7 @@ def write_tiles(
     width: int,
     rounds: str,
     counters: Sequence[str],
+    work: int,
     more: Mapping[str, int] | None = None,
 ) -> str:
     """The function `@vectors`, but for what it does in the rounds.
@@ -480,6 +482,7 @@ def write_tiles(
         width: lanes of a vector.
         rounds: text that computes the rounds of the tile of `%n` vectors from `%first`.
         counters: names of the counters in all of the text.
+        work: bytes of the parts' workspace. Where there is one, all memory comes from `%work`.
         more: bytes of further arrays for each vector of a tile, and one to work with.
     """
     fixed, state = plan.fixed.bytes, plan.state.bytes
@@ -508,7 +511,7 @@ def write_tiles(
   %n = select i1 %some, i64 %left, i64 {tile}{begin}{rounds}{end}""",
     )
     room = "".join(f"\n  %{c}.p = alloca i64" for c in counters)
-    arrays = {"shared": plan.shared.bytes}
+    arrays = {"shared": plan.shared.bytes, **({"tables": work} if work else {})}
     each = {"fixed": fixed, "a": state, "b": state, **(more or {})}
     arrays |= {name: (tile + 1) * size for name, size in each.items()}
     arrays["list"] = 4 * tile * width
@@ -516,20 +519,24 @@ def write_tiles(
         f"\n  %{name} = getelementptr i8, ptr %{previous}, i64 {arrays[previous]}"
         for previous, name in itertools.pairwise(arrays)
     )
-    return f"""
-declare i32 @llvm.cttz.i32(i32, i1)
-{NOTE}
-define internal void @vectors(ptr %in, ptr %out, i64 %row, i64 %count) {{
-entry:{room}
+    parameter, free = "", "\n  call void @free(ptr %raw)"
+    memory = f"""
   %raw = call ptr @malloc(i64 {sum(arrays.values()) + 64})
   %number = ptrtoint ptr %raw to i64
   %beyond = add i64 %number, 63
   %aligned = and i64 %beyond, -64
-  %shared = inttoptr i64 %aligned to ptr{addresses}
+  %shared = inttoptr i64 %aligned to ptr"""
+    if work:
+        parameter, free = ", ptr %work", ""
+        memory = "\n  %shared = getelementptr i8, ptr %work, i64 0"
+    return f"""
+declare i32 @llvm.cttz.i32(i32, i1)
+{NOTE}
+define internal void @vectors(ptr %in, ptr %out, i64 %row, i64 %count{parameter}) {{
+entry:{room}{memory}{addresses}
   call void @share(ptr %in, ptr %shared)
   %above = add i64 %count, {tile - 1}
-  %tiles = sdiv i64 %above, {tile}{tiles}
-  call void @free(ptr %raw)
+  %tiles = sdiv i64 %above, {tile}{tiles}{free}
   ret void
 }}
 """

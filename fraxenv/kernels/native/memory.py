@@ -1,28 +1,37 @@
 """Rows of buffers to vectors of environments, and back.
 
 A buffer has one environment's numbers in a row; a vector has one number of every lane's. Square
-parts of 32 bit buffers are transposed in registers, all others are moved number by number.
+parts of 32 bit buffers are transposed in registers, all others are moved number by number. Wide
+buffers are transposed square by square in a loop, from or to a workspace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ..buffer import Buffer
 from ..program import BOOL, Id, IdArray
-from .builder import Builder, llvm_type
+from .builder import Builder, llvm_type, stored
+from .workspace import FEW, Workspace
 
 
-def load_inputs(b: Builder, inputs: Sequence[Id], buffers: Sequence[Buffer]) -> None:
+def load_inputs(
+    b: Builder,
+    inputs: Sequence[Id],
+    buffers: Sequence[Buffer],
+    workspace: Workspace | None = None,
+) -> None:
     """Load elements of the buffers `%in` for the vector of rows from `%row` on.
 
     Args:
         b: the function under construction.
-        inputs: the elements, as values of the program.
+        inputs: the elements that are to be in registers, as values of the program.
         buffers: the program's inputs.
+        workspace: the places of wide buffers.
     """
     wanted: dict[int, list[tuple[int, Id]]] = {}
     for i in inputs:
@@ -30,20 +39,31 @@ def load_inputs(b: Builder, inputs: Sequence[Id], buffers: Sequence[Buffer]) -> 
         wanted.setdefault(buffer, []).append((element, i))
     for number, elements in sorted(wanted.items()):
         _load_buffer(b, number, buffers[number], elements)
+    if workspace is not None:
+        for number, offset in workspace.inputs.items():
+            _load_wide(b, number, buffers[number], (workspace.pointer, offset))
+
+
+def _base(b: Builder, number: int, buffer: Buffer) -> tuple[str, int]:
+    """The address of a buffer's numbers for the vector, and how many there are in a row."""
+    size = int(np.prod(buffer.shape, dtype=int))
+    place = b.value(f"getelementptr ptr, ptr %in, i64 {number}")
+    base = b.value(f"load ptr, ptr {place}")
+    if buffer.batched:
+        offset = b.value(f"mul i64 %row, {size * buffer.dtype.itemsize}")
+        base = b.value(f"getelementptr i8, ptr {base}, i64 {offset}")
+    return base, size
 
 
 def _load_buffer(
     b: Builder, number: int, buffer: Buffer, elements: Sequence[tuple[int, Id]]
 ) -> None:
-    size, dtype = int(np.prod(buffer.shape, dtype=int)), buffer.dtype
-    place = b.value(f"getelementptr ptr, ptr %in, i64 {number}")
-    base = b.value(f"load ptr, ptr {place}")
+    dtype = buffer.dtype
+    base, size = _base(b, number, buffer)
     if not buffer.batched:
         for element, i in sorted(elements):
             _load_uniform(b, base, dtype, element, i)
         return
-    offset = b.value(f"mul i64 %row, {size * dtype.itemsize}")
-    base = b.value(f"getelementptr i8, ptr {base}, i64 {offset}")
     if size == 1:
         _load_contiguous(b, base, dtype, elements[0][1])
     elif dtype.itemsize == 4 and size >= 4 and len(elements) > 2:
@@ -97,13 +117,69 @@ def _load_columns(
             b.names[i] = x
 
 
-def store_outputs(b: Builder, outputs: Sequence[IdArray], dtypes: Sequence[np.dtype[Any]]) -> None:
+def _load_wide(b: Builder, number: int, buffer: Buffer, to: tuple[str, int]) -> None:
+    """All of a buffer to a workspace."""
+    base, size = _base(b, number, buffer)
+    s = _memory_type(buffer.dtype)
+    t, each = f"<{b.width} x {s}>", stored(buffer.dtype).itemsize
+    if not buffer.batched:
+        with b.repeat(size) as k:
+            place = b.value(f"getelementptr {s}, ptr {base}, i64 {k}")
+            one = b.value(f"load {s}, ptr {place}, align {each}")
+            x = b.value(b.broadcast(one, stored(buffer.dtype)))
+            b.emit(f"store {t} {x}, ptr {b.step(to[0], k, b.width * each, to[1])}")
+        return
+    with _each_square(b, size) as first:
+        rows = []
+        for lane in range(b.width):
+            place = b.value(f"getelementptr {s}, ptr {base}, i64 {first}")
+            place = b.address(place, lane * size * each)
+            rows.append(b.value(f"load {t}, ptr {place}, align {each}"))
+        at = b.step(to[0], first, b.width * each, to[1])
+        for number, column in enumerate(_transpose(b, rows, t)):
+            b.emit(f"store {t} {column}, ptr {b.address(at, number * b.width * each)}")
+
+
+def _store_wide(
+    b: Builder, base: str, dtype: np.dtype[Any], size: int, place: tuple[str, int]
+) -> None:
+    """A result from a workspace."""
+    s = _memory_type(dtype)
+    t, each = f"<{b.width} x {s}>", stored(dtype).itemsize
+    with _each_square(b, size) as first:
+        at = b.step(place[0], first, b.width * each, place[1])
+        columns = [
+            b.value(f"load {t}, ptr {b.address(at, k * b.width * each)}") for k in range(b.width)
+        ]
+        for lane, row in enumerate(_transpose(b, columns, t)):
+            to = b.value(f"getelementptr {s}, ptr {base}, i64 {first}")
+            to = b.address(to, lane * size * each)
+            b.emit(f"store {t} {row}, ptr {to}, align {each}")
+
+
+@contextmanager
+def _each_square(b: Builder, size: int) -> Iterator[str]:
+    """A loop over the squares of so many columns: the number of the first one of each."""
+    with b.repeat(-(-size // b.width)) as k:
+        begin = b.value(f"mul i64 {k}, {b.width}")
+        within = b.value(f"icmp ult i64 {begin}, {size - b.width}")
+        # The last square overlaps the one before.
+        yield b.value(f"select i1 {within}, i64 {begin}, i64 {size - b.width}")
+
+
+def store_outputs(
+    b: Builder,
+    outputs: Sequence[IdArray],
+    dtypes: Sequence[np.dtype[Any]],
+    workspace: Workspace | None = None,
+) -> None:
     """Store results to the buffers `%out` for the vector of rows from `%row` on.
 
     Args:
         b: the function under construction.
         outputs: the values of each result.
         dtypes: the dtype of each result.
+        workspace: the places of wide results.
     """
     for number, (ids, dtype) in enumerate(zip(outputs, dtypes, strict=True)):
         size = ids.size
@@ -111,6 +187,12 @@ def store_outputs(b: Builder, outputs: Sequence[IdArray], dtypes: Sequence[np.dt
         base = b.value(f"load ptr, ptr {place}")
         offset = b.value(f"mul i64 %row, {size * dtype.itemsize}")
         base = b.value(f"getelementptr i8, ptr {base}, i64 {offset}")
+        if workspace is not None and number in workspace.outputs:
+            begin, each = workspace.outputs[number], b.width * stored(dtype).itemsize
+            places = [(workspace.pointer, begin + k * each) for k in range(size)]
+            b.copy(ids.ravel().tolist(), places, FEW)
+            _store_wide(b, base, dtype, size, places[0])
+            continue
         names = [b.name(int(x)) for x in ids.ravel()]
         memory = _memory_type(dtype)
         t = f"<{b.width} x {memory}>"

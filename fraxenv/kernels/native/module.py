@@ -24,6 +24,7 @@ from .builder import Builder
 from .control import Body
 from .ffi import write_handler
 from .memory import load_inputs, store_outputs
+from .workspace import check_size
 
 _CHUNK_OPERATIONS = 60_000
 """Vector operations of the smallest piece of work for a thread."""
@@ -39,7 +40,8 @@ class Module:
         operations: vector operations per vector of environments, rounds of loops counted.
         rare: vector operations of a round that takes the rare branch, or of a round of the loop
             whose lanes are refilled; not in `operations`.
-        workspace: memory of a tile, for each thread, bytes; 0 where there are no tiles.
+        workspace: memory of each thread, bytes: of a tile, of tables and wide buffers; 0 where
+            the stack is enough.
     """
 
     text: str
@@ -70,49 +72,60 @@ def write_module(
     read = [i for i in np.flatnonzero(alive).tolist() if program.ops[i] == "input"]
     floats = [program.dtypes[i].itemsize for i in read if program.dtypes[i].kind == "f"]
     width = vector_bytes // max([4, *floats])
-    part = partial(Body, width=width)
+    part = partial(Body, width=width, buffers=buffers)
     rare = gather.rare_branch(program, alive)
     least = 0 if rare is None else rare.operations
     loop = refill.plan(program, alive, results, buffers, width, least)
-    again = workspace = 0
+    plan = None
+    if loop is None and rare is not None:
+        plan = gather.plan(program, alive, rare, results, buffers, width)
+        plan = plan if plan.vectors > 1 else None  # alone, a vector has nobody to share with
+    again = tile = 0
     if loop is not None:
+        part = partial(part, work=("%shared", loop.around.shared.bytes))
         rounds = _turns(part, program, loop)
         parts = _parts(part, program, loop.around, rounds, buffers, outputs, dtypes)
         head, going, turn, tail = (body.operations for body in rounds)
         operations, again = loop.around.rounds * (head + going + tail), turn + going
         operations += sum(body.operations for body in parts if body not in rounds)
-        vectors, workspace = refill.write_vectors(loop, width), loop.workspace(width)
-    elif rare is not None:
-        plan = gather.plan(program, alive, rare, results, buffers, width)
+        work = _work(parts)
+        vectors, tile = refill.write_vectors(loop, width, work), loop.workspace(width)
+    elif plan is not None:
+        part = partial(part, work=("%shared", plan.shared.bytes))
         round = _round(part, program, plan)
         parts = _parts(part, program, plan, [round], buffers, outputs, dtypes)
         counted = {body.builder.function: body.operations for body in parts}
         again = counted["round"]
         usual = again - sum(body.rarely for body in parts)
         operations = counted["before"] + plan.rounds * usual + counted["after"]
-        vectors, workspace = gather.write_vectors(plan, width), plan.workspace(width)
+        work = _work(parts)
+        vectors, tile = gather.write_vectors(plan, width, work), plan.workspace(width)
     else:
-        parts = [_block(part(program, results), buffers, outputs, dtypes)]
-        operations = parts[0].operations
+        parts = [_block(part(program, results, outputs=outputs), buffers, outputs, dtypes)]
+        operations, work = parts[0].operations, _work(parts)
         vectors = _VECTORS.replace("<<WIDTH>>", str(width))
+        vectors = vectors.replace("<<WORK>>", ", ptr %work" if work else "")
     declared = {k: text for body in parts for k, text in body.builder.declared.items()}
-    handler = write_handler(
+    own = tile + work if work else 0
+    handler, spare = write_handler(
         width,
         [int(np.prod(b.shape, dtype=int)) * b.dtype.itemsize if b.batched else 0 for b in buffers],
         [o.size * d.itemsize for o, d in zip(outputs, dtypes, strict=True)],
         grain=width * max(1, _CHUNK_OPERATIONS // max(1, operations)),
+        work=own,
     )
+    check_size(tile + work + spare)
     attributes = (
         f'attributes #0 = {{ noinline nounwind "prefer-vector-width"="{32 * width}" '
         f'"min-legal-vector-width"="{32 * width}" }}\n'
     )
     functions = [body.builder.text() for body in parts]
     text = "\n".join((*declared.values(), *functions, vectors, handler, attributes))
-    return Module(text, width, operations, again, workspace)
+    return Module(text, width, operations, again, tile + work + spare)
 
 
 _VECTORS = """
-define internal void @vectors(ptr %in, ptr %out, i64 %row, i64 %count) {
+define internal void @vectors(ptr %in, ptr %out, i64 %row, i64 %count<<WORK>>) {
 entry:
   br label %check
 check:
@@ -122,13 +135,20 @@ check:
 one:
   %before = mul i64 %done, <<WIDTH>>
   %first = add i64 %row, %before
-  call void @block(ptr %in, ptr %out, i64 %first)
+  call void @block(ptr %in, ptr %out, i64 %first<<WORK>>)
   %following = add i64 %done, 1
   br label %check
 end:
   ret void
 }
 """
+
+
+def _work(parts: Sequence[Body]) -> int:
+    """Bytes of the workspace of functions that are called one after the other."""
+    size = max(0 if p.workspace is None else p.workspace.bytes for p in parts)
+    check_size(size)
+    return size
 
 
 def _block(
@@ -139,10 +159,11 @@ def _block(
 ) -> Body:
     """The whole program for one vector."""
     b = body.builder
-    b.define("void", "block", "ptr %in, ptr %out, i64 %row")
-    load_inputs(b, body.inputs, buffers)
+    work = "" if body.workspace is None else ", ptr %work"
+    b.define("void", "block", f"ptr %in, ptr %out, i64 %row{work}")
+    load_inputs(b, body.inputs, buffers, body.workspace)
     body.compute_scope(0)
-    store_outputs(b, outputs, dtypes)
+    store_outputs(b, outputs, dtypes, body.workspace)
     b.emit("ret void")
     return body
 
@@ -163,7 +184,7 @@ def _parts(
     share = part(program, list(shared))
     b = share.builder
     b.define("void", "share", "ptr %in, ptr %shared")
-    load_inputs(b, share.inputs, buffers)
+    load_inputs(b, share.inputs, buffers, share.workspace)
     share.compute_scope(0)
     _store(b, shared)
     b.emit("ret void")
@@ -171,7 +192,7 @@ def _parts(
     before = part(gather.with_known(program, shared), plan.before, slots=shared)
     b = before.builder
     b.define("void", "before", "ptr %in, i64 %row, ptr %shared, ptr %fixed, ptr %now")
-    load_inputs(b, before.inputs, buffers)
+    load_inputs(b, before.inputs, buffers, before.workspace)
     before.compute_scope(0)
     _store(b, fixed)
     for k, x in plan.initial.items():
@@ -179,12 +200,12 @@ def _parts(
     b.emit("ret void")
 
     results = [int(x) for o in outputs for x in o.ravel()]
-    after = part(plan.after, results, slots=shared | fixed | finals)
+    after = part(plan.after, results, outputs=outputs, slots=shared | fixed | finals)
     b = after.builder
     b.define("void", "after", "ptr %in, ptr %out, i64 %row, ptr %shared, ptr %fixed, ptr %now")
-    load_inputs(b, after.inputs, buffers)
+    load_inputs(b, after.inputs, buffers, after.workspace)
     after.compute_scope(0)
-    store_outputs(b, outputs, dtypes)
+    store_outputs(b, outputs, dtypes, after.workspace)
     b.emit("ret void")
     return [share, before, *rounds, after]
 

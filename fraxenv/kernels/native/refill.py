@@ -181,7 +181,7 @@ def _plan(
 # --- LLVM IR ---
 
 
-def write_vectors(plan: Plan, width: int) -> str:
+def write_vectors(plan: Plan, width: int, work: int = 0) -> str:
     """The function `@vectors`, which calls the parts of a plan for `count` vectors from `row`.
 
     They are those of `gather.write_vectors`, but for the round, which is `@head(shared, fixed, now,
@@ -233,7 +233,7 @@ i64 %taken, i32 %round){end}""",
         + _write_together(width)
         + _write_refill(places, tile, width, (fixed, state, live, carry))
         + gather.write_tiles(
-            around, tile, width, rounds, ("k", "u", "t", "v", "x", "w", "taken"),
+            around, tile, width, rounds, ("k", "u", "t", "v", "x", "w", "taken"), work,
             {"live": live, "carry": carry},
         )
     )  # fmt: skip

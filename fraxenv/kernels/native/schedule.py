@@ -11,25 +11,39 @@ Source: Sethi and Ullman, "The generation of optimal code for arithmetic express
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
 from ..program import Id, Program
 
 
-def schedule(program: Program, members: Sequence[Id], wanted: Sequence[Id]) -> list[Id]:
+def schedule(
+    program: Program,
+    members: Sequence[Id],
+    wanted: Sequence[Id],
+    captured: Mapping[int, Sequence[Id]],
+    kept: Mapping[Id, Id],
+) -> list[Id]:
     """The live operations of one scope in an order that respects dependencies.
 
     Args:
         program: the program.
         members: ids of the scope's live operations, in any order that respects dependencies.
         wanted: ids that are needed after all of them, in the order of their use.
+        captured: the program's `captured_values`.
+        kept: the loop of each value that is in memory from its rounds on.
     """
     here = {x: k for k, x in enumerate(members)}
-    captured = captured_values(program)
     needs = [
-        list(dict.fromkeys(here[a] for a in _operands(program, x, captured) if a in here))
+        list(
+            dict.fromkeys(
+                here[a]
+                for a in (kept.get(a, a) for a in _operands(program, x, captured))
+                if a in here
+            )
+        )
         for x in members
     ]
     users: list[list[int]] = [[] for _ in members]
@@ -80,6 +94,55 @@ def captured_values(program: Program, alive: np.ndarray | None = None) -> dict[i
             if alive is None or alive[x]:
                 use(x, loop.scope)
     return found
+
+
+def waiting_bytes(
+    program: Program,
+    orders: Mapping[int, Sequence[Id]],
+    ends: Mapping[int, Sequence[Id]],
+    captured: Mapping[int, Sequence[Id]],
+    slots: Container[Id],
+    width: int,
+) -> int:
+    """Bytes of the most vectors that wait at once in a function, each for its last use.
+
+    What is more than the registers hold is on the stack.
+
+    Args:
+        program: the program.
+        orders: the values of each scope, in the order in which they are computed.
+        ends: the values that are needed at the end of each scope.
+        captured: the program's `captured_values`.
+        slots: the values that are in memory, and loaded where they are needed.
+        width: lanes of a vector.
+    """
+    most: dict[int, int] = {}
+    for scope in sorted(orders, key=lambda s: -program.depth[s]):  # the innermost first
+        order = orders[scope]
+        first: dict[Id, int] = {}
+        last: dict[Id, int] = {}
+        inside = [0] * (len(order) + 1)
+        for k, x in enumerate(order):
+            op = program.ops[x]
+            # Inputs are loaded at the beginning, and what a loop carries is there.
+            first[x] = 0 if op in ("input", "carry") else k
+            operands = _operands(program, x, captured)
+            if op == "loop":
+                inside[k] = most.get(program.loops[program.attributes[x]].scope, 0)
+                operands = [a for a in operands if a not in slots]
+            for a in operands[:1] if op == "lookup" else operands:
+                last[a] = k
+        last.update(dict.fromkeys(ends.get(scope, ()), len(order)))
+        changes = [0] * (len(order) + 2)
+        for a, end in last.items():
+            # What comes from outside of the scope waits there.
+            if (a in first or a in slots) and program.ops[a] not in ("constant", "loop"):
+                size = width * program.dtypes[a].itemsize
+                changes[first.get(a, end)] += size
+                changes[end + 1] -= size
+        waiting = itertools.accumulate(changes)
+        most[scope] = max(w + n for w, n in zip(waiting, inside, strict=False))
+    return max(most.values(), default=0)
 
 
 def _depth_first(needs: Sequence[Sequence[int]], roots: Sequence[int]) -> list[int]:

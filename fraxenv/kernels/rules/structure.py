@@ -115,3 +115,10 @@ def _iota(ev: Evaluator, equation: Any) -> IdArray:
     row = ev.array(np.arange(shape[axis]).astype(equation.params["dtype"]))
     placed = row.reshape([-1 if k == axis else 1 for k in range(len(shape))])
     return np.broadcast_to(placed, shape)
+
+
+@rule("empty2")
+def _empty(ev: Evaluator, equation: Any) -> IdArray:
+    # What a transposed scan adds to: memory that has not been written. Zeros serve, as in XLA.
+    aval = equation.outvars[0].aval
+    return ev.full(aval.shape, 0, aval.dtype)
