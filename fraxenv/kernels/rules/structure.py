@@ -103,12 +103,6 @@ def _pad(ev: Evaluator, equation: Any, x: IdArray, filling: IdArray) -> IdArray:
     return x
 
 
-@rule("empty", "empty2")
-def _empty(ev: Evaluator, equation: Any) -> IdArray:
-    p = equation.params
-    return ev.full(p.get("shape", ()), 0, p["dtype"])  # whatever is there serves
-
-
 @rule("iota")
 def _iota(ev: Evaluator, equation: Any) -> IdArray:
     shape, axis = equation.params["shape"], equation.params["dimension"]
@@ -117,7 +111,7 @@ def _iota(ev: Evaluator, equation: Any) -> IdArray:
     return np.broadcast_to(placed, shape)
 
 
-@rule("empty2")
+@rule("empty", "empty2")
 def _empty(ev: Evaluator, equation: Any) -> IdArray:
     # What a transposed scan adds to: memory that has not been written. Zeros serve, as in XLA.
     aval = equation.outvars[0].aval
