@@ -712,8 +712,8 @@ ELSEWHERE = frozenset({
     # Fallbacks and devices: test_fuse.py. Keys of several parts: nothing public has them.
     "random_gamma", "rng_bit_generator", "rng_uniform", "pcast", "pvary", "reshard",
     "sharding_constraint", "eq_to",
-    # Of JAX's own scans: native/test_workspace.py.
-    "empty2",
+    # Of JAX's own scans: native/test_workspace.py. Kernels within kernels: test_derivatives.py.
+    "empty", "empty2", "fused",
 })  # fmt: skip
 
 
