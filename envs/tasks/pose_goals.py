@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import field
-import math
 from typing import Any, ClassVar, Protocol
 
 import jax
