@@ -42,8 +42,8 @@ def cross(a: Array, b: Array) -> Array:
 
 
 def norm(x: Array) -> Array:
-    """Euclidean norm of a vector (n,), with a zero, not a NaN, gradient at zero."""
-    square = jnp.sum(x * x)
+    """Euclidean norms of vectors (..., n), with a zero, not a NaN, gradient at zero."""
+    square = jnp.sum(x * x, axis=-1)
     is_zero = square == 0
     return jnp.where(is_zero, 0.0, jnp.sqrt(jnp.where(is_zero, 1.0, square)))
 

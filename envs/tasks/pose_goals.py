@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Protocol
@@ -40,6 +41,7 @@ JOINT_UNITS = {
 
 GOAL_COLOR = (0.1, 0.75, 0.3, 0.6)
 _GOAL_AXES = 0.11  # m, least length of a goal's triad: longer than a hand's in pictures
+_LEAST = 1e-12  # of a squared cosine, whose root has an infinite slope at zero
 
 
 class Goals(Protocol):
@@ -185,8 +187,7 @@ class PoseGoals(GoalTask):
         """The largest error (...,) of all subjects, as a fraction of its tolerance."""
         size = 9 if self.orientation else 3
         a, b = (x.reshape(*x.shape[:-1], -1, size) for x in (achieved, desired))
-        way = a[..., :3] - b[..., :3]
-        distance = jnp.sqrt(jnp.sum(way * way, axis=-1)) / jnp.asarray(self.position_tolerance)
+        distance = norm(a[..., :3] - b[..., :3]) / jnp.asarray(self.position_tolerance)
         if self.orientation:
             angle = _angle(a[..., 3:], b[..., 3:]) / jnp.asarray(self.orientation_tolerance)
             distance = jnp.maximum(distance, angle)
@@ -256,7 +257,10 @@ def _lengths(rows: Array) -> Array:
 
 def _angle(a: Array, b: Array) -> Array:
     """Angles (...,), rad, between rotations, each given by its first two columns (..., 6)."""
-    x, y = (jnp.sum(a[..., i : i + 3] * b[..., i : i + 3], axis=-1) for i in (0, 3))
-    za, zb = (jnp.cross(c[..., :3], c[..., 3:]) for c in (a, b))
-    trace = x + y + jnp.sum(za * zb, axis=-1)
-    return jnp.arccos(jnp.clip(0.5 * (trace - 1.0), -1.0, 1.0))
+    way = a - b
+    third = jnp.cross(way[..., :3], a[..., 3:]) + jnp.cross(b[..., :3], way[..., 3:])
+    # The matrices' distance is sqrt(8) sin(angle / 2): exactly zero where they are equal, where the
+    # arc cosine of their trace would have an infinite slope.
+    sine = norm(jnp.concatenate([way, third], axis=-1)) / math.sqrt(8.0)
+    cosine = jnp.sqrt(jnp.maximum(1.0 - sine * sine, _LEAST))
+    return 2.0 * jnp.arctan2(sine, cosine)

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .errors import BuildError
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -25,10 +27,16 @@ class Buffer:
 
     @staticmethod
     def of(aval: Any, batched: bool) -> Buffer:
-        """The buffer of an array of that abstract value."""
+        """The buffer of an array of that abstract value.
+
+        Raises:
+            BuildError: no kernel can hold the dtype.
+        """
         if is_key(aval):
             shape = (*aval.shape, *key_shape(aval.dtype))
             return Buffer(shape, np.dtype(np.uint32), batched, aval.dtype)
+        if aval.dtype.name == "float8_e4m3b11fnuz":  # NumPy's letter for it is uint64's
+            raise BuildError(f"no kernel holds {aval.dtype}")
         return Buffer(tuple(aval.shape), np.dtype(aval.dtype), batched)
 
 

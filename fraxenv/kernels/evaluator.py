@@ -18,9 +18,12 @@ import numpy as np
 from jax.extend import core
 
 from .buffer import Buffer, is_key, key_shape
-from .errors import TooLongError, UnsupportedError
+from .errors import BuildError, TooLongError, UnsupportedError
 from .program import Id, IdArray, Program
-from .rules.registry import RULES, STRUCTURAL
+from .rules.registry import CARRYING, COMPUTED, RULES, STRUCTURAL
+
+UNBATCHED = frozenset({"reduce", "reduce_window"})
+"""Primitives that JAX batches only if some operands are not; outside a kernel all of them are."""
 
 
 class Ids(np.ndarray):
@@ -156,11 +159,24 @@ class Evaluator:
         rule = RULES.get(name)
         if rule is None:
             raise UnsupportedError(f"{name!r} has no rule")
+        if name not in CARRYING:
+            _check_computed(name, (*equation.invars, *equation.outvars))
         keys = [v.aval.dtype for v in equation.invars if is_key(v.aval)]
         if keys and name in STRUCTURAL:
             return self._by_component(rule, equation, inputs, keys[0])
         outputs = rule(self, equation, *inputs)
-        return outputs if isinstance(outputs, list) else [outputs]
+        outputs = outputs if isinstance(outputs, list) else [outputs]
+        self._check_results(equation, outputs)
+        return outputs
+
+    def _check_results(self, equation: Any, outputs: Sequence[IdArray]) -> None:
+        """Raise UnsupportedError where a rule knew less than it thought, of a newer JAX's say."""
+        for variable, output in zip(equation.outvars, outputs, strict=True):
+            made = Buffer.of(variable.aval, True)
+            if output.shape != made.shape:
+                raise UnsupportedError(f"{equation.primitive.name!r} to a shape of {made.shape}")
+            if output.size and self.dtype(int(output.flat[0])) != made.dtype:
+                raise UnsupportedError(f"{equation.primitive.name!r} to {made.dtype}")
 
     def _by_component(
         self, rule: Any, equation: Any, inputs: list[IdArray], key: Any
@@ -184,6 +200,8 @@ class Evaluator:
         ]
 
     def _outside(self, equation: Any, inputs: list[IdArray], reason: str) -> list[IdArray]:
+        if equation.primitive.name in UNBATCHED:
+            raise BuildError(f"{reason}, and JAX cannot batch its initial values")
         first = len(self.result.buffers)
         self.result.buffers.extend(Buffer.of(v.aval, True) for v in equation.outvars)
         self.result.fallbacks.append(Fallback(equation, tuple(inputs), first, reason))
@@ -223,3 +241,11 @@ class Evaluator:
     def dtype(self, x: Id) -> np.dtype[Any]:
         """The dtype of a value."""
         return self.program.dtypes[x]
+
+
+def _check_computed(name: str, variables: Sequence[Any]) -> None:
+    """Raise UnsupportedError if a kernel cannot compute with one of the dtypes."""
+    for variable in variables:
+        dtype = getattr(variable.aval, "dtype", None)
+        if dtype is not None and not is_key(variable.aval) and dtype not in COMPUTED:
+            raise UnsupportedError(f"{name!r} of {dtype}")

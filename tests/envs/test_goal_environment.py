@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from scipy.spatial.transform import Rotation
 
 import fraxenv
 from fraxenv.envs import Environment, EnvParams, GoalEnvironment
@@ -73,6 +74,31 @@ def test_step_returns_what_compute_reward_does(reward: Any) -> None:
         np.testing.assert_array_equal(rewards == 0, info["success"])
     else:
         np.testing.assert_allclose(rewards, -info["position_error"] / 0.2, rtol=1e-5)
+
+
+def test_the_dense_reward_has_a_slope_where_hand_and_goal_meet() -> None:
+    """Zero in its maximum, of position and of orientation; elsewhere the slope of the distance."""
+    env, params = fraxenv.make(
+        "PandaReach-v0",
+        goal_env=True,
+        goal_reward="dense",
+        task_options={"orientation": True, "position_tolerance": 0.1, "orientation_tolerance": 0.5},
+    )
+    assert isinstance(env, GoalEnvironment)
+    rotation = Rotation.from_euler("xyz", (0.4, -1.0, 2.0)).as_matrix()
+    goal = jnp.asarray([0.4, 0.1, 0.3, *rotation.T[:2].ravel()], jnp.float32)
+
+    def reward(achieved: Array) -> Array:
+        return env.compute_reward(achieved, goal, params=params)
+
+    np.testing.assert_allclose(jax.grad(reward)(goal), 0, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(reward)))(goal[None]), 0, atol=1e-6)
+    for angle in (1e-3, 1.0, 3.0):
+        turned = Rotation.from_rotvec((0, angle, 0)).as_matrix() @ rotation
+        beside = goal.at[3:].set(turned.T[:2].ravel())
+        np.testing.assert_allclose(reward(beside), -angle / 0.5, rtol=1e-3)
+    away = goal.at[0].add(0.5)
+    np.testing.assert_allclose(jax.grad(reward)(away)[:3], (-10, 0, 0), atol=1e-4)
 
 
 @pytest.mark.slow

@@ -376,7 +376,7 @@ def test_unsupported_dtypes(name: str, backend: str, nothing_told: None, equal: 
     expected = jax.vmap(fn)(X, y)
     with pytest.warns(KernelWarning) as said:
         actual = fuse(fn, backend)(X, y)
-    assert any(f"to {name}, so 'convert_element_type'" in str(w.message) for w in said)
+    assert any(f"of {name}, so 'convert_element_type'" in str(w.message) for w in said)
     for a, e in zip(actual, expected, strict=True):
         assert a.dtype == e.dtype
         np.testing.assert_allclose(np.asarray(a).astype(complex), np.asarray(e).astype(complex))

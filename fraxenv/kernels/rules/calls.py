@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
+from jax.extend import core
 
 from ..errors import UnsupportedError
 from ..evaluator import Evaluator, Ids
 from ..program import IdArray
-from .registry import rule
+from . import control  # noqa: F401 (its loops are of one predicate)
+from .registry import RULES, rule
 
 
 @rule("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_vmap_call")
@@ -56,3 +60,35 @@ def _platform_index(ev: Evaluator, equation: Any) -> IdArray:
         if names is None or any(a in names for a in aliases):
             return ev.full((), k, np.int32)
     raise UnsupportedError(f"'platform_index' without an entry for {ev.platform!r}")
+
+
+_while_of_one = RULES["while"]
+
+
+@rule("while")
+def _while(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
+    """A loop of which an inner `vmap` has made many: as long as one of them is running."""
+    p = equation.params
+    if not p["cond_jaxpr"].out_avals[0].shape:
+        results: list[IdArray] = _while_of_one(ev, equation, *xs)
+        return results
+    condition, body = map(core.jaxpr_as_fun, (p["cond_jaxpr"], p["body_jaxpr"]))
+    nc, nb = p["cond_nconsts"], p["body_nconsts"]
+
+    def loop(*operands: Any) -> Any:
+        cond_consts, body_consts = operands[:nc], operands[nc : nc + nb]
+
+        def running(carry: Any) -> Any:
+            return condition(*cond_consts, *carry)[0]
+
+        def advanced(carry: Any) -> Any:
+            going, after = running(carry), body(*body_consts, *carry)
+            return tuple(
+                jnp.where(lax.expand_dims(going, range(going.ndim, x.ndim)), y, x)
+                for x, y in zip(carry, after, strict=True)
+            )
+
+        return lax.while_loop(lambda c: running(c).any(), advanced, tuple(operands[nc + nb :]))
+
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+    return ev.closed(jax.make_jaxpr(loop)(*shapes), xs)

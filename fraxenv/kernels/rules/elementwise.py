@@ -15,14 +15,10 @@ from ..ops import OPERATIONS, Operation
 from ..program import BOOL, IdArray
 from .registry import RULES, Rule, rule
 
-_KINDS = "biuf"
-
 
 def _elementwise(operation: Operation) -> Rule:
     def apply(ev: Evaluator, equation: Any, *xs: IdArray) -> IdArray:
         dtypes = [np.dtype(v.aval.dtype) for v in equation.invars]
-        if any(d.kind not in _KINDS or d == np.float16 for d in dtypes):
-            raise UnsupportedError(f"{equation.primitive.name!r} of {dtypes[0]}")
         op = operation.name
         if op == "pow" and dtypes[0] != dtypes[1]:
             xs = (xs[0], ev.map("convert", xs[1], dtype=dtypes[0]))
@@ -118,7 +114,8 @@ def _select_n(ev: Evaluator, equation: Any, which: IdArray, *cases: IdArray) -> 
         return cases[0] if len(cases) == 1 else ev.map("select", which, cases[1], cases[0])
     result = cases[0]
     for k, case in enumerate(cases[1:], start=1):
-        chosen = ev.map("eq", which, ev.full((), k, equation.invars[0].aval.dtype))
+        # A number beyond the cases chooses the nearest, as in XLA.
+        chosen = ev.map("ge", which, ev.full((), k, equation.invars[0].aval.dtype))
         result = ev.map("select", chosen, case, result)
     return result
 
@@ -129,9 +126,6 @@ def _convert(ev: Evaluator, equation: Any, x: IdArray) -> IdArray:
     if jnp.issubdtype(target, jax.dtypes.extended):
         raise UnsupportedError(f"conversion to {target}")
     target = np.dtype(target)
-    for d in (source, target):
-        if d.kind not in _KINDS or d == np.float16:
-            raise UnsupportedError(f"conversion from {source} to {target}")
     if source == target:
         return x
     if target == BOOL:
@@ -152,12 +146,13 @@ def _total_order(comparison: str) -> Rule:
     """Comparison in which -NaN < -inf < -0 < 0 < inf < NaN."""
 
     def compare(ev: Evaluator, _: Any, *xs: IdArray) -> IdArray:
-        return ev.map(comparison, *(_ordered_bits(ev, x) for x in xs))
+        return ev.map(comparison, *(ordered_bits(ev, x) for x in xs))
 
     return compare
 
 
-def _ordered_bits(ev: Evaluator, x: IdArray) -> IdArray:
+def ordered_bits(ev: Evaluator, x: IdArray) -> IdArray:
+    """Integers in the order of numbers, in which -NaN < -inf < -0 < 0 < inf < NaN."""
     dtype = ev.dtype(int(x.flat[0])) if x.size else BOOL
     if dtype.kind != "f":
         return x

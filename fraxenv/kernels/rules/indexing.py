@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -118,7 +119,9 @@ def _filling(value: Any, equation: Any) -> Any:
     if value is not None:
         return value
     dtype = result_dtype(equation)
-    return {"f": np.nan, "b": True, "u": highest(dtype), "i": lowest(dtype)}[dtype.kind]
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return np.nan
+    return lowest(dtype) if dtype.kind == "i" else highest(dtype)
 
 
 def _in_range(ev: Evaluator, starts: Sequence[Id], last: Sequence[int]) -> IdArray:

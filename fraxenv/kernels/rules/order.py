@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..evaluator import Evaluator
 from ..program import IdArray
-from .elementwise import is_nan
+from .elementwise import is_nan, ordered_bits
 from .registry import RULES, Rule, rule
 
 
@@ -85,9 +86,6 @@ def _top_k(ev: Evaluator, equation: Any, x: IdArray) -> list[IdArray]:
     shape = (-1, *(1,) * (values.ndim - 1))
     numbers = np.broadcast_to(numbers.reshape(shape), values.shape)
 
-    def before(a: IdArray, b: IdArray) -> IdArray:  # NaNs are the greatest
-        first = ev.map("and", is_nan(ev, a), ev.map("not", is_nan(ev, b)))
-        return ev.map("or", ev.map("gt", a, b), first)
-
-    columns = _sorted_rows(ev, [values, numbers], 1, before)
-    return [np.moveaxis(c[:k], 0, axis) for c in columns]
+    order = ordered_bits(ev, values)
+    columns = _sorted_rows(ev, [order, values, numbers], 1, partial(ev.map, "gt"))
+    return [np.moveaxis(c[:k], 0, axis) for c in columns[1:]]

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UnsupportedError
 from ..evaluator import Evaluator
 from ..ops import OPERATIONS
 from ..program import BOOL, IdArray
@@ -18,8 +17,6 @@ from .registry import RULES, Rule, rule
 def _dot_general(ev: Evaluator, equation: Any, a: IdArray, b: IdArray) -> IdArray:
     (contract_a, contract_b), (batch_a, batch_b) = equation.params["dimension_numbers"]
     out = np.dtype(equation.outvars[0].aval.dtype)
-    if out.kind not in "iuf":
-        raise UnsupportedError(f"'dot_general' of {out}")
     a, b = (x if ev.dtype(int(x.flat[0])) == out else ev.map("convert", x, dtype=out)
             for x in (a, b)) if a.size and b.size else (a, b)  # fmt: skip
     free_a = [k for k in range(a.ndim) if k not in (*contract_a, *batch_a)]
@@ -35,6 +32,7 @@ def _dot_general(ev: Evaluator, equation: Any, a: IdArray, b: IdArray) -> IdArra
     columns = b.transpose(*batch_b, *free_b, *contract_b)
     columns = columns.reshape(batch, size(b, free_b), depth)
     apply = ev.program.apply
+    times, plus = ("and", "or") if out == BOOL else ("mul", "add")
     zero = ev.program.constant(0, out)
     minus_zero = ev.program.constant(-0.0, out)
     present = [(x != zero) & (x != minus_zero) for x in (rows, columns)]
@@ -46,8 +44,8 @@ def _dot_general(ev: Evaluator, equation: Any, a: IdArray, b: IdArray) -> IdArra
             for j, column in enumerate(columns[n].tolist()):
                 total = zero
                 for k in np.flatnonzero(both[j]).tolist():
-                    product = apply("mul", row[k], column[k])
-                    total = product if total == zero else apply("add", total, product)
+                    product = apply(times, row[k], column[k])
+                    total = product if total == zero else apply(plus, total, product)
                 result.append(total)
     return np.array(result, int).reshape(shape)
 
@@ -68,6 +66,25 @@ def _reduction(op: str, start: Callable[[np.dtype[Any]], Any]) -> Rule:
         return total
 
     return reduce
+
+
+@rule("reduce")
+def _reduce(ev: Evaluator, equation: Any, *operands: IdArray) -> list[IdArray]:
+    """Fold several arrays at once by a function of the user's."""
+    axes = tuple(equation.params["dimensions"])
+    xs, totals = operands[: len(operands) // 2], list(operands[len(operands) // 2 :])
+    kept = [k for k in range(xs[0].ndim) if k not in axes]
+    shape = tuple(xs[0].shape[k] for k in kept)
+    rows = [x.transpose(*kept, *axes).reshape(*shape, -1) for x in xs]
+    results = [np.empty(shape, int) for _ in xs]
+    for place in np.ndindex(*shape):
+        folded = totals
+        for elements in zip(*(r[place] for r in rows), strict=True):
+            arguments = [*folded, *(np.array(e) for e in elements)]
+            folded = ev.closed(equation.params["jaxpr"], arguments)
+        for result, total in zip(results, folded, strict=True):
+            result[place] = total
+    return results
 
 
 def lowest(dtype: np.dtype[Any]) -> Any:

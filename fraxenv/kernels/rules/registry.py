@@ -20,10 +20,27 @@ RULES: dict[str, Rule] = {}
 
 STRUCTURAL = frozenset({
     "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice",
-    "expand_dims", "gather", "optimization_barrier", "reshape", "rev", "select_n", "slice",
-    "split", "squeeze", "stack", "stop_gradient", "tile", "transpose", "unstack",
+    "expand_dims", "gather", "optimization_barrier", "pad", "reshape", "rev", "scatter",
+    "select_n", "slice", "split", "squeeze", "stack", "stop_gradient", "tile", "transpose",
+    "unstack",
 })  # fmt: skip
 """Primitives that only move elements about, and so move typed keys as well."""
+
+CARRYING = STRUCTURAL | {
+    "checkpoint", "closed_call", "cond", "core_call", "custom_jvp_call", "custom_linear_solve",
+    "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_vmap_call", "jit", "pcast", "pjit",
+    "pvary", "remat2", "reshard", "scan", "sharding_constraint", "while",
+}  # fmt: skip
+"""Primitives that compute nothing with their operands, whose dtypes may be any."""
+
+COMPUTED = frozenset(
+    np.dtype(name)
+    for name in (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+        "float32", "float64",
+    )
+)  # fmt: skip
+"""The dtypes that kernels compute with; of all others they carry the bits about."""
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:

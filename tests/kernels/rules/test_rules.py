@@ -21,6 +21,7 @@ import pytest
 from jax import lax
 
 from fraxenv.kernels import evaluator, fuse
+from fraxenv.kernels.errors import KernelWarning
 from fraxenv.kernels.evaluator import partially_evaluate
 from fraxenv.kernels.rules.registry import RULES
 from fraxenv.kernels.traced import trace
@@ -605,6 +606,30 @@ def while_loops(x: Any, n: Any, long: Any) -> Any:
     }  # fmt: skip
 
 
+@case(lambda m: (m.integers(1, 30, 2, 3), m.normal(2, 3)))
+def loops_of_an_inner_vmap(n: Any, x: Any) -> Any:
+    """Each of them ends by itself."""
+
+    def collatz(k: Any, y: Any) -> Any:
+        return lax.while_loop(
+            lambda s: s[0] > 1,
+            lambda s: (jnp.where(s[0] % 2 == 0, s[0] // 2, 3 * s[0] + 1), s[1] + 1, 0.5 * s[2]),
+            (k, 0, jnp.stack([y, 2 * y])),
+        )
+
+    return jax.vmap(collatz)(n[0], x[0]), jax.vmap(jax.vmap(collatz))(n, x)
+
+
+@case(lambda m: (m.normal(4, 3), m.integers(-9, 9, 4, 3)))
+def folds(x: Any, n: Any) -> Any:
+    x, zero, one = abs(x), jnp.zeros((), x.dtype), jnp.int32(1)
+    return {
+        "one": [lax.reduce(x, zero, lambda a, b: a + b + a * b, axes) for axes in ((0,), (1, 0))],
+        "two": lax.reduce((x, n), (zero, one), lambda a, b: (a[0] + b[0], a[1] * b[1]), (1,)),
+        "none": lax.reduce(x[:0], zero, lambda a, b: a + b + a * b, (0,)),
+    }
+
+
 # --- random numbers ---
 
 
@@ -715,6 +740,64 @@ ELSEWHERE = frozenset({
     # Of JAX's own scans: native/test_workspace.py. Kernels within kernels: test_derivatives.py.
     "empty", "empty2", "fused",
 })  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_cholesky_of_what_is_not_definite(backend: str) -> None:
+    """NaN all over, as LAPACK reports it; zeros that are known stay."""
+    definite = np.array([[4, 2, 1], [2, 5, 2], [1, 2, 6]], np.float32)
+    matrices = np.stack([definite] * 4)
+    matrices[1, 0, 0], matrices[2, 2, 2], matrices[3] = -1, 0.1, 0
+    for fn in (jnp.linalg.cholesky, lambda a: lax.linalg.cholesky(a, symmetrize_input=False)):
+        actual, expected = fuse(fn, backend)(matrices), jax.vmap(fn)(matrices)
+        np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    known = fuse(lambda x: jnp.linalg.cholesky(jnp.diag(x)), backend)(matrices[:, 0])
+    np.testing.assert_array_equal(np.isnan(known[3]), np.eye(3))
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_order_of_ties(backend: str) -> None:
+    """Bit by bit as XLA's: `sort` keeps the order of zeros of either sign, `top_k` does not."""
+    few = np.array([np.nan, -np.nan, 1, -0.0, 0, 1, np.inf, -np.inf], np.float32)
+    x = few[np.random.default_rng(0).integers(0, len(few), (40, 9))]
+
+    def fn(v: Any) -> Any:
+        return lax.top_k(v, 7), lax.sort((v, jnp.arange(9))), jnp.argsort(-v)
+
+    actual, expected = fuse(fn, backend)(x), jax.jit(jax.vmap(fn))(x)
+    jax.tree.map(np.testing.assert_array_equal, actual, expected)
+    signs = lambda tree: jax.tree.map(np.signbit, tree)  # noqa: E731
+    jax.tree.map(np.testing.assert_array_equal, signs(actual[0]), signs(expected[0]))
+
+
+def test_a_choice_beyond_the_cases() -> None:
+    which = np.array([-(2**31), -1, 0, 1, 2, 3, 99], np.int32)
+
+    def fn(k: Any) -> Any:
+        return lax.select_n(k, *jnp.arange(3.0)), lax.select_n(k, *jnp.arange(2.0))
+
+    jax.tree.map(np.testing.assert_array_equal, fuse(fn, "native")(which), jax.vmap(fn)(which))
+
+
+@pytest.mark.parametrize("name", ["complex64", "bfloat16", "float16", "float8_e4m3b11fnuz"])
+def test_dtypes_that_are_only_carried(name: str) -> None:
+    """Moved in the kernel, computed with outside, as a warning says; or left to `vmap`."""
+    x = np.random.default_rng(0).normal(size=(5, 6)).astype(jnp.dtype(name))
+
+    def moved(v: Any) -> Any:
+        return v[::-1], v.at[2].set(v[0]), jnp.where(jnp.arange(6) < 3, v, v[1])[::2]
+
+    def computed(v: Any) -> Any:
+        return v + v, (v == v[0]).any(), jnp.sort(v)
+
+    with pytest.warns(KernelWarning):
+        actual = fuse(computed, "native")(x)
+    jax.tree.map(np.testing.assert_array_equal, actual, jax.jit(jax.vmap(computed))(x))
+    if name == "float8_e4m3b11fnuz":
+        pytest.skip("its values are not even carried")
+    actual = fuse(moved, "native")(x)
+    jax.tree.map(np.testing.assert_array_equal, actual, jax.jit(jax.vmap(moved))(x))
 
 
 def test_every_rule_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
