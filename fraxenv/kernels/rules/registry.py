@@ -28,8 +28,8 @@ STRUCTURAL = frozenset({
 
 CARRYING = STRUCTURAL | {
     "checkpoint", "closed_call", "cond", "core_call", "custom_jvp_call", "custom_linear_solve",
-    "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_vmap_call", "jit", "pcast", "pjit",
-    "pvary", "remat2", "reshard", "scan", "sharding_constraint", "while",
+    "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_vmap_call", "fused", "jit", "pcast",
+    "pjit", "pvary", "remat2", "reshard", "scan", "sharding_constraint", "while",
 }  # fmt: skip
 """Primitives that compute nothing with their operands, whose dtypes may be any."""
 

@@ -466,11 +466,19 @@ def _cubed(x: Any) -> Any:
 _cubed.defvjp(lambda x: (x**3, x), lambda x, g: (5 * g,))
 
 
+@jax.custom_batching.custom_vmap
+def _mapped(x: Any) -> Any:
+    return x + 1
+
+
+_mapped.def_vmap(lambda size, batched, x: (x + 1, batched[0]))
+
+
 @case(lambda m: (m.normal(4), m.definite(4)))
 def calls(x: Any, a: Any) -> Any:
     return {
         "jit": jax.jit(lambda v: jnp.sin(v) + x)(x * 2),
-        "custom": (_squared(x), _cubed(x), jax.grad(lambda v: _squared(v).sum())(x),
+        "custom": (_squared(x), _cubed(x), _mapped(x), jax.grad(lambda v: _squared(v).sum())(x),
                    jax.grad(lambda v: _cubed(v).sum())(x)),
         "remat": (jax.checkpoint(jnp.sin)(x),
                   jax.grad(jax.checkpoint(lambda v: jnp.sin(v).sum()))(x)),
