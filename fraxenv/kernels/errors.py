@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from ..errors import KernelError
 
-__all__ = ["BuildError", "KernelError", "KernelWarning", "TooLongError", "UnsupportedError"]
+__all__ = [
+    "BetterOutsideError",
+    "BuildError",
+    "KernelError",
+    "KernelWarning",
+    "TooLongError",
+    "UnsupportedError",
+]
 
 
 class UnsupportedError(Exception):
     """An equation has no rule: it is computed outside the kernel, batched. Never reaches users."""
+
+
+class BetterOutsideError(UnsupportedError):
+    """An equation that JAX computes faster than a kernel does. Never reaches users."""
 
 
 class TooLongError(Exception):

@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend import core
 
 from .buffer import Buffer, is_key, key_shape
-from .errors import BuildError, TooLongError, UnsupportedError
+from .errors import BetterOutsideError, BuildError, TooLongError, UnsupportedError
 from .program import Id, IdArray, Program
 from .rules.registry import CARRYING, COMPUTED, RULES, STRUCTURAL
 
@@ -38,13 +38,17 @@ class Fallback:
         equation: the equation.
         operands: its operands' values.
         first_buffer: index of the buffer of its first result.
-        reason: the reason why there is no rule.
+        reason: the reason why it is not in the kernel.
+        shared: of each operand that all environments share, the number of the buffer that it is.
+        faster: whether that is faster.
     """
 
     equation: Any
     operands: tuple[IdArray, ...]
     first_buffer: int
     reason: str
+    shared: tuple[int | None, ...]
+    faster: bool
 
 
 @dataclass
@@ -152,7 +156,7 @@ class Evaluator:
             # Within a loop there is no outside: the whole loop goes there.
             if self.scope != 0:
                 raise
-            return self._outside(equation, inputs, str(error))
+            return self._outside(equation, inputs, error)
 
     def _by_rule(self, equation: Any, inputs: list[IdArray]) -> list[IdArray]:
         name = equation.primitive.name
@@ -199,15 +203,35 @@ class Evaluator:
             for parts in zip(*outputs, strict=True)
         ]
 
-    def _outside(self, equation: Any, inputs: list[IdArray], reason: str) -> list[IdArray]:
+    def _outside(
+        self, equation: Any, inputs: list[IdArray], error: UnsupportedError
+    ) -> list[IdArray]:
         if equation.primitive.name in UNBATCHED:
-            raise BuildError(f"{reason}, and JAX cannot batch its initial values")
+            raise BuildError(f"{error}, and JAX cannot batch its initial values")
         first = len(self.result.buffers)
         self.result.buffers.extend(Buffer.of(v.aval, True) for v in equation.outvars)
-        self.result.fallbacks.append(Fallback(equation, tuple(inputs), first, reason))
+        shared = tuple(map(self.shared, inputs))
+        faster = isinstance(error, BetterOutsideError)
+        made = Fallback(equation, tuple(inputs), first, str(error), shared, faster)
+        self.result.fallbacks.append(made)
         return [self.read(first + k) for k in range(len(equation.outvars))]
 
     # --- for rules ---
+
+    def shared(self, x: IdArray) -> int | None:
+        """The number of the buffer that an array is, if all environments share that."""
+        program = self.program
+        if not x.size or program.ops[int(x.flat[0])] != "input":
+            return None
+        number, _ = program.attributes[int(x.flat[0])]
+        buffer = self.result.buffers[number]
+        if buffer.batched or buffer.key is not None or buffer.shape != x.shape:
+            return None
+        same = all(
+            program.ops[i] == "input" and program.attributes[i] == (number, k)
+            for k, i in enumerate(x.ravel().tolist())
+        )
+        return number if same else None
 
     @contextmanager
     def transaction(self, most: int) -> Iterator[None]:

@@ -117,8 +117,11 @@ class Kernel:
                     len(evaluation.buffers), evaluation.outputs, evaluation.results
                 )  # fmt: skip
             else:
-                count, outputs = fallback.first_buffer, list(fallback.operands)
-                results = [Buffer.of(v.aval, True) for v in fallback.equation.invars]
+                # What all environments share is handed over as it is.
+                count, own = fallback.first_buffer, [k is None for k in fallback.shared]
+                outputs = [x for x, o in zip(fallback.operands, own, strict=True) if o]
+                operands = zip(fallback.equation.invars, own, strict=True)
+                results = [Buffer.of(v.aval, True) for v, o in operands if o]
             run: Any = None
             if outputs:
                 buffers = evaluation.buffers[:count]
@@ -155,14 +158,26 @@ class Kernel:
             ]
             if fallback is None:
                 return values
-            outside = _outside(fallback.equation, size, values)
+            outside = _outside(fallback, size, values, arrays)
             arrays += [jax.random.key_data(x) if is_key(x) else x for x in outside]
         raise AssertionError("the last step returns")  # pragma: no cover
 
 
-def _outside(equation: Any, size: int, operands: Sequence[Array]) -> list[Array]:
-    """An equation's primitive on a batch."""
-    batch = jax.vmap(lambda *xs: bind_equation(equation, xs), axis_size=size)
+def _outside(
+    fallback: Fallback, size: int, own: Sequence[Array], arrays: Sequence[Array]
+) -> list[Array]:
+    """An equation's primitive on a batch.
+
+    Args:
+        fallback: the equation.
+        size: of the batch.
+        own: its operands that differ between environments.
+        arrays: the buffers, of which the others are some.
+    """
+    following = iter(own)
+    operands = [next(following) if k is None else arrays[k] for k in fallback.shared]
+    axes = [0 if k is None else None for k in fallback.shared]
+    batch = jax.vmap(lambda *xs: bind_equation(fallback.equation, xs), in_axes=axes, axis_size=size)
     return list(batch(*operands))
 
 
@@ -171,7 +186,7 @@ _told: set[tuple[str, str]] = set()
 
 def _tell_fallbacks(name: str, fallbacks: Sequence[Fallback]) -> None:
     for fallback in fallbacks:
-        if (name, fallback.reason) not in _told:
+        if not fallback.faster and (name, fallback.reason) not in _told:
             _told.add((name, fallback.reason))
             warnings.warn(
                 f"{name}: {fallback.reason}, so {fallback.equation.primitive.name!r} is computed "

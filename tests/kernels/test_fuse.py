@@ -30,6 +30,7 @@ from fraxenv.kernels import (
     set_threads,
 )
 from fraxenv.kernels.native import executor
+from fraxenv.kernels.rules import products
 
 Equal = Callable[..., None]
 Threads = Callable[[int], None]
@@ -302,6 +303,31 @@ def test_number_of_threads_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         get_threads()
     monkeypatch.setenv("FRAXENV_THREADS", "3")
     assert get_threads() == 3
+
+
+def test_large_products_are_a_librarys(
+    equal: Equal, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """With a matrix that all share: XLA's are several times faster, and nothing is copied."""
+    monkeypatch.setattr(products, "LARGE_PRODUCT", 256)
+    draw = np.random.default_rng(0)
+    weights = [draw.normal(size=s).astype(np.float32) / 4 for s in ((5, 16), (16, 16), (16, 3))]
+
+    def network(x: Any, weights: Any) -> Any:
+        for w in weights[:-1]:
+            x = jnp.tanh(x @ w)
+        return x @ weights[-1]
+
+    def after_long(x: Any, weights: Any) -> Any:
+        for _ in range(40):
+            x = x + 1e-3 * (jnp.outer(x, x) @ x)
+        return network(x, weights)
+
+    for f, outside in ((network, 1), (after_long, 0)):
+        fused = fuse(f, "native", in_axes=(0, None))
+        equal(fused(X, weights), jax.jit(jax.vmap(f, (0, None)))(X, weights), 512)
+        assert len(explain(f, "native", in_axes=(0, None))(X, weights).fallbacks) == outside
+    assert not [w for w in recwarn if issubclass(w.category, KernelWarning)]
 
 
 # --- what is computed outside ---

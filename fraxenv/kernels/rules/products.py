@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import BetterOutsideError
 from ..evaluator import Evaluator
 from ..ops import OPERATIONS
-from ..program import BOOL, IdArray
+from ..program import BOOL, IdArray, live_values
 from .registry import RULES, Rule, rule
+
+LARGE_PRODUCT = 2048
+"""Products with one matrix from which on a library's product of matrices is much faster."""
 
 
 @rule("dot_general")
@@ -31,6 +35,8 @@ def _dot_general(ev: Evaluator, equation: Any, a: IdArray, b: IdArray) -> IdArra
     rows = rows.reshape(batch, size(a, free_a), depth)
     columns = b.transpose(*batch_b, *free_b, *contract_b)
     columns = columns.reshape(batch, size(b, free_b), depth)
+    if ev.scope == 0 and any(ev.shared(x) is not None for x in (a, b)):
+        _check_worth(ev, a, b, batch * rows.shape[1] * columns.shape[1] * depth)
     apply = ev.program.apply
     times, plus = ("and", "or") if out == BOOL else ("mul", "add")
     zero = ev.program.constant(0, out)
@@ -48,6 +54,17 @@ def _dot_general(ev: Evaluator, equation: Any, a: IdArray, b: IdArray) -> IdArra
                     total = product if total == zero else apply(plus, total, product)
                 result.append(total)
     return np.array(result, int).reshape(shape)
+
+
+def _check_worth(ev: Evaluator, a: IdArray, b: IdArray, products: int) -> None:
+    """Raise BetterOutsideError where a library multiplies a batch by one matrix faster.
+
+    What leads to the product is then computed for it, and again for what comes later: little.
+    """
+    if products >= LARGE_PRODUCT:
+        needed = live_values(ev.program, [*a.ravel().tolist(), *b.ravel().tolist()])
+        if int(needed.sum()) <= 4 * products:
+            raise BetterOutsideError(f"{products} products with what all environments share")
 
 
 def _reduction(op: str, start: Callable[[np.dtype[Any]], Any]) -> Rule:
