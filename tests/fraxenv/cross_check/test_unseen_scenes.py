@@ -55,8 +55,8 @@ def test_refused(name: str) -> None:
 
 
 LYING = pytest.mark.xfail(
-    reason="MuJoCo's distances of a cylinder that stands on a plane, tilted by t, are off by 1e-16 / t "
-    "of its radius; ours are right to 1e-15 m"
+    reason="MuJoCo's distances of a cylinder that stands on a plane, tilted by t, are off by "
+    "1e-16 / t of its radius; ours are right to 1e-15 m"
 )
 """`test_a_cylinder_s_distances_are_exact_where_mujoco_s_are_rounding` shows it."""
 BEYOND = ("tilting_maze", "wheeled_lift")
