@@ -31,5 +31,10 @@ rm -rf build
 # Most of the time goes into compiling programs that run for a moment. The slow tests, and whatever
 # is run by name, are compiled as users' programs are. XLA's fusion emitters (the newer of its two
 # ways from a fused computation to LLVM) take twice as long to compile as the older.
+# The older is not as right: of box with box in float64, second differences are as small as they should
+# be in 89 % of the entries (97 % without optimisation level 0), with the default emitters in all:
+# tests/dynamics/contact/test_colliders.py, test_derivatives_are_those_of_differences[box-box], fails
+# under these flags, and is slow, so that it does not run under them. A quick test that fails here and
+# passes by name may be a case of this.
 export XLA_FLAGS="${XLA_FLAGS:---xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false}"
 .venv/bin/python -m pytest -m "not slow" -n 3 --dist loadfile --durations=10

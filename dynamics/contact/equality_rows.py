@@ -21,10 +21,13 @@ from ..math.rotation import (
 )
 from ..model.robot import WORLD, Robot
 from .impedance import impedance, spring
-from .model import Constraints
+from .model import Constraints, Equality, Layout
 from .rows import ScalarRows
 from .scalar_rows import soft_rows, units
-from .twist_maps import twist_maps
+from .twist_maps import point_map
+
+ROWS = {"joint": 1, "connect": 3, "weld": 6}
+"""How many rows an equality has."""
 
 
 def equality_rows(
@@ -58,6 +61,23 @@ def equality_rows(
     return parts
 
 
+def in_world_axes(layout: Layout, kin: Kinematics, values: Array) -> Array:
+    """What belongs to scalar rows (m, ...), as MuJoCo has it: of points, along the world's axes."""
+    start = 0
+    for equality in layout.equalities:
+        reference = _reference(equality)
+        if equality.kind != "joint" and reference != WORLD:
+            own = slice(start, start + 3)
+            values = values.at[own].set(matmul(kin.rotation[reference], values[own]))
+        start += ROWS[equality.kind]
+    return values
+
+
+def _reference(equality: Equality) -> int:
+    """The body in whose axes an equality of points has its rows: the first that moves."""
+    return equality.first if equality.first != WORLD else equality.second
+
+
 class _EqualityRows(NamedTuple):
     """Jacobian (m, nv), violation (m,), inverse weights (m,) and `J_dot v` (m,)."""
 
@@ -86,7 +106,11 @@ def _equal_joints(robot: Robot, c: Constraints, i: int, q: Array, v: Array) -> _
 
 
 def _equal_points(robot: Robot, c: Constraints, i: int, kin: Kinematics, v: Array) -> _EqualityRows:
-    """Two points coincide ("connect"), and two frames ("weld"): the first's less the second's."""
+    """Two points coincide ("connect"), and two frames ("weld"): the first's less the second's.
+
+    Rows of points are in a body's axes (see `in_world_axes`). As all three are as hard, these may
+    be any; and there, a body's own joint moves its point at right angles to the lever exactly.
+    """
     e, p = c.layout.equalities[i], c.equalities
     motion = body_motion(robot, kin, v, jnp.zeros_like(v))
     links = np.array(e.links)
@@ -97,8 +121,7 @@ def _equal_points(robot: Robot, c: Constraints, i: int, kin: Kinematics, v: Arra
         moves = body != WORLD
         turned = kin.rotation[body] if moves else jnp.eye(3, dtype=v.dtype)
         lever = matmul(turned, local)
-        index = np.array([body])
-        maps.append(twist_maps(robot, kin, np.array([WORLD]), index, lever[None], lever[None])[0])
+        maps.append(point_map(robot, kin, body, local, _reference(e)))
         points.append((kin.position[body] if moves else 0.0) + lever)
         if moves:
             linear = motion.acceleration[body] + matmul(motion.gradient[body], lever)
@@ -110,6 +133,8 @@ def _equal_points(robot: Robot, c: Constraints, i: int, kin: Kinematics, v: Arra
             bodies.append((turned, zero))
     twist = maps[0] - maps[1]
     position, bias = points[0] - points[1], accelerations[0][0] - accelerations[1][0]
+    if (reference := _reference(e)) != WORLD:
+        position, bias = (matmul(kin.rotation[reference].T, x) for x in (position, bias))
     inverse_weight = jnp.broadcast_to(translation, (3,))
     if e.kind == "connect":
         return _EqualityRows(twist[:3], position, inverse_weight, bias)

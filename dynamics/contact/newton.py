@@ -20,9 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ..kinematics import Kinematics
 from ..math.algebra import matmul
 from ..math.pytree import pytree_dataclass
 from ..solvers.cholesky import cholesky, cholesky_solve, solve_upper
+from .equality_rows import ROWS, in_world_axes
 from .model import Layout
 from .rows import Rows
 
@@ -65,7 +67,7 @@ class Solution:
             contact's axes; only where `touching`, and of frictionless contacts only the first.
         joint_force: (nv,), N m and N, of all constraints together, `J' f`.
         equality: (rows,), N and N m, of each equality's rows in turn: one of "joint", three of
-            "connect", six of "weld".
+            "connect", six of "weld"; the first three along the world's axes.
         friction_loss: (k,), N m and N, of `Layout.friction_loss`.
         limit: (2 k + b,), N m and N, of the lower and upper limits of `Layout.limited` in turn, and
             of `Layout.limited_balls`.
@@ -231,13 +233,15 @@ class _Bracket(NamedTuple):
     trials: Array
 
 
-def solution(layout: Layout, rows: Rows, v: Array, a: Array, report: Report) -> Solution:
+def solution(
+    layout: Layout, kin: Kinematics, rows: Rows, v: Array, a: Array, report: Report
+) -> Solution:
     """The constraints' forces at the velocity `v` (nv,) and the acceleration `a` (nv,)."""
     forces = rows.force(rows.violation(a))
-    sizes = {"joint": 1, "connect": 3, "weld": 6}
-    equalities = sum(sizes[e.kind] for e in layout.equalities)
+    equalities = sum(ROWS[e.kind] for e in layout.equalities)
     ends = np.cumsum([equalities, len(layout.friction_loss)])
-    equality, friction_loss, limit = jnp.split(forces[0], ends)
+    scalar = in_world_axes(layout, kin, forces[0])
+    equality, friction_loss, limit = jnp.split(scalar, ends)
     # Slots come in the order of groups; rolls and spin that a contact does not resist are zero.
     order = np.argsort(np.array([s for c in rows.contacts for s in c.slots], int))
 

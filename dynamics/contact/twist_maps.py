@@ -7,7 +7,7 @@ import numpy as np
 from jax import Array
 
 from ..kinematics import Kinematics
-from ..math.algebra import cross, einsum
+from ..math.algebra import cross, einsum, matmul
 from ..model.robot import WORLD, Robot
 
 
@@ -23,7 +23,31 @@ def twist_maps(
 
     See `axis_twists`.
     """
-    columns = axis_twists(robot, kin, first, second, from_first, from_second)
+    return _by_velocities(robot, axis_twists(robot, kin, first, second, from_first, from_second))
+
+
+def point_map(robot: Robot, kin: Kinematics, body: int, local: Array, reference: int) -> Array:
+    """Map (6, nv) from joint velocities to the twist of a body at its own point `local` (3,), m.
+
+    Its linear part is in the axes of the body `reference`, its angular part in the world's. In its
+    own axes a body's joint moves the point by `axis x local`, at right angles to the lever exactly.
+    In the world's, rounding would make a moment of a force along the lever: a weld that pulls a
+    joint's own origin from its place does so with kilonewtons.
+    """
+    axes = robot.topology.axes
+    lever = (matmul(kin.rotation[body], local) if body != WORLD else local)[None]
+    columns = axis_twists(robot, kin, np.array([WORLD]), np.array([body]), lever, lever)
+    if reference != WORLD:
+        columns = columns.at[..., :3].set(matmul(columns[..., :3], kin.rotation[reference]))
+    own = np.flatnonzero((axes.carrier == body) & axes.rotates)
+    if body == reference and own.size:
+        turning = cross(jnp.asarray(axes.direction[own], local.dtype), local)
+        columns = columns.at[0, own, :3].set(turning)
+    return _by_velocities(robot, columns)[0]
+
+
+def _by_velocities(robot: Robot, columns: Array) -> Array:
+    """Maps (n, 6, nv) of what is given by axes (n, na, 6)."""
     axes = robot.topology.axes
     if axes.has_mimics:
         columns = einsum("av,nai->nvi", jnp.asarray(axes.dof, columns.dtype), columns)

@@ -155,7 +155,8 @@ def _solve(
     if warm_start is not None:
         warm_start = checked_tangent(scene.system, "warm_start", warm_start).astype(force.dtype)
     a, report = contact_acceleration(scene.system, terms, force, rows, warm_start, slope)
-    return a, solution(scene.constraints.layout, rows, terms.v, a, report)
+    layout = scene.constraints.layout
+    return a, solution(layout, terms.kin, rows, terms.v, a, report)
 
 
 def _implicit(system: Robot, terms: Terms, force: Array, slope: Array) -> Array:

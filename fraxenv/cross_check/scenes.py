@@ -23,6 +23,7 @@ from numpy.typing import DTypeLike, NDArray
 from fraxenv import dynamics
 from fraxenv.dynamics import Scene
 from fraxenv.dynamics.contact.constraint_rows import constraint_rows
+from fraxenv.dynamics.contact.equality_rows import in_world_axes
 from fraxenv.dynamics.contact.narrowphase import Contacts, find_contacts
 from fraxenv.dynamics.contact.newton import Solution
 from fraxenv.dynamics.contact.rows import ContactRows
@@ -335,10 +336,11 @@ def our_numbers(scene: Scene, states: State) -> Ours:
             )
             for c in rows.contacts
         )
-        scalar = rows.scalar
-        return Computed(
-            contacts, scalar.jacobian, scalar.reference, scalar.weight, blocks, a, solution
+        jacobian, reference = (
+            in_world_axes(scene.constraints.layout, kin, x)
+            for x in (rows.scalar.jacobian, rows.scalar.reference)
         )
+        return Computed(contacts, jacobian, reference, rows.scalar.weight, blocks, a, solution)
 
     computed = jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(states))
     return Ours(scene, computed, tuple(groups))

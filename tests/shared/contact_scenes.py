@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from jax import Array
 
 from fraxenv import dynamics
 from fraxenv.dynamics.contact.constraint_rows import constraint_rows
+from fraxenv.dynamics.contact.equality_rows import in_world_axes
 from fraxenv.dynamics.contact.narrowphase import Contacts, find_contacts
 from fraxenv.dynamics.contact.newton import Solution
 from fraxenv.dynamics.contact.rows import Rows
@@ -193,6 +195,12 @@ def trial(xml: str) -> Trial:
             contacts,
             jnp.asarray(scene.timestep, q.dtype),
         )
+        jacobian, reference = (
+            in_world_axes(scene.constraints.layout, kin, x)
+            for x in (rows.scalar.jacobian, rows.scalar.reference)
+        )
+        scalar = dataclasses.replace(rows.scalar, jacobian=jacobian, reference=reference)
+        rows = dataclasses.replace(rows, scalar=scalar)
         a, solution = constrained_acceleration(scene, q, v, tau, warm, ctrl)
         return contacts, rows, a, solution
 

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from ...math.algebra import cross, matmul
-from .points import Placed, Points, direction, dot, flat_angle, points
+from .points import Placed, Points, direction, dot, flat_angle, points, unit_x
 
 BOX_CORNERS = np.array([[1, 1, 1], [-1, 1, 1], [1, -1, 1], [1, 1, -1]])
 """Corners of a box, in half extents, one of each of the four opposite pairs."""
@@ -50,8 +50,9 @@ def plane_box(plane: Placed, box: Placed) -> Points:
 def _cosines(cosines: Array) -> tuple[Array, Array]:
     """A unit vector (3,) as whole numbers and what is left, each to rounding of its own size.
 
-    Of a box that lies, what is left is small. A depth is some thousandths of the box: to round its
-    height and its half size, each by itself, would cost float32 three digits of a contact's force.
+    Of what lies or stands, what is left is small. A depth is some thousandths of the geom: to round
+    its height and its half size, each by itself, would cost float32 three digits of a contact's
+    force.
     """
     squares = cosines * cosines
     others = jnp.roll(squares, 1) + jnp.roll(squares, 2)
@@ -65,17 +66,23 @@ def plane_cylinder(plane: Placed, cylinder: Placed) -> Points:
 
     The first is the lowest point, the second is above it on the other disk.
     """
-    normal = plane.rotation[:, 2]
-    axis, radius, half_length = cylinder.rotation[:, 2], cylinder.size[0], cylinder.size[1]
-    axis = jnp.where(dot(axis, normal) > 0, -axis, axis)
+    normal, radius, half_length = plane.rotation[:, 2], cylinder.size[0], cylinder.size[1]
+    cosines = matmul(normal, cylinder.rotation)
     # The normal's part along the disk, downwards; any direction will do if the disk lies flat.
-    down = axis * dot(axis, normal) - normal
-    down, _ = direction(down, cylinder.rotation[:, 0], flat_angle(normal.dtype))
-    side = cross(down, axis) * (radius * (0.5 * np.sqrt(3.0)))
-    down, reach = down * radius, axis * half_length
-    rim = jnp.stack([down, down, side - 0.5 * down, -side - 0.5 * down])
-    disk = jnp.stack([reach, -reach, reach, reach])
-    return _below(plane, cylinder.position, rim + disk, 0.0)
+    # MuJoCo takes it as what a projection onto the axis leaves of the normal. Nearly flat, by an
+    # angle t, that is rounding by 1e-16 / t, and its distances by as much of the radius: in the
+    # cylinder's own axes nothing cancels.
+    across = cosines * jnp.array([-1.0, -1.0, 0.0], normal.dtype)
+    down, _ = direction(across, unit_x(normal.dtype), flat_angle(normal.dtype))
+    axis = jnp.array([0.0, 0.0, 1.0], normal.dtype) * jnp.where(cosines[2] > 0, -1.0, 1.0)
+    axes = jnp.stack([down, cross(down, axis), axis])
+    half = 0.5 * np.sqrt(3.0)
+    rim = jnp.array([[1, 0, 1], [1, 0, -1], [-0.5, half, 1], [-0.5, -half, 1]], normal.dtype)
+    rim = rim * jnp.stack([radius, radius, half_length])
+    whole, rest = _cosines(matmul(axes, cosines))
+    distance = dot(cylinder.position - plane.position, normal) + dot(rim, whole) + dot(rim, rest)
+    offset = matmul(matmul(rim, axes), cylinder.rotation.T)
+    return _halfway(distance, cylinder.position, offset, normal)
 
 
 def _below(plane: Placed, centre: Array, offset: Array, radius: Array | float) -> Points:

@@ -63,7 +63,8 @@ def test_accelerations_and_forces_equal_mujoco_s(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["grasp", pytest.param("quadruped, elliptic, 3", marks=pytest.mark.slow)]
+    "name",
+    ["grasp", "equalities", pytest.param("quadruped, elliptic, 3", marks=pytest.mark.slow)],
 )
 @pytest.mark.slow
 def test_single_precision(name: str) -> None:

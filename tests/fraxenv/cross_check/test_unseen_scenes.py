@@ -55,10 +55,10 @@ def test_refused(name: str) -> None:
 
 
 LYING = pytest.mark.xfail(
-    reason="MuJoCo's distances of a cylinder that stands on a plane have 12 digits after the point "
-    "at best, its rows 10; pyramids with rolling friction end at 2e-12 where 1e-12 is asked"
+    reason="MuJoCo's distances of a cylinder that stands on a plane, tilted by t, are off by "
+    "1e-16 / t of its radius; ours are right to 1e-15 m"
 )
-"""Not within the bars: what is known of it."""
+"""`test_a_cylinder_s_distances_are_exact_where_mujoco_s_are_rounding` shows it."""
 BEYOND = ("tilting_maze", "wheeled_lift")
 
 
