@@ -309,9 +309,9 @@ def test_large_products_are_a_librarys(
     equal: Equal, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     """With a matrix that all share: XLA's are several times faster, and nothing is copied."""
-    monkeypatch.setattr(products, "LARGE_PRODUCT", 256)
+    monkeypatch.setattr(products, "LARGE_PRODUCT", 512)
     draw = np.random.default_rng(0)
-    weights = [draw.normal(size=s).astype(np.float32) / 4 for s in ((5, 16), (16, 16), (16, 3))]
+    weights = [draw.normal(size=s).astype(np.float32) / 4 for s in ((5, 24), (24, 24), (24, 3))]
 
     def network(x: Any, weights: Any) -> Any:
         for w in weights[:-1]:
