@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import BetterOutsideError
 from ..evaluator import Evaluator
 from ..ops import OPERATIONS
-from ..program import BOOL, IdArray, live_values
+from ..program import BOOKKEEPING, BOOL, IdArray, live_values
 from .registry import RULES, Rule, rule
 
 LARGE_PRODUCT = 2048
@@ -63,7 +63,8 @@ def _check_worth(ev: Evaluator, a: IdArray, b: IdArray, products: int) -> None:
     """
     if products >= LARGE_PRODUCT:
         needed = live_values(ev.program, [*a.ravel().tolist(), *b.ravel().tolist()])
-        if int(needed.sum()) <= 4 * products:
+        before = sum(ev.program.ops[i] not in BOOKKEEPING for i in np.flatnonzero(needed).tolist())
+        if before <= 4 * products:
             raise BetterOutsideError(f"{products} products with what all environments share")
 
 
