@@ -162,7 +162,7 @@ class Kernel:
 
 def _outside(equation: Any, size: int, operands: Sequence[Array]) -> list[Array]:
     """An equation's primitive on a batch."""
-    batch = jax.vmap(lambda *xs: bind_equation(equation, xs), axis_size=size)
+    batch: Any = jax.vmap(lambda *xs: bind_equation(equation, xs), axis_size=size)
     return list(batch(*operands))
 
 
