@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -20,6 +21,7 @@ from .delay import Delay, delay_of, pushed
 from .kinematics import checked_tangent
 from .math.pytree import pytree_dataclass, static
 from .model.robot import Robot
+from .solvers.cholesky import cholesky, solve_upper
 
 SPEED_MARGIN = 0.02
 """Range beyond the velocity limit, as a fraction of it, over which the torque bound fades out."""
@@ -228,17 +230,64 @@ def effort_bounds(
     v = checked_tangent(robot, "v", v)
     effort = jnp.asarray(robot.effort_limits, v.dtype)
     limit = jnp.asarray(robot.velocity_limits, v.dtype)
-    limited = jnp.isfinite(limit)
-    width = jnp.where(limited, SPEED_MARGIN * jnp.maximum(limit, 1e-6), 1.0)
+    limited, finite = jnp.isfinite(limit), jnp.isfinite(effort)
+    width = _fading_width(limit)
     inverse = 1 / width  # constants of most programs: nothing is divided in them
 
     def bound(v: Array) -> Array:
         left = jnp.clip((jnp.where(limited, limit, 0.0) + width - v) * inverse, 0.0, 1.0)
-        # An infinite effort times zero would be NaN.
-        faded = jnp.where(left < 1, jnp.where(left > 0, left * effort, 0.0), effort)
+        # An infinite effort times zero would be NaN, here and in derivatives.
+        part = jnp.where(finite, left * jnp.where(finite, effort, 0.0), effort)
+        faded = jnp.where(left < 1, jnp.where(left > 0, part, 0.0), effort)
         return jnp.where(limited, faded, effort)
 
     return -bound(-v), bound(v)
+
+
+def felt_velocity(
+    robot: Robot,
+    v: Float[Array, " nv"],
+    mass_matrix: Float[Array, "nv nv"],
+    dt: Real[ArrayLike, ""],
+) -> Float[Array, " nv"]:
+    """The velocity `v`, to be given to motors whose command is held for `dt`.
+
+    Its derivative is less than one, so that where `effort_bounds` fade, within 2 % of a velocity
+    limit, a held torque does not seem to turn velocities around. The bounds fall so steeply that a
+    joint at its limit of speed swings within these 2 %, each step's velocity being some -5 to -25
+    times as sensitive as the last one's, while the joint as such just stays at the limit. The slope
+    `k` of a bound becomes `k / (1 + dt k (M^-1)_jj)`, that of an implicit step, after which next to
+    nothing is left of a change.
+
+    Args:
+        robot: the model.
+        v: rad/s and m/s.
+        mass_matrix: kg m^2 and kg, `M`.
+        dt: s.
+    """
+    effort = jnp.asarray(robot.effort_limits, v.dtype)
+    limit = jnp.asarray(robot.velocity_limits, v.dtype)
+    fades = jnp.isfinite(limit) & jnp.isfinite(effort)
+    slope = jnp.where(fades, effort, 0.0) / _fading_width(limit)
+    return _felt(v, mass_matrix, jnp.asarray(dt, v.dtype) * slope)
+
+
+@jax.custom_jvp
+def _felt(v: Array, mass_matrix: Array, slope: Array) -> Array:
+    return v
+
+
+@_felt.defjvp
+def _felt_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:  # type: ignore[type-arg]
+    v, mass_matrix, slope = primals
+    root = solve_upper(cholesky(mass_matrix), jnp.eye(len(v), dtype=v.dtype))
+    growth = slope * jnp.sum(root * root, axis=0)
+    return v, tangents[0] / jax.lax.stop_gradient(1 + growth)
+
+
+def _fading_width(limit: Array) -> Array:
+    """Range (nv,), rad/s and m/s, beyond limits of speed, over which the bounds of torque fade."""
+    return jnp.where(jnp.isfinite(limit), SPEED_MARGIN * jnp.maximum(limit, 1e-6), 1.0)
 
 
 def _per_joint(robot: Robot, name: str, value: ArrayLike, dtype: jnp.dtype) -> Array:

@@ -40,6 +40,7 @@ from fraxenv.dynamics import (
     move_obstacles,
 )
 from fraxenv.dynamics import step as dynamics_step
+from fraxenv.dynamics.actuation import felt_velocity
 from fraxenv.errors import ConfigError, check_count
 
 from .state import EnvParams
@@ -290,13 +291,14 @@ def control_loop(
         tau, controller_state, telemetry = controller(
             robot, terms, target, controller_state, control_dt
         )
-        lower, upper = actuators.range(robot, v, actuator_state, control_dt)
+        felt = felt_velocity(robot, v, terms.mass_matrix, control_dt)
+        lower, upper = actuators.range(robot, felt, actuator_state, control_dt)
         saturated = (tau < lower) | (tau > upper)
         if safety is not None:
             obstacles = move_obstacles(nearby, control_dt * k.astype(dtype))
             tau, report = safety(robot, terms, tau, dt, obstacles, (lower, upper), scene)
             worst = worse_report(worst, report)
-        applied, commanded, actuator_state = actuators(robot, tau, v, actuator_state, control_dt)
+        applied, commanded, actuator_state = actuators(robot, tau, felt, actuator_state, control_dt)
         for substep in range(rates.physics // rates.control):
             current = known if substep == 0 else None
             q, v, scene = physics.step(model, q, v, applied, dt, current, scene)

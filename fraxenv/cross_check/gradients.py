@@ -72,7 +72,8 @@ class GradientCheck:
         """(n,), the distance of each environment's gradient from another, of the larger's norm."""
         scale = np.maximum(np.linalg.norm(self.reverse, axis=1), np.linalg.norm(other, axis=1))
         difference = np.linalg.norm(self.reverse - other, axis=1)
-        return difference / np.maximum(scale, np.finfo(scale.dtype).tiny)
+        found: NDArray[Any] = difference / np.maximum(scale, np.finfo(scale.dtype).tiny)
+        return found
 
     def table(self) -> Any:
         """The check as a rich table."""
@@ -195,10 +196,13 @@ def gradient_check(
 
     def along(direction: Array) -> Array:
         def returns(offsets: Array) -> Array:
-            return jax.vmap(window, (0, None, 0, 0, 0))(offsets, zero, obs, state, each)[0]
+            every = jax.vmap(window, (0, None, 0, 0, 0))
+            found: Array = every(offsets, zero, obs, state, each)[0]
+            return found
 
         moved = jnp.broadcast_to(direction, none.shape)
-        return jax.jvp(returns, (none,), (moved,))[1]
+        change: Array = jax.jvp(returns, (none,), (moved,))[1]
+        return change
 
     forward = jax.jit(jax.vmap(along, out_axes=1))(jnp.eye(size, dtype=dtype))
 
@@ -220,10 +224,12 @@ def gradient_check(
     def displaced(direction: Array, obs: Array, state: Any, key: Array) -> Array:
         def motion(q: Array) -> Array:
             moved = state.replace(q=q)
-            return window(jnp.zeros(size, dtype), zero, obs, moved, key)[1][0]
+            passed: Array = window(jnp.zeros(size, dtype), zero, obs, moved, key)[1][0]
+            return passed
 
         _, moved = jax.jvp(motion, (state.q,), (direction,))
-        return jnp.linalg.norm(moved, axis=1) / jnp.linalg.norm(direction)
+        growth: Array = jnp.linalg.norm(moved, axis=1) / jnp.linalg.norm(direction)
+        return growth
 
     directions = jax.random.normal(jax.random.fold_in(keys[3], 1), state.q.shape, dtype)
     growth = jax.jit(jax.vmap(displaced, out_axes=1))(directions, obs, state, each)

@@ -91,7 +91,7 @@ class Tangent(Traced):
         return _traced(push, self.operands)
 
     @property
-    def jaxpr(self) -> Any:  # type: ignore[override]
+    def jaxpr(self) -> Any:
         """Its equations."""
         return self._closed.jaxpr
 

@@ -177,7 +177,9 @@ def _outside(
     following = iter(own)
     operands = [next(following) if k is None else arrays[k] for k in fallback.shared]
     axes = [0 if k is None else None for k in fallback.shared]
-    batch = jax.vmap(lambda *xs: bind_equation(fallback.equation, xs), in_axes=axes, axis_size=size)
+    batch: Any = jax.vmap(
+        lambda *xs: bind_equation(fallback.equation, xs), in_axes=axes, axis_size=size
+    )
     return list(batch(*operands))
 
 

@@ -12,6 +12,10 @@ thirty times too large:
 
     python scripts/harden/soak.py --ids --scenes cube grasp quadruped stack --steps 100000000
     python scripts/harden/soak.py --ids --accuracy-scenes --steps 190000000
+
+Gradients, by actions and by the state before, of windows of random actions:
+
+    python scripts/harden/soak.py --ids PandaReach-v0 UR10Reach-v0 --gradients --steps 2000000
 """
 
 from __future__ import annotations
@@ -59,9 +63,14 @@ FAST, DIVERGED = 300.0, 1e4
 ANEW = 1e-3
 """Part of the other steps after which a scene begins anew."""
 
+WINDOW = 8
+"""Policy steps of a window through which gradients go."""
+LEAN = 0.7
+"""Standard deviation of each environment's lasting lean, in actions before tanh; of noise, too."""
+
 NEVER = (
-    "non-finite", "outside the space", "torque beyond limit", "unexplained divergence",
-    "scene diverged",
+    "non-finite", "gradients lost", "gradients non-finite", "outside the space",
+    "torque beyond limit", "unexplained divergence", "scene diverged",
 )  # fmt: skip
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -76,6 +85,8 @@ class Options:
     """Scenes in contact: names in scripts/measure/benchmark/scenes, or MJCF files."""
     accuracy_scenes: bool = False
     """Those of scripts/measure/contact_accuracy.py, too."""
+    gradients: bool = False
+    """Gradients of the environments by actions and state, instead of what steps return."""
     steps: int = 100_000_000
     """Steps of all of them together; of scenes, physics steps."""
     batch: int = 4096
@@ -143,6 +154,54 @@ def soak(id: str, steps: int, options: Options, progress: Progress) -> dict[str,
     key = jax.random.key(options.seed)
     _, state = jax.jit(jax.vmap(env.reset, (0, None)))(jax.random.split(key, n), params)
     return _rounds(id, roll, state, key, steps, (n, length), progress)
+
+
+def soak_gradients(id: str, steps: int, options: Options, progress: Progress) -> dict[str, Any]:
+    """Counts and norms of gradients through windows of that many steps of one environment."""
+    env, params = fraxenv.make(id)
+    env = env.with_transition_gradients()
+    n, rounds = options.batch, 25
+    step = jax.vmap(env.step, (0, 0, 0, None))
+    lean = LEAN * jax.random.normal(jax.random.key(options.seed + 1), (n, env.num_actions))
+
+    def window(actions: Array, q: Array, v: Array, lost: Array, state: Any, key: Array) -> Any:
+        own = params.replace(lost_gradients=lost)
+
+        def one(state: Any, x: tuple[Array, Array]) -> tuple[Any, Array]:
+            action, key = x
+            obs, state, reward, *_, info = step(jax.random.split(key, n), state, action, own)
+            return state, jnp.sum(reward) + jnp.sum(info["final_observation"]) / obs.shape[1]
+
+        keys = jax.random.split(key, WINDOW)
+        state, values = jax.lax.scan(one, state.replace(q=q, v=v), (actions, keys))
+        return jnp.sum(values) + jnp.sum(state.q) + jnp.sum(state.v), state
+
+    @partial(jax.jit, donate_argnums=0)
+    def roll(state: Any, key: Array, start: Array) -> tuple[Any, dict[str, Array]]:
+        def one(state: Any, key: Array) -> tuple[Any, Any]:
+            key_action, key_step = jax.random.split(key)
+            noise = jax.random.normal(key_action, (WINDOW, *lean.shape))
+            actions = jnp.tanh(lean + LEAN * noise)
+            found, new = jax.grad(window, (0, 1, 2, 3), has_aux=True)(
+                actions, state.q, state.v, jnp.zeros(()), state, key_step
+            )
+            by_actions, by_state = jnp.moveaxis(found[0], 1, 0).reshape(n, -1), found[1:3]
+            whole = jnp.concatenate([by_actions, *by_state], axis=1)
+            # In two parts, whose squares do not overflow.
+            largest = jnp.max(jnp.abs(whole), axis=1)
+            unit = jnp.where(largest > 0, largest, 1.0)
+            norm = unit * jnp.linalg.norm(whole / unit[:, None], axis=1)
+            return new, (jnp.sum(~jnp.isfinite(norm)), found[3], norm)
+
+        state, (bad, lost, norms) = jax.lax.scan(one, state, jax.random.split(key, rounds))
+        counts = {"gradients non-finite": jnp.sum(bad), "gradients lost": jnp.sum(lost)}
+        counts |= {f"norms above {x:,}": jnp.sum(norms > x) for x in (1000, 100_000)}
+        counts |= {"largest norm": jnp.max(norms), "highest median norm": jnp.median(norms)}
+        return state, counts
+
+    key = jax.random.key(options.seed)
+    _, state = jax.jit(jax.vmap(env.reset, (0, None)))(jax.random.split(key, n), params)
+    return _rounds(id, roll, state, key, steps, (n, rounds * WINDOW), progress)
 
 
 def scenes(options: Options) -> dict[str, Path | str]:
@@ -232,13 +291,16 @@ def _rounds(
     )
     rounds = -(-steps // (n * length))
     task = progress.add_task(id, total=rounds)
-    total: dict[str, int] = {}
+    total: dict[str, Any] = {}
     programs = memory = 0
     began = time.perf_counter()
     for k in range(rounds):
         state, counts = roll(state, jax.random.fold_in(key, k), jnp.int32(k * length))
         for name, count in counts.items():
-            total[name] = total.get(name, 0) + int(count)
+            if name.endswith("norm"):
+                total[name] = max(total.get(name, 0), round(float(count), 1))
+            else:
+                total[name] = total.get(name, 0) + int(count)
         progress.update(task, advance=1)
         if k == 1:  # by then everything has been compiled and laid out
             programs, memory = len(compiled), _memory()
@@ -274,7 +336,8 @@ def main(argv: list[str] | None = None) -> int:
         raise ConfigError("--ids and --scenes are both empty, expected one name at least.")
     share = -(-options.steps // (len(options.ids) + len(named)))
     with Progress(transient=True) as progress:
-        results = [soak(id, share, options, progress) for id in options.ids]
+        run = soak_gradients if options.gradients else soak
+        results = [run(id, share, options, progress) for id in options.ids]
         results += [
             soak_scene(name, mjcf, share, options, progress) for name, mjcf in named.items()
         ]

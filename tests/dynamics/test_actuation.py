@@ -13,6 +13,7 @@ import pytest
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Actuators, ActuatorState, Robot
+from fraxenv.dynamics.actuation import SPEED_MARGIN, felt_velocity
 from fraxenv.errors import ArrayError, ConfigError
 from fraxenv.kernels import explain, fuse
 
@@ -410,3 +411,43 @@ def test_a_delay_without_room_is_refused(panda: Robot) -> None:
     """It would not be one: there is nowhere for commands to wait."""
     with pytest.raises(ConfigError, match=r"delay is set, and steps is None.*sized\(control_hz\)"):
         Actuators(delay=0.002).init(panda, STILL, DT)
+
+
+# --- Derivatives ----------------------------------------------------------------------------------
+
+
+def test_a_held_torque_at_the_limit_of_speed_has_the_slope_of_an_implicit_step(
+    panda: Robot,
+) -> None:
+    inertia = np.linspace(0.05, 2.0, 7)
+
+    def speed(v: Any, felt: bool) -> Any:
+        seen = felt_velocity(panda, v, jnp.diag(inertia), DT) if felt else v
+        applied, *_ = Actuators()(panda, np.full(7, LARGE), seen, ActuatorState(), DT)
+        return v + DT * applied / inertia
+
+    at_limit = 1.01 * np.asarray(panda.velocity_limits)
+    growth = DT * panda.effort_limits / (SPEED_MARGIN * panda.velocity_limits) / inertia
+    assert np.max(growth) > 30
+    for v, exact, ours in (
+        (at_limit, 1 - growth, 1 - growth / (1 + growth)),
+        (0.5 * at_limit, np.ones(7), np.ones(7)),
+        (2 * at_limit, np.ones(7), np.ones(7)),
+    ):
+        np.testing.assert_array_equal(speed(v, True), speed(v, False))
+        for felt, expected in ((False, exact), (True, ours)):
+            for derivative in (jax.jacfwd, jax.jacrev):
+                found = derivative(speed)(jnp.asarray(v), felt)
+                np.testing.assert_allclose(found, np.diag(expected), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("v", [0.0, 1.01, 2.0])
+def test_derivatives_without_limit_of_effort_are_finite(panda: Robot, v: float) -> None:
+    strong = panda.replace(effort_limits=np.full(7, np.inf))
+
+    def torque(v: Any) -> Any:
+        seen = felt_velocity(strong, v, jnp.eye(7), DT)
+        return jnp.clip(jnp.ones(7), *dynamics.effort_bounds(strong, seen))
+
+    slopes = jax.jacrev(torque)(jnp.asarray(v * strong.velocity_limits))
+    np.testing.assert_array_equal(slopes, 0)
