@@ -23,12 +23,14 @@ from fraxenv.recording.scripted import scripted_policy
 class Options:
     """Draw how far gradients can be trusted."""
 
-    env: str = "PandaReach-v0"
+    env: str = "PandaTrack-v0"
     """The environment."""
     steps: int = 64
     """Policy steps of the window."""
     environments: int = 64
     """States to begin from."""
+    settle: int = 40
+    """Policy steps before: the hand comes to where it follows, and actions are clipped no more."""
     control_hz: int = 200
     """Controller updates and physics steps per second."""
     output: Path = Path("docs/pictures")
@@ -46,6 +48,7 @@ def main(options: Options) -> None:
         params,
         steps=options.steps,
         environments=options.environments,
+        settle=options.settle,
     )
     Console().print(check.table())
     path = options.output / "gradient_check.png"

@@ -11,7 +11,6 @@ is gone on with, or, if it is complete, drawn as it is. Needs the extra `train`.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,14 +54,13 @@ def main(options: Options) -> None:
             def show(metrics: Any, bar: Progress = bar, task: Any = task) -> None:
                 bar.update(task, completed=metrics["step"])
 
-            start = time.perf_counter()
             train(config, run, resume=run.exists(), on_round=show)
-            seconds = time.perf_counter() - start
         found = read_metrics(run)
         last = found[-1]
+        success, error = 100 * last["success"], 1e3 * last["position_error"]
         print(
-            f"{algorithm:5s} {last['step']:9,} steps, {seconds:4.0f} s with compiling, reaches "
-            f"{100 * last['success']:5.1f} %, median {1e3 * last['position_error']:6.1f} mm"
+            f"{algorithm:5s} {last['step']:9,} steps, {last['train_seconds']:4.0f} s with "
+            f"compiling, reaches {success:5.1f} %, median {error:6.1f} mm"
         )
         groups[algorithm.upper()] = [found]
     env, _ = make_env(config)

@@ -24,7 +24,8 @@ N, STEPS = 8, 6
 def pendulum() -> fraxenv.envs.Environment:
     """Two joints that are moved directly: quick to compile."""
     robot = dynamics.load_robot("double_pendulum").replace(q_default=np.array([0.5, 0.5]))
-    return fraxenv.make(robot=robot, task="reach", action="joint_delta", control_hz=100)[0]
+    rates = {"control_hz": 100, "physics_hz": 100}
+    return fraxenv.make(robot=robot, task="reach", action="joint_delta", **rates)[0]
 
 
 def policy(obs: jax.Array) -> jax.Array:
@@ -57,7 +58,7 @@ def test_displacements_begin_as_they_are(check: GradientCheck) -> None:
 
 
 def test_the_window_ends_before_displacements_have_grown_tenfold(check: GradientCheck) -> None:
-    growth = np.geomspace(1.0, 100.0, 7)[:, None] * np.ones((1, N))
+    growth = np.array([1.0, 3.0, 9.0, 27.0, 9.0])[:, None] * np.ones((1, N))
     assert replace(check, growth=growth).window == 3
     assert replace(check, growth=growth + 10).window == 0
 
