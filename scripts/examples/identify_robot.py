@@ -1,4 +1,4 @@
-"""Find a payload, and every joint's damping and friction, from a recording: docs/stories/robot.md.
+"""Find a payload, and every joint's damping and friction: docs/stories/identify_robot.md.
 
     python scripts/examples/identify_robot.py
     python scripts/examples/identify_robot.py --velocity-noise 0 --position-noise 0
