@@ -55,6 +55,7 @@ def test_help_names_every_command(capsys: Capture) -> None:
         ("view", ("--port", "--recording")),
         ("bench", ("--batches", "--backends")),
         ("cross-check", ("ROBOT", "--float32")),
+        ("gradient-check", ("scripted|RUN", "--environments", "--steps")),
         ("explain", ("--backend",)),
     ],
 )
@@ -113,6 +114,8 @@ def test_list_finds(capsys: Capture) -> None:
         (["bench", "PandaReach-v0", "--batches", "0"], 1, "--batches=0, expected"),
         (["explain", "PandaReach-v0", "--backend", "cuda"], 1, "cuda"),
         (["cross-check", "pandda"], 1, "Did you mean 'panda'"),
+        (["gradient-check", "PandaReach-v0", "--steps", "0"], 1, "--steps=0, expected"),
+        (["gradient-check", "PandaReach-v0", "--policy", "random"], 1, "has no gradient"),
         (["view", "PandaReach-v0", "--recording", "nothing.npz"], 1, "nothing.npz"),
     ],
 )
