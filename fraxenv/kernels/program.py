@@ -28,7 +28,7 @@ BOOKKEEPING = frozenset({
 })  # fmt: skip
 """Values for which nothing is computed; all others are operations, calls and lookups."""
 
-LARGEST = 400_000
+LARGEST = 500_000
 """A program of more values is refused: LLVM would take minutes over it."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from ..envs import Environment, EnvParams
@@ -109,14 +110,15 @@ def policy_of(config: TrainConfig, algorithm: Any, weights: Any) -> Policy:
 
 def init_state(algorithm: Any, seed: int) -> Any:
     """The algorithm's initial state, with strongly typed leaves."""
-    # A raw key, because a typed one cannot be written to disk as numbers.
-    return _strongly_typed(algorithm.init_state(jax.random.PRNGKey(seed)))
+    # A raw key, because a typed one cannot be written to disk as numbers. One program: operation by
+    # operation, networks' weights are sixty to compile.
+    return _strongly_typed(jax.jit(algorithm.init_state)(jax.random.PRNGKey(seed)))
 
 
-def init_weights(algorithm: Any) -> Any:
-    """Weights of the actor as `init_state` makes them, without the environments' first states."""
-    networks = algorithm.initialize_network_params(jax.random.PRNGKey(0))
-    return _strongly_typed(networks["actor_ts"].params)
+def weights_like(algorithm: Any) -> Any:
+    """Weights of the actor in the shapes that `init_state` makes them, zero."""
+    networks = jax.eval_shape(algorithm.initialize_network_params, jax.random.PRNGKey(0))
+    return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), networks["actor_ts"].params)
 
 
 def _strongly_typed(tree: Any) -> Any:

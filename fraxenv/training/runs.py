@@ -7,7 +7,7 @@ from pathlib import Path
 from ..envs import Environment, EnvParams
 from ..errors import CheckpointError
 from ..storage.pytrees import load_pytree
-from .algorithms import create_algorithm, init_weights, policy_of
+from .algorithms import create_algorithm, weights_like, policy_of
 from .config import TrainConfig, load_config
 from .policy import Policy
 from .rounds import CHECKPOINT, CONFIG, POLICY, make_env
@@ -27,7 +27,7 @@ def load_policy(run: str | Path) -> tuple[Policy, Environment, EnvParams, TrainC
     config = load_config(run / CONFIG)
     env, params = make_env(config)
     algorithm = create_algorithm(config, env, params)
-    weights, _ = load_pytree(run / POLICY, init_weights(algorithm))
+    weights, _ = load_pytree(run / POLICY, weights_like(algorithm))
     return policy_of(config, algorithm, weights), env, params, config
 
 
