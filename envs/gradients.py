@@ -38,7 +38,7 @@ def with_finite_gradients(
 
 
 def _identity(values: list[Array], counts: bool) -> list[Array]:
-    """The values; transposed, weights that are zero where one is not finite, the last counting that.
+    """The values; transposed, weights, all zero if one is not finite, which the last one counts.
 
     It is the solution of a linear equation, whose transpose is ours to say.
     """
