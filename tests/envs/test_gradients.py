@@ -211,6 +211,51 @@ def test_equal_to_those_of_xla(name: str, dtype: np.dtype) -> None:
     largest = max(np.abs(x).max(initial=0.0) for x in theirs.values())
     for part, expected in theirs.items():
         scale = np.abs(expected).max(initial=0.0)
-        np.testing.assert_allclose(
-            ours[part], expected, rtol=0, atol=tolerance * max(scale, 1e-3 * largest), err_msg=part
-        )
+        atol = tolerance * max(scale, 1e-3 * largest)
+        if "reward_weights" in part:
+            # The derivative is the sum of a reward term, itself a difference from one.
+            atol = max(atol, STEPS * float(np.finfo(dtype).eps))
+        np.testing.assert_allclose(ours[part], expected, rtol=0, atol=atol, err_msg=part)
+
+
+@pytest.mark.slow
+def test_equal_to_differences_where_the_filter_intervenes(x64: None) -> None:
+    """Away from changes of the active set: 3e-6 was found, against 2e-9 where it keeps still."""
+    n, rates = 64, {"control_hz": 200, "physics_hz": 200}
+    env, params = fraxenv.make("PandaReachObstacles-v0", **rates)
+    env = env.with_transition_gradients()
+    step = jax.vmap(env.step_env, (0, 0, 0, None))
+    keys = jax.random.split(jax.random.key(0), n)
+    _, state = jax.jit(jax.vmap(env.reset_env, (0, None)))(keys, params)
+    action = jnp.tanh(0.7 * jax.random.normal(jax.random.key(1), (n, env.num_actions)))
+    onwards = jax.jit(lambda s: jax.lax.scan(lambda s, _: (step(keys, s, action, params)[1], None),
+                                             s, None, 25)[0])  # fmt: skip
+    state = onwards(state)
+
+    def value(dq: Array, dv: Array, a: Array, s: EnvState, k: Array) -> tuple[Array, Array]:
+        moved = s.replace(q=s.q + dq, v=s.v + dv)
+        _, new, reward, _, info = env.step_env(k, moved, a, params)
+        w = jnp.arange(1.0, 8.0)
+        seen = jnp.sum(w * new.q) + 0.1 * jnp.sum(w[::-1] * new.v)
+        torque = 0.01 * jnp.sum(info["controller"]["torque"] * w)
+        return seen + reward + torque, info["safety"]["intervened"]
+
+    args = jnp.zeros((n, 7)), jnp.zeros((n, 7)), action
+    along = [jax.random.normal(jax.random.key(7 + i), x.shape) for i, x in enumerate(args)]
+
+    def values(e: Array) -> tuple[Array, Array]:
+        moved = [x + e * d for x, d in zip(args, along, strict=True)]
+        return jax.vmap(value)(*moved, state, keys)
+
+    many, h = jax.jit(values), 1e-6
+    of_all = jax.jit(lambda: jax.jvp(lambda *x: jax.vmap(value)(*x, state, keys)[0], args,
+                                     tuple(along))[1])  # fmt: skip
+    found = np.asarray(of_all())
+    (here, intervened), there, back = many(0.0), many(h)[0], many(-h)[0]
+    central, kink = (there - back) / (2 * h), np.abs(there + back - 2 * here) / h
+    scale = np.maximum(1.0, np.abs(central))
+    chosen = np.asarray(intervened) & np.asarray(kink < 1e-3 * scale)
+    assert chosen.sum() > 8
+    error = np.abs(found - central) / scale
+    assert np.max(error[chosen]) < 1e-5
+    assert np.max(error[~np.asarray(intervened)]) < 1e-7
