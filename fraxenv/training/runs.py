@@ -7,7 +7,7 @@ from pathlib import Path
 from ..envs import Environment, EnvParams
 from ..errors import CheckpointError
 from ..storage.pytrees import load_pytree
-from .algorithms import create_algorithm, weights_like, policy_of
+from .algorithms import create_algorithm, policy_of, weights_like
 from .config import TrainConfig, load_config
 from .policy import Policy
 from .rounds import CHECKPOINT, CONFIG, POLICY, make_env
