@@ -54,7 +54,7 @@ WORKLOADS = {
             "Gradient of a physics step, Panda",
             "gradient_step",
             unit="gradients",
-            batches=(256, 4096),
+            batches=(256,),
         ),
         Workload(
             "gradient-rollout",
