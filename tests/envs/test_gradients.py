@@ -177,6 +177,34 @@ def test_a_joint_at_its_limit_of_speed_does_not_explode() -> None:
     assert 0.1 < np.max(np.abs(change)) < 10
 
 
+@pytest.mark.slow
+def test_by_the_robot_and_of_second_order(x64: None) -> None:
+    """By masses, against differences; the Hessian by a vector, against differences of gradients."""
+    env, params = small()
+    W, offset, motion, params, start = arguments(env, params.replace(robot=env.robot))
+    mass, direction = jnp.asarray(env.robot.mass), jax.random.normal(jax.random.key(5), W.shape)
+
+    def cost(W: Array, mass: Array) -> Array:
+        own = params.replace(robot=params.robot.replace(mass=mass))
+        return rollout(env)(W, offset, motion, own, start)[0]  # type: ignore[no-any-return]
+
+    value, gradient = jax.jit(cost), jax.jit(jax.grad(cost, (0, 1)))
+    h = 1e-6
+    steps = h * np.eye(len(mass))
+    differences = [(value(W, mass + e) - value(W, mass - e)) / (2 * h) for e in steps]
+    np.testing.assert_allclose(gradient(W, mass)[1], differences, rtol=1e-6)
+
+    @jax.jit
+    def curved(W: Array) -> Array:
+        return jax.jvp(lambda w: jax.grad(cost)(w, mass), (W,), (direction,))[1]
+
+    h = 1e-5
+    both = [gradient(W + s * h * direction, mass)[0] for s in (1, -1)]
+    difference = (both[0] - both[1]) / (2 * h)
+    found = curved(W)
+    np.testing.assert_allclose(found, difference, rtol=0, atol=1e-6 * np.abs(found).max())
+
+
 RATES = {"control_hz": 100, "physics_hz": 200}
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"id": name} for name in fraxenv.list_envs()},
