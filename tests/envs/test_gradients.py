@@ -118,6 +118,7 @@ def test_nothing_of_an_episode_has_a_gradient_in_the_next_one() -> None:
         assert any(np.any(x) for x in floats) != ends
 
 
+@pytest.mark.slow
 def test_detached_unless_asked_for() -> None:
     env, params = small()
     detached = small()[0]

@@ -172,10 +172,20 @@ def assert_one_kernel(fn: Callable[..., Any], *args: Any, **axes: Any) -> Any:
     return report
 
 
+LONG = (derivative, derivative_of_checkpointed, other_types)
+"""To compile in float32."""
+
+
 @pytest.mark.parametrize(
     ("of", "dtype"),
-    [(f, "float32") for f in FUNCTIONS]
-    + [(f, "float64") for f in (inputs, other_types, derivative)],
+    [
+        *(
+            pytest.param(f, "float32", marks=pytest.mark.slow if f in LONG else ())
+            for f in FUNCTIONS
+        ),
+        *((f, "float64") for f in (inputs, derivative)),
+        pytest.param(other_types, "float64", marks=pytest.mark.slow),
+    ],
 )
 def test_what_vmap_computes(
     of: Callable[..., Any],
@@ -321,6 +331,7 @@ def test_wide_rows_do_not_end_the_process() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory as Linux does")
+@pytest.mark.slow
 def test_no_memory_is_an_error() -> None:
     printed = in_a_process("""
         import os
