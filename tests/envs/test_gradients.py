@@ -13,6 +13,7 @@ from jax import Array
 
 import fraxenv
 from fraxenv import dynamics
+from fraxenv.controllers import DifferentialIK
 from fraxenv.envs import Environment, EnvParams, EnvState
 from fraxenv.envs.actions.names import ACTION_SPACES
 from fraxenv.making.make import load_env_config
@@ -210,7 +211,7 @@ RATES = {"control_hz": 100, "physics_hz": 200}
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"id": name} for name in fraxenv.list_envs()},
     **{a: {"id": "PandaReach-v0", "action": a} for a in ACTION_SPACES if a != "ee_delta_pose"},
-    "differential IK": {"id": "PandaReachPose-v0", "controller": "differential_ik"},
+    "differential IK": {"id": "PandaReachPose-v0", "controller": DifferentialIK("hand")},
     "obstacles without the filter": {"id": "PandaReachObstacles-v0", "safety": None},
     "randomised": {"id": "PandaReach-v0"}
     | {"randomisation": load_env_config("panda-reach-everything")["randomisation"]},
