@@ -17,7 +17,8 @@ from rejax.networks import GaussianPolicy
 
 from fraxenv.envs import pytree_dataclass
 
-_field: Any = struct.field  # neither has types
+struct_field: Any = struct.field
+"""A field of an algorithm. Flax has no types for it, nor for the next one."""
 _train_state: Any = TrainState.create
 
 _BETAS = (0.7, 0.95)
@@ -64,9 +65,9 @@ class APG(OnPolicyMixin, Algorithm):  # type: ignore[misc]
         initial_std: standard deviation of the Gaussian at first.
     """
 
-    actor: nn.Module = _field(pytree_node=False, default=None)
-    num_updates: int = _field(pytree_node=False, default=1)
-    initial_std: float = _field(pytree_node=False, default=0.5)
+    actor: nn.Module = struct_field(pytree_node=False, default=None)
+    num_updates: int = struct_field(pytree_node=False, default=1)
+    initial_std: float = struct_field(pytree_node=False, default=0.5)
 
     @classmethod
     def create_agent(cls, config: dict[str, Any], env: Any, env_params: Any) -> dict[str, Any]:

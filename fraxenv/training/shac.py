@@ -12,7 +12,7 @@ from jax import Array
 from rejax.algos.algorithm import register_init
 from rejax.networks import VNetwork
 
-from .apg import APG, Window, _field, returns
+from .apg import APG, Window, returns, struct_field
 
 
 class SHAC(APG):
@@ -31,10 +31,10 @@ class SHAC(APG):
         polyak: part of the copy that each update keeps.
     """
 
-    critic: nn.Module = _field(pytree_node=False, default=None)
-    num_epochs: int = _field(pytree_node=False, default=16)
-    td_lambda: float = _field(pytree_node=True, default=0.95)
-    polyak: float = _field(pytree_node=True, default=0.2)
+    critic: nn.Module = struct_field(pytree_node=False, default=None)
+    num_epochs: int = struct_field(pytree_node=False, default=16)
+    td_lambda: float = struct_field(pytree_node=True, default=0.95)
+    polyak: float = struct_field(pytree_node=True, default=0.2)
 
     @classmethod
     def create_agent(cls, config: dict[str, Any], env: Any, env_params: Any) -> dict[str, Any]:
