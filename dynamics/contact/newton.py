@@ -12,7 +12,7 @@ Vandenberghe, "Convex optimization" (2004), 9.5 (the decrement); MuJoCo's docume
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
@@ -26,7 +26,7 @@ from ..math.pytree import pytree_dataclass
 from ..solvers.cholesky import cholesky, cholesky_solve, solve_upper
 from .equality_rows import ROWS, in_world_axes
 from .model import Layout
-from .rows import Rows
+from .rows import Rows, Values
 
 SLOPE = 0.1
 """Part of its first slope at which a search along a direction ends."""
@@ -133,8 +133,7 @@ def minimise(
         x, inertial = rows.violation(a), matmul(metric, a)
         forces = rows.force(x)
         # Costs are of second degree but beyond friction loss: `-f' x` is twice theirs, or less.
-        opposed = sum(jnp.sum(f * y) for f, y in zip(forces, x, strict=True))
-        energy = jnp.sum(a * inertial) + driven - opposed
+        energy = jnp.sum(a * inertial) + driven - _power(forces, x)
         return inertial - force - rows.transpose(forces), energy
 
     def running(state: State) -> Array:
@@ -143,11 +142,13 @@ def minimise(
 
     def one_round(state: State) -> State:
         a, g, _, rounds = state
-        H = metric + rows.hessian(rows.violation(a))
+        x = rows.violation(a)
+        H = metric + rows.hessian(x)
         floor = float(np.finfo(H.dtype).eps) * jnp.diagonal(H)
         factor = cholesky(H, floor)
         p = -cholesky_solve(factor, g)
-        a, g, energy = _search(gradient, a, g, p)
+        a = a + _search(rows, x, rows.apply(p), jnp.sum(g * p), jnp.sum(p * matmul(metric, p))) * p
+        g, energy = gradient(a)
         # Newton's decrement, squared: what is left to go after a step within one zone. It is twice
         # the energy of that step in the metric and in the constraints, which are stiffer: a step
         # that is short in the metric alone may still be seen in their forces. Rounding is relative
@@ -176,25 +177,30 @@ def minimise(
     return state.a, Report(residual, state.rounds.astype(dtype), converged.astype(dtype))
 
 
-def _search(
-    gradient: Callable[[Array], tuple[Array, Array]], a: Array, g: Array, p: Array
-) -> tuple[Array, Array, Array]:
-    """Where along `p` from `a` the cost hardly falls any more, and `gradient` there.
+def _search(rows: Rows, x: Values, along: Values, slope: Array, inertia: Array) -> Array:
+    """How far to go in a direction until the cost hardly falls any more, in its length.
 
-    The slope `g' p` grows along the way; its zero is bracketed, and searched by secants. The first
-    trial is Newton's step, which nearly always ends the search. Slopes decide, not costs:
-    differences of those drown in rounding.
+    The slope of the cost grows along the way; its zero is bracketed, and searched by secants. The
+    first trial is Newton's step, which nearly always ends the search. Slopes decide, not costs:
+    differences of those drown in rounding. A trial looks at the rows alone, and at no joint.
+
+    Args:
+        rows: the constraints.
+        x: their violations where the search begins.
+        along: `J p`, what a step of length one in the direction `p` adds to them.
+        slope: of the cost where it begins, negative.
+        inertia: `p' M p`.
     """
-    slope = jnp.sum(g * p)
     enough = SLOPE * jnp.abs(slope)
+    begin = slope + _power(rows.force(x), along)
 
     def running(s: _Bracket) -> Array:
         return (jnp.abs(s.slope) > enough) & (s.trials < TRIALS)
 
     def narrow(s: _Bracket) -> _Bracket:
         t = s.following
-        g, energy = gradient(a + t * p)
-        slope = jnp.sum(g * p)
+        there = tuple(y + t * dy for y, dy in zip(x, along, strict=True))
+        slope = begin + t * inertia - _power(rows.force(there), along)
         falls, open_ended = slope < 0, s.high == 0
         # Beyond the last trial if the cost falls there still, else between the ends.
         secant = t + (t - s.low) * slope / jnp.where(slope == s.at_low, 1, s.at_low - slope)
@@ -205,20 +211,18 @@ def _search(
         secant = low + width * at_low / jnp.where(at_low == at_high, 1, at_low - at_high)
         between = jnp.clip(secant, low + 0.1 * width, high - 0.1 * width)
         following = jnp.where(falls & open_ended, beyond, between)
-        last = t, slope, g, energy
-        return _Bracket(low, at_low, high, at_high, following, *last, s.trials + 1)
+        return _Bracket(low, at_low, high, at_high, following, t, slope, s.trials + 1)
 
     zero, one = jnp.zeros_like(slope), jnp.ones_like(slope)
     trials = jnp.zeros((), jnp.int32)
-    start = _Bracket(zero, slope, zero, zero, one, zero, slope, g, zero, trials)
-    end = jax.lax.while_loop(running, narrow, start)
-    return a + end.t * p, end.gradient, end.energy
+    start = _Bracket(zero, slope, zero, zero, one, zero, slope, trials)
+    return jax.lax.while_loop(running, narrow, start).t
 
 
 class _Bracket(NamedTuple):
     """A search: the ends of the bracket (no upper one yet: zero), the slopes there, what to try.
 
-    `t`, `slope`, `gradient` and `energy` are of the last trial.
+    `t` and `slope` are of the last trial.
     """
 
     low: Array
@@ -228,9 +232,12 @@ class _Bracket(NamedTuple):
     following: Array
     t: Array
     slope: Array
-    gradient: Array
-    energy: Array
     trials: Array
+
+
+def _power(f: Values, x: Values) -> Array:
+    """`f' x`, over all rows."""
+    return sum((jnp.sum(a * b) for a, b in zip(f, x, strict=True)), jnp.zeros((), f[0].dtype))
 
 
 def solution(
