@@ -37,7 +37,7 @@ def tangent(traced: Traced, along: Flags) -> Tangent:
     return found
 
 
-def cotangent(traced: Traced, of: Flags, by: Flags) -> Traced:
+def cotangent(traced: Traced, of: Flags, by: Flags) -> Cotangent:
     """What some operands weigh if some results have weights.
 
     Args:
@@ -50,45 +50,43 @@ def cotangent(traced: Traced, of: Flags, by: Flags) -> Traced:
     """
     key = ("cotangent", of, by)
     if key not in traced.derivatives:
-        traced.derivatives[key] = _cotangent(traced, of, by)
-    found: Traced = traced.derivatives[key]
+        traced.derivatives[key] = Cotangent(traced, of, by)
+    found: Cotangent = traced.derivatives[key]
     return found
 
 
-class Tangent(Traced):
-    """A function of the operands of another, then of the directions of those that move.
+class Derivative(Traced):
+    """A derivative of a traced function, which is traced when its equations are asked for.
 
-    It is traced when it is computed: for a gradient it never is.
+    For a gradient tangents never are, and nothing is where the kernel is in the cache.
 
     Attributes:
-        function: the other function.
-        along: whether each of its operands moves.
-        moves: whether each of its results moves; those that do are the results here.
+        function: what it is the derivative of.
+        flags: by what, and of what.
     """
 
-    def __init__(self, function: Traced, along: Flags) -> None:
-        self.function, self.along = function, along
-        self.moves = _moves(function, along)
-        self.name = f"tangent of {function.name}"
-        self.operands = [*function.operands, *_chosen(function.operands, along)]
-        self.results = _chosen(function.results, self.moves)
+    def __init__(
+        self,
+        function: Traced,
+        flags: tuple[Flags, ...],
+        operands: Sequence[Any],
+        results: Sequence[Any],
+    ) -> None:
+        self.function, self.flags = function, flags
+        self.name = f"{type(self).__name__.lower()} of {function.name}"
+        self.operands = list(operands)
+        self.results = [a.update(weak_type=False) for a in results]
         self.effects, self.collective = core.no_effects, False
         self.kernels, self.derivatives = {}, {}
 
+    def _computed(self, *values: Array) -> list[Array]:
+        raise NotImplementedError
+
     @cached_property
     def _closed(self) -> Any:
-        count = len(self.along)
-
-        def push(*values: Array) -> Any:
-            primals, directions = values[:count], values[count:]
-
-            def of_moving(*xs: Array) -> list[Array]:
-                results = self.function.inlined(*_filled(primals, self.along, xs))
-                return _chosen(results, self.moves)
-
-            return jax.jvp(of_moving, _chosen(primals, self.along), list(directions))[1]
-
-        return _traced(push, self.operands)
+        return jax.make_jaxpr(self._computed)(
+            *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self.operands)
+        )
 
     @property
     def jaxpr(self) -> Any:
@@ -105,23 +103,53 @@ class Tangent(Traced):
         return list(self.known), operands
 
 
-def _cotangent(traced: Traced, of: Flags, by: Flags) -> Traced:
-    count = len(by)
+class Tangent(Derivative):
+    """A function of the operands of another, then of the directions of those that move.
 
-    def pull(*values: Array) -> list[Array]:
+    Attributes:
+        along: whether each of its operands moves.
+        moves: whether each of its results moves; those that do are the results here.
+    """
+
+    def __init__(self, function: Traced, along: Flags) -> None:
+        self.along, self.moves = along, _moves(function, along)
+        operands = [*function.operands, *_chosen(function.operands, along)]
+        results = _chosen(function.results, self.moves)
+        super().__init__(function, (along, self.moves), operands, results)
+
+    def _computed(self, *values: Array) -> list[Array]:
+        count = len(self.along)
+        primals, directions = values[:count], values[count:]
+
+        def of_moving(*xs: Array) -> list[Array]:
+            results = self.function.inlined(*_filled(primals, self.along, xs))
+            return _chosen(results, self.moves)
+
+        return list(jax.jvp(of_moving, _chosen(primals, self.along), list(directions))[1])
+
+
+class Cotangent(Derivative):
+    """A function of the operands of another, then of weights of its results.
+
+    Attributes:
+        of: whether each of its results has a weight.
+        by: whether each of its operands' weight is a result here.
+    """
+
+    def __init__(self, function: Traced, of: Flags, by: Flags) -> None:
+        self.of, self.by = of, by
+        operands = [*function.operands, *_chosen(function.results, of)]
+        results = _chosen(function.operands, by)
+        super().__init__(function, (of, by), operands, results)
+
+    def _computed(self, *values: Array) -> list[Array]:
+        count = len(self.by)
         primals, weights = values[:count], values[count:]
 
         def of_asked(*xs: Array) -> list[Array]:
-            return _chosen(traced.inlined(*_filled(primals, by, xs)), of)
+            return _chosen(self.function.inlined(*_filled(primals, self.by, xs)), self.of)
 
-        return list(jax.vjp(of_asked, *_chosen(primals, by))[1](list(weights)))
-
-    closed = _traced(pull, [*traced.operands, *_chosen(traced.results, of)])
-    return Traced(f"cotangent of {traced.name}", closed, None)
-
-
-def _traced(fn: Any, operands: Sequence[Any]) -> Any:
-    return jax.make_jaxpr(fn)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in operands))
+        return list(jax.vjp(of_asked, *_chosen(primals, self.by))[1](list(weights)))
 
 
 def _chosen(values: Sequence[Any], flags: Flags) -> list[Any]:

@@ -3,6 +3,9 @@
 Partial evaluation and code are functions of the equations, their numbers, what JAX is set to, and
 the text of this package. Whatever a parameter holds that is not known here to be told by its value
 makes the function one without a fingerprint: never are two that differ taken for the same.
+
+A derivative follows from the function that it is one of, from the rules that this function brings
+along (`jax.custom_jvp`), and from JAX: it need not be traced to be found.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ import numpy as np
 from jax.extend import core
 
 from .buffer import is_key
+from .derivatives import Derivative
 from .traced import Traced
 
 _INNER = ("jaxpr", "call_jaxpr", "call", "fun_jaxpr")
@@ -46,13 +51,11 @@ def fingerprint(traced: Traced, batched: Sequence[bool], platform: str) -> str |
     config: Any = jax.config
     flags = bool(config.jax_enable_x64), bool(config.jax_threefry_partitionable)
     versions = jax.__version__, jaxlib.version.__version__, np.__version__
-    writer = _Writer()
     try:
-        known = [None if c is None else writer.told(c) for c in traced.known]
-        text = writer.jaxpr(traced.jaxpr)
+        text = _Writer().function(traced)
     except _UntoldError:
         return None
-    parts = (sources, versions, flags, platform, tuple(batched), tuple(known), text)
+    parts = (sources, versions, flags, platform, tuple(batched), text)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -82,13 +85,42 @@ def _is_builtin(implementation: Any) -> bool:
     return bool(named.dtype._impl == implementation)
 
 
+def _text(info: Any) -> str:
+    """Digest of the file that a function is from."""
+    try:
+        return hashlib.sha256(Path(info.func_filename).read_bytes()).hexdigest()
+    except (AttributeError, OSError, TypeError) as error:
+        raise _UntoldError from error
+
+
 class _Writer:
     """Writes values as nested tuples whose `repr` differs wherever they do."""
 
     def __init__(self) -> None:
         # Functions that several equations call are written once. The jaxprs are kept, lest
         # another one gets the same id.
-        self._jaxprs: dict[int, tuple[Any, str]] = {}
+        self._jaxprs: dict[tuple[int, int], tuple[Any, str]] = {}
+        # How often what is written will be differentiated.
+        self._order = 0
+
+    def function(self, traced: Traced) -> Any:
+        """A function, or a derivative by what it is one of."""
+        if isinstance(traced, Derivative):
+            try:
+                with self._differentiated(1):
+                    return traced.name, traced.flags, self.function(traced.function)
+            except _UntoldError:
+                pass  # its equations may tell
+        known = [None if c is None else self.told(c) for c in traced.known]
+        return known, self.jaxpr(traced.jaxpr)
+
+    @contextmanager
+    def _differentiated(self, times: int) -> Iterator[None]:
+        self._order += times
+        try:
+            yield
+        finally:
+            self._order -= times
 
     def told(self, x: Any) -> Any:
         """A parameter, or a constant."""
@@ -140,8 +172,9 @@ class _Writer:
 
     def jaxpr(self, jaxpr: Any) -> str:
         """A digest of a jaxpr without its constants' numbers: variables by their order."""
-        if id(jaxpr) in self._jaxprs:
-            return self._jaxprs[id(jaxpr)][1]
+        key = id(jaxpr), self._order
+        if key in self._jaxprs:
+            return self._jaxprs[key][1]
         numbers: dict[Any, int] = {}
 
         def defined(variable: Any) -> Any:
@@ -165,15 +198,34 @@ class _Writer:
             written.append((equation.primitive.name, inputs, self._params(equation), outputs))
         written.append([read(x) for x in jaxpr.outvars])
         digest = hashlib.sha256(repr(written).encode()).hexdigest()
-        self._jaxprs[id(jaxpr)] = jaxpr, digest
+        self._jaxprs[key] = jaxpr, digest
         return digest
 
     def _params(self, equation: Any) -> Any:
         params, name = equation.params, equation.primitive.name
         if name == "fused":  # a kernel within this one
             call = params["call"]
-            known = [None if c is None else self.told(c) for c in call.traced.known]
-            return self.jaxpr(call.traced.jaxpr), known, call.size, call.batched
+            return self.function(call.traced), call.size, call.batched
         if name not in _CALLS:
             return [(k, self.told(x)) for k, x in sorted(params.items())]
-        return [(k, self.told(params[k])) for k in _INNER if k in params]
+        called = [(k, self.told(params[k])) for k in _INNER if k in params]
+        return (called, self._rule(equation)) if self._order else called
+
+    def _rule(self, equation: Any) -> Any:
+        """What the derivative of a call follows from besides the function that is called."""
+        params, name = equation.params, equation.primitive.name
+        if name in ("remat2", "checkpoint"):
+            return self.told(params["policy"])
+        if name == "custom_jvp_call":
+            rule = getattr(params.get("jvp_jaxpr_fun"), "call_wrapped", None)
+            if rule is None:
+                raise _UntoldError
+            # A rule that asks what moves can do otherwise elsewhere: its text says what.
+            text = _text(rule.__self__.debug_info) if params["symbolic_zeros"] else None
+            still = (False,) * (len(equation.invars) - params["num_consts"])
+            jaxpr, consts, zero = rule(*still)
+            with self._differentiated(-1):
+                return params["num_consts"], text, self.jaxpr(jaxpr), self.told((consts, zero))
+        if name not in ("jit", "pjit", "closed_call", "core_call"):
+            raise _UntoldError
+        return None

@@ -137,7 +137,7 @@ class Kernel:
         """Take the kernel from the cache, if it is there, without making its program."""
         operands = zip(self._traced.operands, self._flags, strict=True)
         buffers = [Buffer.of(a, b) for a, b in operands]
-        results = [Buffer.of(v.aval, True) for v in self._traced.jaxpr.outvars]
+        results = [Buffer.of(a, True) for a in self._traced.results]
         found = recall(known, results)
         if found is not None:
             run, about = found

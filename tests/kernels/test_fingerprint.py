@@ -15,6 +15,7 @@ import pytest
 from jax import lax
 
 from fraxenv.kernels import fuse, fusible
+from fraxenv.kernels.derivatives import cotangent, tangent
 from fraxenv.kernels.fingerprint import fingerprint
 from fraxenv.kernels.traced import Traced, trace
 
@@ -140,6 +141,110 @@ def test_what_cannot_be_told_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert of(lambda x: jax.pure_callback(np.sin, x, x)) is None
     monkeypatch.setattr("fraxenv.kernels.fingerprint._sources", lambda: None)
     assert of(ALL["sin"]) is None
+
+
+# --- derivatives ----------------------------------------------------------------------------------
+
+
+def _ruled(factor: float, symbolic: bool = False, policy: Any = None) -> Function:
+    """Its derivative alone differs: the rule's factor."""
+    fn = jax.custom_jvp(lambda x: x * 2.0)
+    fn.defjvp(lambda p, t: (fn(*p), factor * t[0]), symbolic_zeros=symbolic)
+    return jax.checkpoint(lambda x: fn(x), policy=policy)
+
+
+def _ruled_backwards(factor: float) -> Function:
+    fn = jax.custom_vjp(lambda x: x * 2.0)
+    fn.defvjp(lambda x: (x * 2.0, None), lambda _, w: (factor * w,))
+    return fn
+
+
+DERIVATIVES: dict[str, Callable[[Traced], Traced]] = {
+    "itself": lambda f: f,
+    "tangent": lambda f: tangent(f, (True,)),
+    "cotangent": lambda f: cotangent(f, (True,), (True,)),
+    "tangent of the cotangent": lambda f: tangent(cotangent(f, (True,), (True,)), (True, False)),
+}
+
+RULED = {
+    "cos": lambda x: jnp.cos(x),
+    "2": _ruled(2.0),
+    "3": _ruled(3.0),
+    "3, symbolic": _ruled(3.0, symbolic=True),
+    "4, symbolic": _ruled(4.0, symbolic=True),
+    "backwards 3": _ruled_backwards(3.0),
+    "backwards 4": _ruled_backwards(4.0),
+    "in a loop 3": lambda x: lax.scan(lambda y, _: (_ruled(3.0)(y), None), x, length=4)[0],
+    "in a loop 4": lambda x: lax.scan(lambda y, _: (_ruled(4.0)(y), None), x, length=4)[0],
+    "in a kernel 3": fusible(_ruled(3.0), "native"),
+    "in a kernel 4": fusible(_ruled(4.0), "native"),
+}
+
+
+def _derived(kind: str, fn: Function) -> tuple[str | None, Traced]:
+    derivative = DERIVATIVES[kind](trace(lambda x: fn(x), (X,), {})[0])
+    return fingerprint(derivative, (True,) * len(derivative.operands), "cpu"), derivative
+
+
+def test_derivatives_are_told_apart_by_their_rules() -> None:
+    found: dict[str | None, Any] = {}
+    for name, fn in RULED.items():
+        for kind in DERIVATIVES:
+            if kind == "tangent" and name.startswith("backwards"):
+                continue  # there is none
+            digest, _ = _derived(kind, fn)
+            assert digest is not None, (name, kind)
+            assert _derived(kind, fn)[0] == digest, (name, kind)
+            if kind != "itself":  # where rules do not matter
+                assert found.setdefault(digest, (name, kind)) == (name, kind)
+
+
+def test_derivatives_are_told_without_being_traced() -> None:
+    for kind in ("tangent", "cotangent"):
+        for name in ("cos", "3", "3, symbolic", "in a loop 3", "in a kernel 3"):
+            assert "_closed" not in vars(_derived(kind, RULED[name])[1]), (name, kind)
+        assert _derived(kind, RULED["2"])[0] != _derived("itself", RULED["2"])[0]
+    traced = _derived("cotangent", RULED["backwards 3"])[1]
+    assert "_closed" in vars(traced)  # its equations tell
+
+
+def test_a_rule_that_asks_what_moves_is_told_by_its_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fn = RULED["3, symbolic"]
+    before = _derived("cotangent", fn)[0]
+    monkeypatch.setattr("fraxenv.kernels.fingerprint._text", lambda _: "another text")
+    assert _derived("cotangent", fn)[0] not in (None, before)
+
+
+def test_what_is_kept_for_a_gradient_is_part_of_it() -> None:
+    everything = _ruled(3.0, policy=jax.checkpoint_policies.everything_saveable)
+    assert _derived("cotangent", everything)[0] not in (None, _derived("cotangent", RULED["3"])[0])
+
+
+def test_gradients_are_recalled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setenv("FRAXENV_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+    monkeypatch.delenv("FRAXENV_CACHE", raising=False)
+    x = np.random.default_rng(0).normal(size=(37, 5)).astype(np.float32)
+
+    def gradient(factor: float) -> Any:
+        many = jax.vmap(fusible(_ruled(factor), "native"))
+        return jax.grad(lambda x: jnp.sum(jnp.sin(many(x))))(x)
+
+    made = {factor: gradient(factor) for factor in (3.0, 4.0)}
+    assert not np.array_equal(made[3.0], made[4.0])
+
+    def traced(_: Any) -> Any:
+        raise AssertionError("the derivative was traced again")
+
+    monkeypatch.setattr("fraxenv.kernels.derivatives.Derivative._closed", property(traced))
+    for factor, result in made.items():
+        np.testing.assert_array_equal(gradient(factor), result)
+
+
+# --- operands -------------------------------------------------------------------------------------
 
 
 def test_outer_values_are_operands() -> None:
