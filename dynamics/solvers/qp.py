@@ -34,6 +34,9 @@ from .rows import FLOOR, Rows, allowance, closure_converted, constraint_values, 
 TOLERANCE = {4: 1e-5, 8: 1e-10}
 """Negligible violation of a row, relative to `1 + |b|`, by the bytes of a float."""
 
+SOFTNESS = {4: 1e-6, 8: 1e-9}
+"""Compliance of a soft row, likewise: what rows that conflict need to be told apart."""
+
 FEASIBLE = 1e-4
 """Slack, relative to `1 + |b| + slack`, up to which the rows count as feasible."""
 
@@ -85,7 +88,7 @@ class QPSolution(NamedTuple):
 def solve_qp(
     problem: QP,
     *,
-    softness: float = 1e-6,
+    softness: float | None = None,
     max_active: int | None = None,
     max_iterations: int | None = None,
 ) -> QPSolution:
@@ -96,7 +99,8 @@ def solve_qp(
 
     Args:
         problem: the quadratic program.
-        softness: compliance of a soft row, relative to its squared length in the metric of `H^-1`.
+        softness: compliance of a soft row, relative to its squared length in the metric of `H^-1`;
+            constant in the derivatives. Default: 1e-6, in float64 1e-9.
         max_active: largest number of rows that are active at a time. Default: n + 3, at most 16.
         max_iterations: rounds after which the iterate is returned as it is, optimal for the rows
             taken in so far; `residual` says so. Default: 6 max_active.
@@ -124,6 +128,7 @@ def solve_qp(
             )
     capacity = min(n + 3, 16) if max_active is None else max_active
     rounds = 6 * capacity if max_iterations is None else max_iterations
+    softness = SOFTNESS[H.dtype.itemsize] if softness is None else softness
     options = _Options(product, softness, capacity, rounds)
     return QPSolution(*_solve(options, H, b, C, lower, upper, *parameters))
 

@@ -250,7 +250,7 @@ def test_equal_to_those_of_xla(name: str, dtype: np.dtype) -> None:
 
 @pytest.mark.slow
 def test_equal_to_differences_where_the_filter_intervenes(x64: None) -> None:
-    """Away from changes of the active set: 3e-6 was found, against 2e-9 where it keeps still."""
+    """Away from changes of the active set: 3e-9 was found, and 1e-9 where it keeps still."""
     n, rates = 64, {"control_hz": 200, "physics_hz": 200}
     env, params = fraxenv.make("PandaReachObstacles-v0", **rates)
     env = env.with_transition_gradients()
@@ -287,5 +287,5 @@ def test_equal_to_differences_where_the_filter_intervenes(x64: None) -> None:
     chosen = np.asarray(intervened) & np.asarray(kink < 1e-3 * scale)
     assert chosen.sum() > 8
     error = np.abs(found - central) / scale
-    assert np.max(error[chosen]) < 1e-5
+    assert np.max(error[chosen]) < 1e-6
     assert np.max(error[~np.asarray(intervened)]) < 1e-7
