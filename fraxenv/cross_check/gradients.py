@@ -31,7 +31,7 @@ Policy = Callable[[Array], Array]
 AFFORDABLE = 10.0
 """Growth of a displacement up to which a window's gradient is taken to be of use."""
 
-DIFFERENCE = {4: 1e-2, 8: 1e-4}
+DIFFERENCE = {4: 1e-2, 8: 1e-6}
 """Step of central differences, in actions, by the bytes of a float."""
 
 
