@@ -4,6 +4,7 @@ from fraxenv.dynamics.solvers.qp import QP, QPSolution, solve_qp
 
 from .base import Controller, Telemetry
 from .differential_ik import DifferentialIK, differential_ik
+from .groups import ArmWithGripper, GripperTarget, finger_joints
 from .hands import PoseTarget
 from .joint_impedance import JointImpedance, JointTarget
 from .joint_velocity import JointVelocity
@@ -16,9 +17,11 @@ from .torque import Torque
 __all__ = [
     "OSC",
     "QP",
+    "ArmWithGripper",
     "Barrier",
     "Controller",
     "DifferentialIK",
+    "GripperTarget",
     "JointImpedance",
     "JointTarget",
     "JointVelocity",
@@ -32,6 +35,7 @@ __all__ = [
     "barriers",
     "default_barriers",
     "differential_ik",
+    "finger_joints",
     "osc_torque",
     "solve_qp",
 ]

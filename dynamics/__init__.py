@@ -95,7 +95,8 @@ from .math.rotation import (
     rotation_exp,
     rotation_log,
 )
-from .model.bundled import list_robots, load_robot
+from .model.attach import attach
+from .model.bundled import list_assemblies, list_robots, load_robot
 from .model.combine import MemberSlices, combine, member_slices
 from .model.lock import lock_joints
 from .model.mount import mount
@@ -182,6 +183,7 @@ __all__ = [
     "TransitionDerivatives",
     "UnknownNameError",
     "actuator_forces",
+    "attach",
     "bias_forces",
     "box_geom",
     "build_scene",
@@ -226,6 +228,7 @@ __all__ = [
     "inverse_dynamics_second_derivatives",
     "joint_equality",
     "kinetic_energy",
+    "list_assemblies",
     "list_robots",
     "load_mjcf",
     "load_mjcf_robot",

@@ -3,6 +3,7 @@
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 
 from .actions.base import ActionAxis, ActionSpace, Steerable
+from .actions.gripper import WithGripper
 from .actions.hand import EEDelta, EEPose
 from .actions.impedance import VariableImpedance
 from .actions.joint import JointDelta, JointPosition, JointRate, JointTorque
@@ -13,19 +14,26 @@ from .goal_environment import GoalEnvironment
 from .randomisation import Randomisation, RandomisedEpisode
 from .state import EnvParams, EnvState
 from .tasks.base import GoalTask, Motion, Task
+from .tasks.grasping import grasped, pad_forces, slip_speed
 from .tasks.measures import Measure
+from .tasks.object_goals import ObjectGoals, ObjectGoalState
+from .tasks.pick import PICK_WEIGHTS, Pick
 from .tasks.pose_goals import POSE_WEIGHTS, POSITION_WEIGHTS, PoseGoals, joint_terms
+from .tasks.push import PUSH_WEIGHTS, Push
 from .tasks.reach import Reach, ReachState
 from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles
 from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled
+from .tasks.tabletop import pad_names, tabletop_scene, with_closed_fingers
 from .tasks.track import Track, TrackState
 from .world import ObjectState, SceneState, World
 
 __all__ = [
     "ACTION_SPACES",
     "OBSTACLE_WEIGHTS",
+    "PICK_WEIGHTS",
     "POSE_WEIGHTS",
     "POSITION_WEIGHTS",
+    "PUSH_WEIGHTS",
     "ActionAxis",
     "ActionSpace",
     "ContactPhysics",
@@ -44,8 +52,12 @@ __all__ = [
     "Measure",
     "MinimumJerk",
     "Motion",
+    "ObjectGoalState",
+    "ObjectGoals",
     "ObjectState",
+    "Pick",
     "PoseGoals",
+    "Push",
     "Randomisation",
     "RandomisedEpisode",
     "Reach",
@@ -59,10 +71,17 @@ __all__ = [
     "Track",
     "TrackState",
     "VariableImpedance",
+    "WithGripper",
     "World",
     "action_names",
+    "grasped",
     "joint_terms",
     "make_action",
+    "pad_forces",
+    "pad_names",
     "pytree_dataclass",
+    "slip_speed",
     "static",
+    "tabletop_scene",
+    "with_closed_fingers",
 ]

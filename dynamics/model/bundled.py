@@ -1,10 +1,14 @@
-"""Robots that ship with the package: `dynamics/robots/NAME.urdf` with its companion `NAME.toml`."""
+"""Robots that ship with the package: `dynamics/robots/NAME.urdf` with its companion `NAME.toml`.
+
+Hands are `NAME_hand.urdf`. A `NAME.toml` without a URDF is an assembly: an arm, and a hand on it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import tomllib
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -15,14 +19,28 @@ import numpy as np
 
 from fraxenv.errors import RobotLoadError, unknown_name
 
+from .attach import attach
 from .robot import Robot
 from .urdf import load_urdf
 
+_HAND = "_hand"
+"""Ends the names of hands."""
+
 
 def list_robots() -> list[str]:
-    """Names of the bundled robots."""
+    """Names of the bundled robots, without those that are an arm with one of the bundled hands."""
+    return [name for name in _names(".urdf") if not name.endswith(_HAND)]
+
+
+def list_assemblies() -> list[str]:
+    """Names of the bundled arms with hands whose fingers move, such as "panda_gripper"."""
+    described = set(_names(".urdf"))
+    return [name for name in _names(".toml") if name not in described]
+
+
+def _names(ending: str) -> list[str]:
     files = resources.files("fraxenv.dynamics").joinpath("robots").iterdir()
-    return sorted(f.name.removesuffix(".urdf") for f in files if f.name.endswith(".urdf"))
+    return sorted(f.name.removesuffix(ending) for f in files if f.name.endswith(ending))
 
 
 def load_robot(name: str, *, floating_base: bool | None = None) -> Robot:
@@ -31,7 +49,7 @@ def load_robot(name: str, *, floating_base: bool | None = None) -> Robot:
     Every call returns the same robot, whose arrays are read-only; `Robot.replace` makes another.
 
     Args:
-        name: one of `list_robots()`.
+        name: one of `list_robots()` or `list_assemblies()`.
         floating_base: whether the base floats or is welded to the world's origin; as in the robot's
             TOML file if omitted (of the bundled robots, only `g1` floats).
 
@@ -48,20 +66,44 @@ def bundled_urdf(name: str) -> Path:
     Raises:
         UnknownNameError: there is no such robot; names the closest ones.
     """
-    if name not in list_robots():
-        raise unknown_name("robot", name, list_robots())
+    if name not in _names(".urdf"):
+        raise unknown_name("robot", name, [*list_robots(), *list_assemblies()])
+    return _file(f"{name}.urdf")
+
+
+def _file(name: str) -> Path:
     # A path on disk: wheels are never installed as zipped packages.
-    return Path(str(resources.files("fraxenv.dynamics").joinpath("robots", f"{name}.urdf")))
+    return Path(str(resources.files("fraxenv.dynamics").joinpath("robots", name)))
 
 
 @cache
 def _load(name: str, floating_base: bool | None, x64: bool) -> Robot:
-    robot = load_with_companion(bundled_urdf(name), floating_base=floating_base)
+    if name in list_assemblies():
+        robot = _assembled(name, floating_base)
+    else:
+        robot = load_with_companion(bundled_urdf(name), floating_base=floating_base)
     _make_read_only(robot)
     return robot
 
 
-def load_with_companion(path: Path, *, floating_base: bool | None = None) -> Robot:
+def _assembled(name: str, floating_base: bool | None) -> Robot:
+    """An arm, perhaps without links of its own, with a hand on one of its frames."""
+    parts = tomllib.loads(_file(f"{name}.toml").read_text("utf-8"))
+    path, without = bundled_urdf(parts["arm"]), parts.get("without", ())
+    arm = load_with_companion(path, floating_base=floating_base, without=without)
+    hand = load_with_companion(bundled_urdf(parts["hand"]), floating_base=True)
+    # Pairs of the arm with the hand that it has of its own hold for this one's shapes.
+    kept = {s.name for s in arm.topology.collision_shapes}
+    pairs = _companion(path.with_suffix(".toml")).get("self_collision_pairs", ())
+    pairs = [pair for pair in pairs if not kept.issuperset(pair)]
+    c, s = np.cos(parts["yaw"]), np.sin(parts["yaw"])
+    yaw = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+    return attach(arm, hand, parts["frame"], rotation=yaw, name=name, pairs=pairs)
+
+
+def load_with_companion(
+    path: Path, *, floating_base: bool | None = None, without: Sequence[str] = ()
+) -> Robot:
     """Load a URDF with the `load_urdf` options of its companion, the TOML file of the same name.
 
     Without such a file, the options are the defaults.
@@ -70,12 +112,15 @@ def load_with_companion(path: Path, *, floating_base: bool | None = None) -> Rob
         path: path of the URDF.
         floating_base: whether the base floats or is welded to the world's origin; as in the TOML
             file if omitted, and welded if that has no such option.
+        without: links that are left out; as of `load_urdf`, in place of the TOML file's.
 
     Raises:
         RobotLoadError: one of the files cannot be read, or is wrong.
         UnknownNameError: the TOML file has an option unknown to `load_urdf`.
     """
     options = _companion(path.with_suffix(".toml"))
+    if without:
+        options["without"] = without
     own = options.pop("floating_base", False)
     floating = own if floating_base is None else floating_base
     if "q_default" in options and floating != own:

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from fraxenv.errors import ConfigError, unknown_name
 
 from ..geometry.shapes import Shape
-from .robot import WORLD, Frame, Joint, Mimic, Robot
+from .robot import WORLD, Frame, Joint, Mimic, Robot, Topology
 
 PartT = TypeVar("PartT", Frame, Shape)
 
@@ -33,16 +33,16 @@ def lock_joints(robot: Robot, joints: Sequence[str], q: ArrayLike | None = None)
     """The robot with some joints locked at their positions in `q`: a reduced model in Pinocchio.
 
     Their bodies are merged into the parents, with inertias, frames and shapes; those on the root
-    link become fixed in the world.
+    link become fixed in the world. Joints that mimic a locked one are locked with it.
 
     Args:
         robot: the model, with concrete leaves (not traced).
-        joints: names of revolute, continuous or prismatic joints, which nothing mimics.
+        joints: names of revolute, continuous or prismatic joints, none of them a mimic.
         q: (nq,), rad and m, the locked positions; the default configuration if omitted.
 
     Raises:
         UnknownNameError: there is no such joint.
-        ConfigError: a joint is of another kind, or is mimicked by one that is not locked.
+        ConfigError: a joint is of another kind, or mimics another one.
     """
     if not joints:
         return robot
@@ -53,14 +53,33 @@ def lock_joints(robot: Robot, joints: Sequence[str], q: ArrayLike | None = None)
             raise unknown_name("joint", name, names, f"of robot {robot.name!r}")
     locked = np.array([n in set(joints) for n in names], bool)
     _check(robot, locked)
+    locked |= [j.mimic is not None and bool(locked[j.mimic.joint]) for j in topology.joints]
     angles = np.asarray(robot.q_default if q is None else q, float)
+    moves = [
+        _displacement(j, _coordinate(topology, angles, i)) if locked[i] else None
+        for i, j in enumerate(topology.joints)
+    ]
+    return merge_bodies(robot, moves)
 
+
+def merge_bodies(robot: Robot, moves: Sequence[tuple[np.ndarray, np.ndarray] | None]) -> Robot:
+    """The robot with some bodies merged into their parents, and their joints gone.
+
+    Args:
+        robot: the model, with concrete leaves (not traced).
+        moves: of each body that is merged its position (3,), m, and rotation (3, 3), in its joint's
+            frame; None of the others.
+    """
+    topology = robot.topology
     # The body that each one is merged into, itself if it is kept, and its pose there.
     nb = robot.nb
+    locked = np.array([move is not None for move in moves], bool)
     holder = np.arange(nb)
     position, rotation = np.zeros((nb, 3)), np.tile(np.eye(3), (nb, 1, 1))
-    for i in np.flatnonzero(locked):
-        shift, turn = _displacement(topology.joints[i], angles[int(topology.q_index[i])])
+    for i, move in enumerate(moves):
+        if move is None:
+            continue
+        shift, turn = move
         p = topology.position[i] + topology.rotation[i] @ shift
         R = topology.rotation[i] @ turn
         parent = int(topology.parent[i])
@@ -128,12 +147,14 @@ def _check(robot: Robot, locked: np.ndarray) -> None:
                 "expected a revolute, continuous or prismatic one of its own. Make it fixed in the "
                 "URDF."
             )
-        if joint.mimic and locked[joint.mimic.joint]:
-            master = robot.topology.joints[joint.mimic.joint].name
-            raise ConfigError(
-                f"lock_joints: joint {master!r} of robot {robot.name!r} is mimicked by "
-                f"{joint.name!r}, expected one that is not. Leave it out."
-            )
+
+
+def _coordinate(topology: Topology, q: np.ndarray, i: int) -> float:
+    """Position of joint i, rad or m, a mimic's included."""
+    mimic = topology.joints[i].mimic
+    if mimic is None:
+        return float(q[int(topology.q_index[i])])
+    return float(mimic.multiplier * q[int(topology.q_index[mimic.joint])] + mimic.offset)
 
 
 def _displacement(joint: Joint, x: float) -> tuple[np.ndarray, np.ndarray]:

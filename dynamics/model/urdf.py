@@ -91,6 +91,7 @@ def load_urdf(
     armature: ArrayLike = 0.0,
     effort_rate_limits: ArrayLike = np.inf,
     self_collision_pairs: Sequence[tuple[str, str]] = (),
+    without: Sequence[str] = (),
 ) -> Robot:
     """Load a robot from a URDF file.
 
@@ -115,6 +116,8 @@ def load_urdf(
         armature: scalar or (nv,), rotor inertia felt at the joints, kg m^2 and kg.
         effort_rate_limits: scalar or (nv,), N m/s and N/s.
         self_collision_pairs: pairs of names of `<collision>` elements to keep apart.
+        without: links that are left out, with all that hangs on them: a hand, to attach another
+            one. So are the end effectors and the pairs that name them.
 
     Raises:
         RobotLoadError: the file cannot be read, is not well-formed, is not one tree, has a joint
@@ -127,6 +130,11 @@ def load_urdf(
     links = _unique(where, "link", urdf.links)
     joints = _unique(where, "joint", urdf.joints)
     tree = _tree(where, links, joints)
+    if without:
+        tree, left_out = _pruned(where, links, tree, without)
+        lost = {name for link in left_out for name in _shape_names(links[link])}
+        end_effectors = {a: f for a, f in (end_effectors or {}).items() if f not in left_out}
+        self_collision_pairs = [p for p in self_collision_pairs if not lost & set(p)]
 
     movable: list[_MovableJoint] = []
     parents: list[int] = []
@@ -410,6 +418,24 @@ def _tree(where: str, links: Mapping[str, Any], joints: Mapping[str, Any]) -> _T
     return _Tree(roots[0], order)
 
 
+def _pruned(
+    where: str, links: Mapping[str, Any], tree: _Tree, without: Sequence[str]
+) -> tuple[_Tree, set[str]]:
+    """The tree without some links and all that hangs on them; and the names of what is left out."""
+    removable = [name for name in links if name != tree.root]
+    for name in without:
+        if name not in removable:
+            raise RobotLoadError(
+                f"{where}: without={list(without)!r} names the link {name!r}, expected one that "
+                f"hangs on a joint: {', '.join(removable)}."
+            )
+    left_out = set(without)
+    for joint in tree.joints:
+        if joint.parent in left_out:
+            left_out.add(joint.child)
+    return _Tree(tree.root, [j for j in tree.joints if j.child not in left_out]), left_out
+
+
 # --- joints -------------------------------------------------------------------------------------
 
 
@@ -603,7 +629,7 @@ def _shapes(
             material = getattr(element, "material", None)
             shapes.append(
                 Shape(
-                    name=element.name or f"{link}_{k}",
+                    name=_shape_name(link, element, k),
                     kind=kind_size[0],
                     size=kind_size[1],
                     body=body,
@@ -613,6 +639,15 @@ def _shapes(
                 )
             )
     return tuple(shapes)
+
+
+def _shape_name(link: str, element: Any, k: int) -> str:
+    return element.name or f"{link}_{k}"
+
+
+def _shape_names(link: Any) -> list[str]:
+    """Names of a link's collision shapes."""
+    return [_shape_name(link.name, element, k) for k, element in enumerate(link.collisions)]
 
 
 def _primitive(where: str, link: str, geometry: Any) -> tuple[ShapeKind, tuple[float, ...]] | None:

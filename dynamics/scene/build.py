@@ -450,11 +450,11 @@ def _as_object(model: Robot | SceneObject, geoms: Sequence[ContactGeom] | None) 
         return model if geoms is None else SceneObject(model.model, tuple(geoms))
     if geoms is not None:
         return SceneObject(model, tuple(geoms))
-    return SceneObject(model, tuple(_shape_geoms(model)))
+    return SceneObject(model, tuple(shape_geoms(model)))
 
 
-def _shape_geoms(model: Robot) -> Iterator[ContactGeom]:
-    """A robot's collision shapes as geoms, fixed to its bodies."""
+def shape_geoms(model: Robot) -> Iterator[ContactGeom]:
+    """A robot's collision shapes as geoms, fixed to its bodies: to change, and to choose from."""
     topology = model.topology
     for k, shape in enumerate(topology.collision_shapes):
         size = shape.size

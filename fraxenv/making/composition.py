@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..controllers import OSC, Controller, SafetyFilter
+from ..controllers import OSC, ArmWithGripper, Controller, SafetyFilter
+from ..controllers.groups import finger_joints, only_finger_joint
 from ..controllers.hands import Hands
 from ..dynamics import Actuators, Robot, Scene
 from ..envs import (
@@ -17,8 +18,10 @@ from ..envs import (
     Randomisation,
     Task,
     VariableImpedance,
+    WithGripper,
     make_action,
 )
+from ..envs.actions.gripper import MODES
 from ..errors import ConfigError, check_choice, unknown_name
 from ..storage.config import check_kind
 from .registry import TASKS, EnvSpec
@@ -39,8 +42,9 @@ def subject(
     spec: EnvSpec | None, name: str, robot: object, task: object, end_effector: object
 ) -> tuple[str, RobotSetup, Robot, str | None]:
     """Name of the environment, setup and robot, and name of the task (None for a user's own)."""
-    setup, own = _robot(spec, name, robot, end_effector)
     task = spec.task if task is None and spec is not None else task
+    with_objects = isinstance(task, str) and task in TASKS and TASKS[task].scene is not None
+    setup, own = _robot(spec, name, robot, end_effector, with_objects)
     if task is None:
         raise ConfigError(
             f"{name} has no task. Pass an id, or task='...', one of {', '.join(TASKS)}."
@@ -54,7 +58,7 @@ def subject(
 
 
 def _robot(
-    spec: EnvSpec | None, name: str, given: object, end_effector: Any
+    spec: EnvSpec | None, name: str, given: object, end_effector: Any, with_objects: bool
 ) -> tuple[RobotSetup, Robot]:
     if end_effector is not None:
         Hands.of(end_effector)
@@ -70,12 +74,31 @@ def _robot(
         setup, robot = load_setup(Path(given), end_effector)
     elif given in SETUPS:
         setup = SETUPS[given]
+        if with_objects:
+            setup = _with_gripper(name, setup)
         robot = place_robot(setup)
     else:
         raise unknown_name("robot", given, SETUPS, f"of {name}")
     if end_effector is not None and end_effector != setup.end_effector:
         setup = dataclasses.replace(default_setup(robot, end_effector), title=setup.title)
     return setup, robot
+
+
+def _with_gripper(name: str, setup: RobotSetup) -> RobotSetup:
+    """The setup with fingers, above the table."""
+    if not setup.gripper:
+        has = ", ".join(n for n, s in SETUPS.items() if s.gripper)
+        raise ConfigError(
+            f"{name}: {setup.title} has no gripper, expected one of the robots {has}, or a Robot "
+            "with fingers, such as dynamics.load_robot('panda_gripper')."
+        )
+    return dataclasses.replace(setup, robot=setup.gripper, posture=setup.tabletop_posture)
+
+
+def task_physics(task: str | None, robot: Robot) -> ContactPhysics | None:
+    """The physics of the scene of a task with objects; None of other tasks."""
+    scene = None if task is None else TASKS[task].scene
+    return None if scene is None else ContactPhysics(scene(robot), robot.name)
 
 
 def build_physics(name: str, given: object, member: object) -> ContactPhysics | None:
@@ -160,10 +183,27 @@ def build_action(
     return _with_options("action", action, options)  # type: ignore[no-any-return]
 
 
+def build_gripper(name: str, robot: Robot, action: ActionSpace, mode: Any) -> ActionSpace:
+    """The action space with a number for the gripper, where the robot has one."""
+    if mode is None and len(finger_joints(robot)) != 1:
+        return action
+    check_choice(f"gripper of {name}", mode or "width", MODES)
+    only_finger_joint(robot, f"gripper={mode!r} of {name}")
+    if isinstance(action, WithGripper):
+        return action if mode is None else dataclasses.replace(action, gripper=mode)
+    return WithGripper.of(action, robot, mode or "width")
+
+
 def build_controller(
     setup: RobotSetup, action: ActionSpace, given: object, options: Mapping[str, Any] | None
 ) -> Controller[Any]:
     """The controller of an action space, or the one that is given, with its options."""
+    if isinstance(action, WithGripper) and not isinstance(given, ArmWithGripper):
+        options = dict(options or {})
+        known = {f.name for f in dataclasses.fields(ArmWithGripper)} - {"arm", "joint"}
+        own = {k: options.pop(k) for k in list(options) if k in known}
+        arm = build_controller(setup, action.space, given, options)
+        return _with_options("controller", action.with_arm(arm), own)  # type: ignore[no-any-return]
     controller: Any = given
     if given is None:
         controller = action.controller()

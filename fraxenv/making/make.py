@@ -48,6 +48,7 @@ def make(
     end_effector: str | tuple[str, ...] | None = None,
     action: str | ActionSpace = "ee_delta_pose",
     action_options: Mapping[str, Any] | None = None,
+    gripper: Literal["width", "binary"] | None = None,
     controller: Controller[Any] | None = None,
     controller_options: Mapping[str, Any] | None = None,
     actuators: Actuators | None = None,
@@ -74,12 +75,14 @@ def make(
         id: one of `list_envs()`; None to compose one of `robot` and `task`.
         robot: name of a bundled robot, a YAML file of a robot's setup, a `Robot`, or a `Scene`.
         member: name of the scene's robot that acts; the scene's first member if omitted.
-        task: name of a task ("reach", "reach_pose", "track", "reach_obstacles"), "module:Class" of
-            one's own, or a `Task`.
+        task: name of a task ("reach", "reach_pose", "track", "reach_obstacles"; "push" and "pick",
+            which come with a scene), "module:Class" of one's own, or a `Task`.
         end_effector: name of the frame that acts, or several in a tuple; the robot's own if
             omitted.
         action: name of an action space, or an `ActionSpace`.
         action_options: options of the action space, a dict.
+        gripper: what the action's last number says of a gripper: "width", or "binary" (above zero
+            it opens, else it closes); "width" if omitted, of a robot whose fingers move.
         controller: a `Controller`, in place of the action space's own.
         controller_options: options of the controller, a dict.
         actuators: an `Actuators`, the motors; without limits besides the robot's if omitted.
@@ -136,10 +139,14 @@ def make(
     if isinstance(task, str) and ":" in task:
         task = parts.own_task(task)
     name, setup, robot, task_name = parts.subject(spec, name, robot, task, end_effector)
+    if physics is None:
+        physics = parts.task_physics(task_name, robot)
+        robot = robot if physics is None else physics.robot
     hands = end_effector or setup.end_effector
     Hands.of(hands).check(robot)
     built_task = parts.build_task(setup, hands, task_name, task, task_options)
     space = parts.build_action(setup, hands, action, action_options)
+    space = parts.build_gripper(name, robot, space, gripper)
     law = parts.build_controller(setup, space, controller, controller_options)
     motors = parts.build_actuators(actuators, actuator_options)
     safety_filter = parts.build_safety(name, hands, task_name, safety, safety_options)

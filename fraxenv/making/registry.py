@@ -10,6 +10,7 @@ from ..errors import unknown_name
 from .setups import SETUPS, EndEffectors, RobotSetup
 
 if TYPE_CHECKING:
+    from ..dynamics import Robot, Scene
     from ..envs import Task
 
 NAMESPACE = "fraxenv"
@@ -32,6 +33,7 @@ class TaskSpec:
         build: the task of a robot's setup and its end effectors; imports it only now.
         safety: "cbf" or "none": whether torques go through the safety filter by default.
         control_hz: controller updates per second by default, if the policy's rate divides it.
+        scene: of tasks with objects, the scene of a robot with a gripper; None of other tasks.
     """
 
     title: str
@@ -39,6 +41,7 @@ class TaskSpec:
     build: Callable[[RobotSetup, EndEffectors], Task]
     safety: str = "none"
     control_hz: int = 1000
+    scene: Callable[[Robot], Scene] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,30 @@ def _reach_obstacles(setup: RobotSetup, hands: EndEffectors) -> Task:
     return ReachObstacles(**options)
 
 
+def _push(setup: RobotSetup, hands: EndEffectors) -> Task:
+    from ..envs import Push
+
+    return Push(end_effector=hands, **setup.task_options.get("push", {}))
+
+
+def _pick(setup: RobotSetup, hands: EndEffectors) -> Task:
+    from ..envs import Pick
+
+    return Pick(end_effector=hands, **setup.task_options.get("pick", {}))
+
+
+def _push_scene(robot: Robot) -> Scene:
+    from ..envs import pad_names, tabletop_scene, with_closed_fingers
+
+    return tabletop_scene(with_closed_fingers(robot), pad_names(robot))
+
+
+def _pick_scene(robot: Robot) -> Scene:
+    from ..envs import pad_names, tabletop_scene
+
+    return tabletop_scene(robot, pad_names(robot))
+
+
 TASKS = {
     "reach": TaskSpec("Reach", "bring the hand to a random position", _reach),
     "reach_pose": TaskSpec("ReachPose", "bring the hand to a random pose", _reach_pose),
@@ -102,6 +129,12 @@ TASKS = {
         _reach_obstacles,
         safety="cbf",
         control_hz=500,
+    ),
+    "push": TaskSpec(
+        "Push", "push a cube over the table to a random position", _push, scene=_push_scene
+    ),
+    "pick": TaskSpec(
+        "Pick", "grasp a cube and hold it at a random position", _pick, scene=_pick_scene
     ),
 }
 """The tasks by name."""
@@ -119,6 +152,7 @@ _SPECS = {
     spec.id: spec
     for robot, setup in SETUPS.items()
     for name, task in TASKS.items()
+    if task.scene is None or setup.gripper
     for spec in [EnvSpec(f"{setup.title}{task.title}-v0", _description(setup, task), robot, name)]
 }
 

@@ -32,6 +32,9 @@ class RobotSetup:
         locked: joints that stay where they are by default.
         out_of_reach: locked links that nothing which moves can touch.
         posture: joint -> rad or m, where it is by default, if not where the robot's own default is.
+        gripper: name of the bundled robot that is this one with fingers that move, which tasks with
+            objects take; they need one.
+        tabletop_posture: as `posture`, of these tasks: the hand above the table, pointing down.
         height: m, of the root link.
         armature: kg m^2, of every joint; None for the robot's own.
         stop_stiffness: N m/rad, of the soft stops at the position limits.
@@ -53,6 +56,8 @@ class RobotSetup:
     locked: tuple[str, ...] = ()
     out_of_reach: tuple[str, ...] = ()
     posture: Mapping[str, float] = field(default_factory=dict)
+    gripper: str = ""
+    tabletop_posture: Mapping[str, float] = field(default_factory=dict)
     height: float = 0.0
     armature: float | None = None
     stop_stiffness: float = 2000.0

@@ -1,4 +1,4 @@
-"""A policy written by hand: it seeks the goal through whatever the action space is."""
+"""Policies written by hand: they seek the goal through whatever the action space is."""
 
 from __future__ import annotations
 
@@ -9,22 +9,35 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..envs import Environment, EnvParams, GoalEnvironment, PoseGoals, Steerable
+from ..envs import (
+    Environment,
+    EnvParams,
+    GoalEnvironment,
+    ObjectGoals,
+    PoseGoals,
+    Steerable,
+    WithGripper,
+)
 from ..errors import ConfigError
+from .experts import EXPERTS
 
 
 def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array], Array]:
     """A policy that moves the hands straight towards their goals, obstacles or not.
 
+    Where an object is to be brought to a goal, it is the task's expert: one of `EXPERTS`.
+
     Args:
-        env: the environment, of a task of hands: reach, track and those derived from them.
+        env: the environment, of a task of hands (reach, track and those derived from them), or of
+            an object with an expert.
         params: its parameters.
 
     Returns:
         A function of the observation of one environment and a key, as `fraxenv.record` takes it.
 
     Raises:
-        ConfigError: the task is not one of hands, or the action space not `Steerable`.
+        ConfigError: the task is not one of hands and has no expert, or the action space is not
+            `Steerable`.
     """
     task, robot, layout = params.task, env.robot, env.observation_layout
     if not isinstance(task, PoseGoals) or isinstance(env, GoalEnvironment):
@@ -45,6 +58,12 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             "space with the method `towards`: one of poses, or of joint positions or velocities. "
             "Pass a policy of your own, or 'random'."
         )
+    expert = EXPERTS.get(type(task)) if isinstance(task, ObjectGoals) else None
+    if isinstance(task, ObjectGoals) and expert is None:
+        raise ConfigError(
+            f"{env.name} has no scripted policy: {type(task).__name__} has no expert, expected one "
+            f"of {', '.join(t.__name__ for t in EXPERTS)}. Pass a policy of your own, or 'random'."
+        )
     axes = action.axes(robot)
     low, high = (jnp.asarray([getattr(axis, end) for axis in axes]) for end in ("low", "high"))
     hands = task.hands.names
@@ -54,14 +73,22 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
         def term(name: str) -> Array:
             return obs[starts[name] : starts[name] + layout[name]]
 
-        # Where the goal moves, to where it will be when the hand arrives.
-        way = 0.1 * term("to_goal_ahead" if "to_goal_ahead" in layout else "to_goal")
-        turn = term("turn_to_goal") if "turn_to_goal" in layout else jnp.zeros_like(way)
         q = _configuration(env, term("joint_position"))
-        ways = zip(way.reshape(-1, 3), turn.reshape(-1, 3), strict=True)
+        if isinstance(task, ObjectGoals) and expert is not None:
+            move, turn, width = expert({name: term(name) for name in layout}, task)
+            ways = [(move, turn)]
+        else:
+            # Where the goal moves, to where it will be when the hand arrives.
+            way = 0.1 * term("to_goal_ahead" if "to_goal_ahead" in layout else "to_goal")
+            turn = term("turn_to_goal") if "turn_to_goal" in layout else jnp.zeros_like(way)
+            ways = list(zip(way.reshape(-1, 3), turn.reshape(-1, 3), strict=True))
         meant = action.towards(robot, q, dict(zip(hands, ways, strict=True)))
-        rest = 0.5 * (low + high)[len(meant) :]  # gains, if they are part of the action
-        normal = 2.0 * (jnp.concatenate([meant, rest]) - low) / (high - low) - 1.0
+        # Gains, and a gripper, if they are part of the action.
+        rest = 0.5 * (low + high)[len(meant) :]
+        whole = jnp.concatenate([meant, rest])
+        if expert is not None and isinstance(action, WithGripper):
+            whole = whole.at[-1].set(width)
+        normal = 2.0 * (whole - low) / (high - low) - 1.0
         return jnp.clip(normal, -1.0, 1.0)
 
     return policy

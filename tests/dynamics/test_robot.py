@@ -75,6 +75,7 @@ CALLS: dict[str, tuple[str, ...]] = {
 # Functions that take no arrays (`neutral` has the default dtype), or more than arrays.
 OTHERS = {
     "actuator_forces",
+    "attach",
     "box_geom",
     "build_scene",
     "capsule_box",
@@ -90,6 +91,7 @@ OTHERS = {
     "free_body",
     "grip",
     "joint_equality",
+    "list_assemblies",
     "list_robots",
     "load_mjcf",
     "load_mjcf_robot",

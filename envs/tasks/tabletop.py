@@ -1,0 +1,110 @@
+"""Tabletops: an arm's pads, a cube, and the table that the arm stands on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fraxenv.controllers.groups import finger_joints, only_finger_joint
+from fraxenv.dynamics import (
+    ContactGeom,
+    Robot,
+    Scene,
+    box_geom,
+    build_scene,
+    free_body,
+    lock_joints,
+    plane_geom,
+)
+from fraxenv.dynamics.scene.build import shape_geoms
+
+CUBE, TABLE = "cube", "table"
+CUBE_COLOR = (0.85, 0.45, 0.2, 1.0)
+
+
+def pad_names(robot: Robot) -> tuple[str, ...]:
+    """Names of the collision shapes of the robot's fingers.
+
+    Raises:
+        ConfigError: the robot has no gripper, or several.
+    """
+    topology = robot.topology
+    names = [j.name for j in topology.joints]
+    first = names.index(only_finger_joint(robot, "a tabletop"))
+    fingers = [
+        i
+        for i, j in enumerate(topology.joints)
+        if i == first or (j.mimic and j.mimic.joint == first)
+    ]
+    return tuple(s.name for s in topology.collision_shapes if s.body in fingers)
+
+
+def with_closed_fingers(robot: Robot) -> Robot:
+    """The robot with its gripper closed, and locked."""
+    return lock_joints(robot, finger_joints(robot), _closed(robot))
+
+
+def _closed(robot: Robot) -> np.ndarray:
+    q = np.array(robot.q_default)
+    names = [j.name for j in robot.topology.joints]
+    for joint in finger_joints(robot):
+        i = names.index(joint)
+        q[robot.topology.q_index[i]] = np.asarray(robot.position_limits)[
+            robot.topology.v_index[i], 0
+        ]
+    return q
+
+
+def tabletop_scene(
+    robot: Robot,
+    pads: tuple[str, ...],
+    *,
+    half_size: float = 0.02,
+    mass: float = 0.064,
+    friction: float = 1.0,
+    solref: Sequence[float] = (0.01, 1.0),
+    solimp: Sequence[float] = (0.95, 0.99, 0.001, 0.5, 2.0),
+    impratio: float = 10.0,
+) -> Scene:
+    """A scene of a robot, a cube and a table whose surface is the world's plane z = 0.
+
+    Cube and table, each pad and the cube, each pad and the table may touch; nothing else.
+
+    Args:
+        robot: stands on the table.
+        pads: names of its collision shapes that touch things.
+        half_size: m, of the cube.
+        mass: kg, of the cube.
+        friction: coefficient of all contacts.
+        solref: (2,), of all contacts, as in MuJoCo.
+        solimp: (5,), likewise.
+        impratio: ratio of frictional to normal impedance.
+    """
+    soft: dict[str, Any] = {
+        "friction": friction,
+        "solref": tuple(solref),
+        "solimp": tuple(solimp),
+    }
+    geoms: list[ContactGeom] = [
+        dataclasses.replace(g, **soft) for g in shape_geoms(robot) if g.name in pads
+    ]
+    cube = free_body(
+        CUBE,
+        box_geom("", (half_size,) * 3, rgba=CUBE_COLOR, **soft),
+        mass=mass,
+        position=(0.5, 0.0, half_size),
+    )
+    return build_scene(
+        robot,
+        [cube],
+        [plane_geom(TABLE, **soft)],
+        geoms=geoms,
+        pairs=[(CUBE, TABLE), *((pad, thing) for pad in pads for thing in (CUBE, TABLE))],
+        name="tabletop",
+        impratio=impratio,
+        # The fingers' damping is stiff for their mass: contacts have to be solved with it.
+        integrator="discrete",
+    )

@@ -1,0 +1,92 @@
+"""Attached hands: the Panda with fingers that move against the one whose fingers are fixed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fraxenv import dynamics
+from fraxenv.dynamics.model.bundled import bundled_urdf
+from fraxenv.errors import ConfigError, RobotLoadError, UnknownNameError
+
+FINGER = "panda_finger_joint1"
+HALF_OPEN = 0.02  # m, as the fingers of panda.urdf are
+
+
+def test_a_half_open_gripper_is_the_panda(x64: None, panda: dynamics.Robot) -> None:
+    """Mass matrix, bias forces and the hand's pose; the fingers weigh on no joint of the arm."""
+    gripper = dynamics.load_robot("panda_gripper")
+    assert (gripper.nq, gripper.joint_names[-1]) == (8, FINGER)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        q, v = np.asarray(panda.q_default) + rng.uniform(-0.5, 0.5, 7), rng.uniform(-1, 1, 7)
+        Q, V = np.append(q, HALF_OPEN), np.append(v, 0.0)
+        M = dynamics.crba(gripper, Q)
+        np.testing.assert_allclose(M[:7, :7], dynamics.crba(panda, q), atol=1e-12)
+        np.testing.assert_allclose(M[7], [0] * 7 + [0.03], atol=1e-12)
+        bias = dynamics.bias_forces(gripper, Q, V)
+        np.testing.assert_allclose(bias[:7], dynamics.bias_forces(panda, q, v), atol=1e-12)
+        poses = dynamics.frame_pose(gripper, Q, "hand"), dynamics.frame_pose(panda, q, "hand")
+        for ours, theirs in zip(*poses, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+def test_locked_fingers_make_it_the_panda(panda: dynamics.Robot) -> None:
+    locked = dynamics.lock_joints(dynamics.load_robot("panda_gripper"), [FINGER])
+    for leaf in ("mass", "com", "inertia", "position_limits", "effort_limits", "q_default"):
+        np.testing.assert_allclose(getattr(locked, leaf), getattr(panda, leaf), atol=1e-12)
+    names = [
+        [{r.topology.collision_shapes[i].name for i in pair} for pair in
+         r.topology.self_collision_pairs]
+        for r in (locked, panda)
+    ]  # fmt: skip
+    assert all(pair in names[0] for pair in names[1])
+    assert len(names[0]) == len(names[1])
+
+
+def test_the_pads_meet_at_width_zero() -> None:
+    """Full sizes 17.5 x 15.2 x 18.5 mm, around the tool centre point."""
+    robot = dynamics.load_robot("panda_gripper")
+    pads = [s for s in robot.topology.collision_shapes if s.name.endswith("_pad")]
+    assert [p.size for p in pads] == [(0.0175, 0.0152, 0.0185)] * 2
+    for x in (0.0, 0.04):
+        q = np.append(robot.q_default[:7], x)
+        centre, axes = dynamics.frame_pose(robot, q, "hand")
+        poses = dynamics.forward_kinematics(robot, q)
+        at = [poses.position[p.body] + poses.rotation[p.body] @ p.position for p in pads]
+        inner = [float((a - centre) @ axes[:, 1]) for a in at]
+        np.testing.assert_allclose(inner, [x + 0.0076, -x - 0.0076], atol=1e-6)
+
+
+def test_assemblies_are_known_by_name() -> None:
+    assert dynamics.list_assemblies() == ["panda_gripper"]
+    assert "franka_hand" not in dynamics.list_robots()
+    with pytest.raises(UnknownNameError, match="Did you mean 'panda_gripper'"):
+        dynamics.load_robot("panda_griper")
+    assert dynamics.load_robot("panda_gripper", floating_base=True).nv == 14
+
+
+def test_refusals() -> None:
+    panda, hand = bundled_urdf("panda"), bundled_urdf("franka_hand")
+    with pytest.raises(RobotLoadError, match=r"without=\['hand'\] names the link 'hand', expected"):
+        dynamics.load_urdf(panda, without=["hand"])
+    arm = dynamics.load_urdf(panda, without=["panda_hand"])
+    with pytest.raises(ConfigError, match=r"is fixed in the world.*floating_base=True"):
+        dynamics.attach(arm, dynamics.load_urdf(hand), "panda_link8")
+    tool = dynamics.load_urdf(hand, floating_base=True)
+    with pytest.raises(UnknownNameError, match="'flange'"):
+        dynamics.attach(arm, tool, "flange")
+    with pytest.raises(ConfigError, match="pairs names 'thumb'"):
+        dynamics.attach(arm, tool, "panda_link8", pairs=[("thumb", "link0_1")])
+
+
+def test_links_left_out_take_what_names_them_along() -> None:
+    arm = dynamics.load_urdf(
+        bundled_urdf("panda"),
+        without=["panda_hand"],
+        end_effectors={"hand": "panda_hand_tcp", "flange": "panda_link8"},
+        self_collision_pairs=[("link0_1", "link6_2"), ("link0_1", "hand_1")],
+    )
+    assert arm.end_effectors == ("flange",)
+    assert len(arm.topology.self_collision_pairs) == 1
+    assert not {"panda_hand", "panda_leftfinger", "panda_hand_tcp"} & set(arm.frame_names)
