@@ -92,6 +92,10 @@ def _assembled(name: str, floating_base: bool | None) -> Robot:
     path, without = bundled_urdf(parts["arm"]), parts.get("without", ())
     arm = load_with_companion(path, floating_base=floating_base, without=without)
     hand = load_with_companion(bundled_urdf(parts["hand"]), floating_base=True)
+    # What acts is the hand's, not the bare flange.
+    own = set(hand.end_effectors)
+    acting = {n: i for n, i in arm.topology.end_effectors.items() if n not in own}
+    arm = arm.replace(topology=dataclasses.replace(arm.topology, end_effectors=acting))
     # Pairs of the arm with the hand that it has of its own hold for this one's shapes.
     kept = {s.name for s in arm.topology.collision_shapes}
     pairs = _companion(path.with_suffix(".toml")).get("self_collision_pairs", ())

@@ -59,11 +59,29 @@ def test_the_pads_meet_at_width_zero() -> None:
 
 
 def test_assemblies_are_known_by_name() -> None:
-    assert dynamics.list_assemblies() == ["panda_gripper"]
+    assert dynamics.list_assemblies() == ["iiwa14_gripper", "panda_gripper", "ur10_gripper"]
     assert "franka_hand" not in dynamics.list_robots()
     with pytest.raises(UnknownNameError, match="Did you mean 'panda_gripper'"):
         dynamics.load_robot("panda_griper")
     assert dynamics.load_robot("panda_gripper", floating_base=True).nv == 14
+
+
+@pytest.mark.parametrize("arm", ["ur10", "iiwa14"])
+def test_hands_on_bare_flanges(x64: None, arm: str) -> None:
+    """The hand is 92.4 mm beyond the flange, weighs on the arm, and the fingers do not."""
+    bare, robot = dynamics.load_robot(arm), dynamics.load_robot(f"{arm}_gripper")
+    assert (robot.nv, robot.end_effectors) == (bare.nv + 1, ("hand",))
+    assert np.sum(robot.mass) == pytest.approx(np.sum(bare.mass) + 0.66, abs=1e-9)
+    q, v = np.asarray(bare.q_default) + 0.1, np.zeros(robot.nv)
+    flange, axes = dynamics.frame_pose(bare, q, "hand")
+    hand, turned = dynamics.frame_pose(robot, np.append(q, 0.0), "hand")
+    np.testing.assert_allclose(hand, flange + 0.0924 * axes[:, 2], atol=1e-12)
+    np.testing.assert_allclose(turned, axes, atol=1e-12)
+    M = dynamics.crba(robot, np.append(q, 0.01))
+    np.testing.assert_allclose(M[-1], [0] * bare.nv + [0.06], atol=1e-12)
+    # Payloads do not depend on how far the fingers are open, which is symmetric.
+    wide, closed = (dynamics.bias_forces(robot, np.append(q, x), v)[:-1] for x in (0.04, 0.0))
+    np.testing.assert_allclose(wide, closed, atol=1e-12)
 
 
 def test_refusals() -> None:
