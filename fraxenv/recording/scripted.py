@@ -18,8 +18,8 @@ from ..envs import (
     Steerable,
     WithGripper,
 )
+from ..envs.tasks.experts import EXPERTS
 from ..errors import ConfigError
-from .experts import EXPERTS
 
 
 def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array], Array]:

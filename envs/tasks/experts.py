@@ -14,7 +14,9 @@ from jax import Array
 from fraxenv.dynamics import orientation_error
 from fraxenv.dynamics.math.algebra import norm
 
-from ..envs import ObjectGoals, Pick, Push
+from .object_goals import ObjectGoals
+from .pick import Pick
+from .push import Push
 
 Terms = Mapping[str, Array]
 """Observation terms by name."""
