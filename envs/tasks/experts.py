@@ -14,6 +14,7 @@ from jax import Array
 from fraxenv.dynamics import orientation_error
 from fraxenv.dynamics.math.algebra import norm
 
+from .grasping import LEAST_FORCE
 from .object_goals import ObjectGoals
 from .pick import Pick
 from .push import Push
@@ -39,9 +40,6 @@ HOVER = 0.08
 
 CLEAR = 0.06
 """m, of the closed hand above the cube on its way around it."""
-
-LEAST_FORCE = 0.5
-"""N, on each pad, from which the cube counts as held."""
 
 
 def pick(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:

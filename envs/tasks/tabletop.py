@@ -22,7 +22,7 @@ from fraxenv.dynamics import (
 from fraxenv.dynamics.scene.build import shape_geoms
 
 CUBE, TABLE = "cube", "table"
-FIRM: dict[str, Any] = {"solref": (0.004, 1.0), "solimp": (0.99, 0.999, 0.001, 0.5, 2.0)}
+STIFF: dict[str, Any] = {"solref": (0.004, 1.0), "solimp": (0.99, 0.999, 0.001, 0.5, 2.0)}
 """Contacts as stiff as two timesteps of 2 ms allow: what is held creeps by some um/s."""
 
 CUBE_COLOR = (0.85, 0.45, 0.2, 1.0)

@@ -115,9 +115,9 @@ def _push_scene(robot: Robot) -> Scene:
 
 def _pick_scene(robot: Robot) -> Scene:
     from ..envs import pad_names, tabletop_scene
-    from ..envs.tasks.tabletop import FIRM
+    from ..envs.tasks.tabletop import STIFF
 
-    return tabletop_scene(robot, pad_names(robot), **FIRM)
+    return tabletop_scene(robot, pad_names(robot), **STIFF)
 
 
 TASKS = {
