@@ -9,6 +9,7 @@ Source: Griewank and Walther, "Evaluating Derivatives", 2008, chapter 3.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -55,7 +56,7 @@ def cotangent(traced: Traced, of: Flags, by: Flags) -> Cotangent:
     return found
 
 
-class Derivative(Traced):
+class Derivative(Traced, ABC):
     """A derivative of a traced function, which is traced when its equations are asked for.
 
     For a gradient tangents never are, and nothing is where the kernel is in the cache.
@@ -79,8 +80,9 @@ class Derivative(Traced):
         self.effects, self.collective = core.no_effects, False
         self.kernels, self.derivatives = {}, {}
 
+    @abstractmethod
     def _computed(self, *values: Array) -> list[Array]:
-        raise NotImplementedError
+        """The results of the operands, by JAX's own derivative."""
 
     @cached_property
     def _closed(self) -> Any:
