@@ -31,11 +31,11 @@ from .rows import Rows, Values
 SLOPE = 0.1
 """Part of its first slope at which a search along a direction ends."""
 
-ROUNDING = 256.0
+ROUNDING = 64.0
 """Energy of a step that is noise, over that of the problem and squared precision.
 
-Its root, 16, is to be compared with what is left where rounds gain nothing more: 0.1 to 4, and up
-to 40 for a moment where stiff pads hit each other.
+Its root, 8, is to be compared with what is left where rounds gain nothing more: 0.1 to 4, and up to
+8 for a moment where stiff pads hit each other.
 """
 
 TRIALS = 20
@@ -129,12 +129,11 @@ def minimise(
     driven = jnp.sum(smooth * force)
 
     def gradient(a: Array) -> tuple[Array, Array]:
-        """The gradient, and twice the energy of what adds up to it."""
-        x, inertial = rows.violation(a), matmul(metric, a)
+        """The gradient, and twice the cost of the constraints."""
+        x = rows.violation(a)
         forces = rows.force(x)
         # Costs are of second degree but beyond friction loss: `-f' x` is twice theirs, or less.
-        energy = jnp.sum(a * inertial) + driven - _power(forces, x)
-        return inertial - force - rows.transpose(forces), energy
+        return matmul(metric, a) - force - rows.transpose(forces), -_power(forces, x)
 
     def running(state: State) -> Array:
         small = (_norm(state.gradient) * scale <= tolerance) | state.stalled
@@ -148,13 +147,15 @@ def minimise(
         factor = cholesky(H, floor)
         p = -cholesky_solve(factor, g)
         a = a + _search(rows, x, rows.apply(p), jnp.sum(g * p), jnp.sum(p * matmul(metric, p))) * p
-        g, energy = gradient(a)
+        g, paid = gradient(a)
         # Newton's decrement, squared: what is left to go after a step within one zone. It is twice
         # the energy of that step in the metric and in the constraints, which are stiffer: a step
         # that is short in the metric alone may still be seen in their forces. Rounding is relative
-        # to what cancels in the gradient. At rest that is not the acceleration: smooth forces
-        # cancel those of constraints, and constraints that oppose each other theirs.
-        left = solve_upper(factor, g)
+        # to what cancels in the gradient: the acceleration, as stiff as the step, which constraints
+        # take back (`J a - aref`); and where it vanishes, smooth forces against constraints, and
+        # constraints that oppose each other.
+        left, stiff = solve_upper(factor, g), matmul(a, factor)
+        energy = jnp.sum(stiff * stiff) + driven + paid
         return State(a, g, jnp.sum(left * left) <= rounding * energy, rounds + 1)
 
     def constrained(_: State) -> State:
