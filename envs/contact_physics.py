@@ -30,7 +30,7 @@ from fraxenv.dynamics.model.combine import extract, with_extracted
 from fraxenv.dynamics.model.fingerprint import fingerprint
 from fraxenv.dynamics.scene.actuators import joint_actuators
 from fraxenv.dynamics.scene.contacts import contacts as find_contacts
-from fraxenv.dynamics.scene.pair_contacts import no_contacts, pair_contacts
+from fraxenv.dynamics.scene.pair_contacts import PairContacts, no_contacts, pair_contacts
 from fraxenv.dynamics.scene.step import scene_step
 from fraxenv.errors import ConfigError, unknown_name
 
@@ -203,8 +203,8 @@ class ContactPhysics(Physics):
         q_all, v_all = self._joined(q, v, scene)
         own, nv = self.member, self.scene.nv
         tau_all = jnp.pad(tau, (own.v.start, nv - own.v.stop))
-        q_all, v_all, solved = scene_step(
-            model, q_all, v_all, tau_all, dt, scene.warm_start, terms=terms
+        q_all, v_all, acceleration, contacts, solved = self.solve(
+            model, q_all, v_all, tau_all, dt, terms, scene
         )
         before: SolverReport = scene.solver
         report = SolverReport(
@@ -213,9 +213,28 @@ class ContactPhysics(Physics):
             before.converged & solved.converged,
         )
         objects = {n: ObjectState(q_all[m.q], v_all[m.v]) for n, m in self.objects.items()}
-        contacts = pair_contacts(model.pair_names, model.constraints.layout, solved)
-        state = SceneState(objects, solved.acceleration, contacts, report)
+        state = SceneState(objects, acceleration, contacts, report)
         return q_all[own.q], v_all[own.v], state
+
+    def solve(
+        self,
+        model: Any,
+        q: Array,
+        v: Array,
+        tau: Array,
+        dt: Array,
+        terms: Terms | None,
+        scene: SceneState,
+    ) -> tuple[Array, Array, Array, PairContacts, SolverReport]:
+        """One step of the whole forest.
+
+        Returns:
+            Configuration (nq,), velocity (nv,) and acceleration (nv,), contacts by pair, and how
+            well they were solved.
+        """
+        q, v, s = scene_step(model, q, v, tau, dt, scene.warm_start, terms=terms)
+        contacts = pair_contacts(model.pair_names, model.constraints.layout, s)
+        return q, v, s.acceleration, contacts, SolverReport(s.residual, s.rounds, s.converged)
 
     def report(self, world: World) -> dict[str, Any]:
         """What `info` says: how well it was solved, contacts by pair, and where objects are."""

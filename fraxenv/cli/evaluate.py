@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -31,6 +31,8 @@ class Options:
         set: evaluate with this override of fraxenv.make, such as
             `--set 'randomisation.payload=[0, 1]'`; may be repeated.
         output: folder of the results; the run's own if there is one run, else a new one in `runs/`.
+        backend: `mujoco` lets MuJoCo move robot and scene, one environment at a time: does the policy
+            depend on whose physics it is?
     """
 
     runs: Annotated[
@@ -43,6 +45,7 @@ class Options:
     env_config: Annotated[str, tyro.conf.arg(metavar="FILE|PRESET", help_behavior_hint="")] = ""
     set: SettingArguments = ()
     output: Path | None = None
+    backend: Literal["mujoco"] | None = None
 
 
 def run(options: Options) -> int:
@@ -73,6 +76,10 @@ def run(options: Options) -> int:
         policy, _, _, config = load_policy(folder)
         made = recipe(arguments, {"id": config.env, **config.overrides})
         env, params = make(**made)
+        if options.backend == "mujoco":
+            from ..cross_check.physics import with_mujoco
+
+            env, made = with_mujoco(env), {**made, "backend": "mujoco"}
         name = folder.resolve().name
         episodes = options.episodes or config.final_episodes
         result, whole = evaluate_with_bar(env, params, policy, episodes, seed, name)

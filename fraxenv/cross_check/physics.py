@@ -1,4 +1,4 @@
-"""MuJoCo's physics in the place of ours: to debug one against the other.
+"""MuJoCo's physics in the place of ours: to debug one against the other, and to judge policies.
 
 Everything else is the environment's own: actions, controller, observations, rewards, resets. The
 step of the compiled program calls MuJoCo on the host for each step of the physics.
@@ -12,19 +12,22 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
 from fraxenv.dynamics import Robot, Terms
 from fraxenv.dynamics.joint_resistance import implicit_resistance
+from fraxenv.dynamics.scene.pair_contacts import PairContacts, no_contacts
 from fraxenv.envs import Environment, EnvParams, GoalEnvironment
 from fraxenv.envs.contact_physics import ContactPhysics
 from fraxenv.envs.control_loop import Physics
-from fraxenv.envs.world import SceneState
+from fraxenv.envs.world import SceneState, SolverReport
 
 from ..errors import ConfigError
 from .mujoco import MujocoOracle
+from .mujoco_scene import MujocoScene
 
 _LOCK = threading.Lock()
 """MuJoCo's model and data are written to; environments that are equal share one program."""
@@ -45,6 +48,9 @@ _MODELLED = (
 )
 """Randomisation of what MuJoCo's model holds; damping and friction are ours, and reach it anew."""
 
+_MODELLED_IN_SCENES = (*_MODELLED, "damping", "friction")
+"""Of scenes MuJoCo has all."""
+
 
 def with_mujoco(env: Environment) -> Environment:
     """The same environment with MuJoCo's physics; what `backend="mujoco"` of Gymnasium steps.
@@ -55,12 +61,13 @@ def with_mujoco(env: Environment) -> Environment:
         MissingExtraError: MuJoCo is not installed.
         ConfigError: MuJoCo cannot model the robot, or the parameters change it.
     """
-    if isinstance(env.physics, ContactPhysics):
-        raise ConfigError(
-            f"{env.name} with backend='mujoco': it has a scene, expected a robot alone: MuJoCo is "
-            "given no contacts here. Compare scenes by scene.to_mujoco()."
-        )
-    physics = MujocoPhysics(env.robot, 1.0 / env.physics_hz)
+    timestep = 1.0 / env.physics_hz
+    own = env.physics
+    physics: MujocoPhysics | MujocoContactPhysics
+    if isinstance(own, ContactPhysics):
+        physics = MujocoContactPhysics(own.scene, own.controlled, timestep)
+    else:
+        physics = MujocoPhysics(env.robot, timestep)
     physics.check(env.name, env.default_params)
     _ = physics.oracle  # so that a robot that cannot be modelled is refused here
     options: dict[str, Any] = {}
@@ -121,18 +128,7 @@ class MujocoPhysics(Physics):
                 f"{where}: params.robot is set, expected None: MuJoCo's model is built once. Make "
                 "the environment with robot=... instead."
             )
-        if params.reset_pool is not None:
-            raise ConfigError(
-                f"{where}: there is a reset_pool, expected None: pools are for the resets of "
-                "batches. Leave reset_pool out."
-            )
-        random = params.randomisation
-        changed = [n for n in _MODELLED if random is not None and getattr(random, n) is not None]
-        if changed:
-            raise ConfigError(
-                f"{where}: randomisation of {', '.join(changed)}, expected none of these: "
-                "MuJoCo's model is built once. Leave them out, or use fraxenv's own physics."
-            )
+        _check_constant(where, params, _MODELLED)
 
     def step(
         self,
@@ -170,3 +166,111 @@ class MujocoPhysics(Physics):
         with _LOCK:
             q_next, v_next = self.oracle.step(*inputs)
         return q_next.astype(dtype), v_next.astype(dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class MujocoContactPhysics(ContactPhysics):
+    """MuJoCo's contacts, solver and integrator, in float64, of the same scene.
+
+    See `fraxenv.cross_check.mujoco_scene` for what differs. Each step begins with the
+    environment's state, and MuJoCo keeps none of its own.
+
+    Attributes:
+        timestep: s.
+    """
+
+    timestep: float = 0.002
+
+    differentiable: ClassVar[bool] = False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MujocoContactPhysics) and self._own_digest == other._own_digest
+
+    def __hash__(self) -> int:
+        return hash(self._own_digest)
+
+    @cached_property
+    def _own_digest(self) -> tuple[bytes, float]:
+        return self._digest, self.timestep
+
+    @cached_property
+    def oracle(self) -> MujocoScene:
+        """The model and its data.
+
+        Raises:
+            MissingExtraError: MuJoCo is not installed.
+            ConfigError: MuJoCo cannot have such a scene.
+        """
+        return MujocoScene.of(self.scene, self.timestep)
+
+    def check(self, where: str, params: EnvParams) -> None:
+        """Refuse parameters that change the model, which is built once.
+
+        Raises:
+            ConfigError: they do.
+        """
+        super().check(where, params)
+        where = f"{where} with backend='mujoco'"
+        if params.scene is not None:
+            raise ConfigError(
+                f"{where}: params.scene is set, expected None: MuJoCo's model is built once. Make "
+                "the environment of that scene, with robot=scene."
+            )
+        _check_constant(where, params, _MODELLED_IN_SCENES)
+
+    def solve(
+        self,
+        model: Any,
+        q: Array,
+        v: Array,
+        tau: Array,
+        dt: Array,
+        terms: Terms | None,
+        scene: SceneState,
+    ) -> tuple[Array, Array, Array, PairContacts, SolverReport]:
+        """One step of MuJoCo: see `ContactPhysics.solve`."""
+        nothing = no_contacts(self.pairs, v.dtype)
+        report = SolverReport(jnp.zeros((), v.dtype), jnp.zeros((), jnp.int32), jnp.ones((), bool))
+        found: tuple[Array, Array, Array, PairContacts, SolverReport] = jax.pure_callback(
+            self._step_on_host,
+            (q, v, v, nothing, report),  # the shapes and dtypes of the results
+            q,
+            v,
+            tau,
+            scene.warm_start,
+            vmap_method="sequential",
+        )
+        return found
+
+    def _step_on_host(self, q: Any, v: Any, tau: Any, warm_start: Any) -> Any:
+        dtype = np.asarray(q).dtype
+        inputs = [np.asarray(x, float) for x in (q, v, tau, warm_start)]
+        if not all((np.abs(x) < _MUJOCO_MAX).all() for x in inputs):
+            lost = [np.full(x.shape, np.nan, dtype) for x in (inputs[0], inputs[1], inputs[1])]
+            nothing = jax.tree.map(np.asarray, no_contacts(self.pairs, dtype))
+            return *lost, nothing, SolverReport(dtype.type(np.nan), np.int32(0), np.bool_(False))
+        with _LOCK:
+            step = self.oracle.step(*inputs)
+        moved = [x.astype(dtype) for x in (step.q, step.v, step.acceleration)]
+        numbers = (step.normal_force, step.tangential_force, step.slip_speed)
+        contacts = PairContacts(self.pairs, step.active, *(x.astype(dtype) for x in numbers))
+        report = SolverReport(
+            dtype.type(step.residual), np.int32(step.rounds), np.bool_(step.converged)
+        )
+        return *moved, contacts, report
+
+
+def _check_constant(where: str, params: EnvParams, modelled: tuple[str, ...]) -> None:
+    """Refuse what would change MuJoCo's model from episode to episode."""
+    if params.reset_pool is not None:
+        raise ConfigError(
+            f"{where}: there is a reset_pool, expected None: pools are for the resets of "
+            "batches. Leave reset_pool out."
+        )
+    random = params.randomisation
+    changed = [n for n in modelled if random is not None and getattr(random, n) is not None]
+    if changed:
+        raise ConfigError(
+            f"{where}: randomisation of {', '.join(changed)}, expected none of these: "
+            "MuJoCo's model is built once. Leave them out, or use fraxenv's own physics."
+        )

@@ -1,0 +1,182 @@
+"""MuJoCo's model of a scene, spoken to in our coordinates.
+
+Three things differ from our own steps of the same scene. Fingers that follow one another have a
+coordinate each, coupled by a stiff equality, and are put together again after every step
+(`fraxenv.dynamics.scene.followers`). "discrete" is MuJoCo's own integrator of that name, whose
+constraints are implicit as well; in versions that have none "implicitfast", in which stiff dampers
+chatter. What the scene's actuators would do is left to the environment's motors, as there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fraxenv.dynamics import Scene
+from fraxenv.dynamics.scene.actuators import joint_actuators
+from fraxenv.dynamics.scene.followers import Freed, free_followers
+from fraxenv.dynamics.scene.parts import Integrator
+
+from .scenes import solve_exactly
+
+Array = NDArray[np.floating[Any]]
+
+
+ROUNDING = 1e-15
+"""Improvement of the scaled cost at which MuJoCo's solver ends; with 0 it takes all its rounds."""
+
+
+class SceneStep(NamedTuple):
+    """What a step does.
+
+    Attributes:
+        q: (nq,), rad and m, afterwards.
+        v: (nv,), rad/s and m/s, afterwards.
+        acceleration: (nv,), rad/s^2 and m/s^2: the next warm start.
+        active: (n,) bool, of each of the scene's pairs of geoms, whether they touch.
+        normal_force: (n,), N, sum over the pair's points.
+        tangential_force: (n,), N, sum of the points' magnitudes.
+        slip_speed: (n,), m/s, the fastest of the points across their normals.
+        residual: norm of the gradient as MuJoCo's solver scales it, 0 without constraints.
+        rounds: of MuJoCo's solver.
+        converged: whether the solver ended before its last round.
+    """
+
+    q: Array
+    v: Array
+    acceleration: Array
+    active: NDArray[np.bool_]
+    normal_force: Array
+    tangential_force: Array
+    slip_speed: Array
+    residual: float
+    rounds: int
+    converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class MujocoScene:
+    """MuJoCo's model of a scene, and what steps it.
+
+    Attributes:
+        freed: the scene with a coordinate for each finger, and how ours are those of it.
+        model: MuJoCo's.
+    """
+
+    freed: Freed
+    model: Any
+
+    @classmethod
+    def of(cls, scene: Scene, timestep: float) -> MujocoScene:
+        """Of a scene without its actuators.
+
+        Args:
+            scene: the scene; its own timestep does not count.
+            timestep: s.
+
+        Raises:
+            MissingExtraError: MuJoCo is not installed.
+            ConfigError: MuJoCo cannot have such a scene; says why.
+        """
+        freed = free_followers(scene)
+        idle = dataclasses.replace(
+            freed.scene,
+            actuators=joint_actuators(freed.scene.system, (), scene.name),
+            integrator=_integrator(scene.integrator),
+            timestep=timestep,
+        )
+        model = idle.to_mujoco()
+        solve_exactly(model)
+        model.opt.tolerance = ROUNDING
+        model.opt.disableflags |= int(_mujoco().mjtDisableBit.mjDSBL_AUTORESET)
+        return cls(freed, model)
+
+    @cached_property
+    def data(self) -> Any:
+        """MuJoCo's data: written to by `step`, and nothing in it is kept."""
+        return _mujoco().MjData(self.model)
+
+    @cached_property
+    def pair_of(self) -> dict[frozenset[int], int]:
+        """Index of the pair of two of MuJoCo's geoms."""
+        geoms = {name: self.model.geom(name).id for name in self.freed.scene.geom_names}
+        return {
+            frozenset((geoms[a], geoms[b])): i
+            for i, (a, b) in enumerate(self.freed.scene.pair_names)
+        }
+
+    def step(self, q: Array, v: Array, tau: Array, warm_start: Array) -> SceneStep:
+        """One step of MuJoCo.
+
+        Args:
+            q: (nq,), rad and m, of the scene.
+            v: (nv,), rad/s and m/s.
+            tau: (nv,), N m and N.
+            warm_start: (nv,), the last step's acceleration.
+        """
+        mujoco, model, data, (_, to_q, to_v) = _mujoco(), self.model, self.data, self.freed
+        data.qpos[:], data.qvel[:] = to_q.out(q), to_v.out(v)
+        data.qacc_warmstart[:] = to_v.out(warm_start)
+        data.qfrc_applied[:] = to_v.share * tau[to_v.source]
+        before = data.qvel.copy()
+        mujoco.mj_step(model, data)
+        # Contacts, and all that depends on positions, are still those before the integration.
+        touching = self._contacts(before)
+        rounds = int(data.solver_niter[0])
+        return SceneStep(
+            to_q.back(data.qpos),
+            to_v.back(data.qvel),
+            to_v.back(data.qacc),
+            *touching,
+            residual=float(data.solver[rounds - 1].gradient) if rounds else 0.0,
+            rounds=rounds,
+            converged=rounds < model.opt.iterations,
+        )
+
+    def _contacts(self, v: Array) -> tuple[NDArray[np.bool_], Array, Array, Array]:
+        """Whether pairs touch, their forces and how fast they slip, at the velocities `v`."""
+        mujoco, model, data = _mujoco(), self.model, self.data
+        n = len(self.freed.scene.pair_names)
+        active = np.zeros(n, bool)
+        normal, tangential, slip = np.zeros((3, n))
+        force = np.zeros(6)
+        for k in range(data.ncon):
+            contact = data.contact[k]
+            if contact.efc_address < 0:
+                continue
+            i = self.pair_of[frozenset(map(int, contact.geom))]
+            mujoco.mj_contactForce(model, data, k, force)
+            active[i] = True
+            normal[i] += force[0]
+            tangential[i] += np.hypot(*force[1:3])
+            if contact.dim > 1:
+                one, two = (self._velocity(contact, g, v) for g in contact.geom)
+                across = (contact.frame.reshape(3, 3) @ (two - one))[1:]
+                slip[i] = max(slip[i], float(np.hypot(*across)))
+        return active, normal, tangential, slip
+
+    def _velocity(self, contact: Any, geom: int, v: Array) -> Array:
+        """Velocity (3,), m/s, world, of the contact's point on a geom."""
+        jacobian = np.zeros((3, self.model.nv))
+        body = int(self.model.geom_bodyid[geom])
+        _mujoco().mj_jac(self.model, self.data, jacobian, None, contact.pos, body)
+        velocity: Array = jacobian @ v
+        return velocity
+
+
+def _mujoco() -> Any:  # not kept: modules cannot be pickled
+    import mujoco
+
+    return mujoco
+
+
+def _integrator(own: Integrator) -> Integrator:
+    """MuJoCo's that is nearest: of versions that have one, its own "discrete"."""
+    if own == "discrete" and not hasattr(_mujoco().mjtIntegrator, "mjINT_DISCRETE"):
+        return "implicitfast"
+    return own
