@@ -23,7 +23,8 @@ from .tasks.push import PUSH_WEIGHTS, Push
 from .tasks.reach import Reach, ReachState
 from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles
 from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled
-from .tasks.tabletop import pad_names, tabletop_scene, with_closed_fingers
+from .tasks.stack import STACK_WEIGHTS, Stack, StackState
+from .tasks.tabletop import block, pad_names, tabletop_scene, with_closed_fingers
 from .tasks.track import Track, TrackState
 from .world import ObjectState, SceneState, World
 
@@ -34,6 +35,7 @@ __all__ = [
     "POSE_WEIGHTS",
     "POSITION_WEIGHTS",
     "PUSH_WEIGHTS",
+    "STACK_WEIGHTS",
     "ActionAxis",
     "ActionSpace",
     "ContactPhysics",
@@ -66,6 +68,8 @@ __all__ = [
     "Reference",
     "Sampled",
     "SceneState",
+    "Stack",
+    "StackState",
     "Steerable",
     "Task",
     "Track",
@@ -74,6 +78,7 @@ __all__ = [
     "WithGripper",
     "World",
     "action_names",
+    "block",
     "grasped",
     "joint_terms",
     "make_action",

@@ -166,7 +166,6 @@ class ObjectGoals(PoseGoals):
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """Joints, hand, object and goal, the ways between them, forces, and the last action."""
         thing, (hand, axes) = self._object(motion), self.hand(robot, motion)
-        goal = state.position[0]
         return {
             **joint_terms(robot, motion),
             "hand_position": hand,
@@ -176,15 +175,25 @@ class ObjectGoals(PoseGoals):
             "object_velocity": jnp.asarray(thing.v)[:3],
             "to_object": 10.0 * (thing.position - hand),
             "pad_force": 0.1 * self.pad_forces(motion),
-            "goal_position": goal,
-            "to_goal": 10.0 * (goal - thing.position),
+            **self.goal_observations(motion, state),
             "last_action": motion.action,
         }
+
+    def goal_observations(self, motion: Motion, state: Any) -> dict[str, Array]:
+        """Observation terms of the goal, and of the object's way there."""
+        goal = self.goal(motion, state)
+        way = goal - self._object(motion).position
+        return {"goal_position": goal, "to_goal": 10.0 * way}
+
+    def goal(self, motion: Motion, state: Any) -> Array:
+        """Where the object should be (3,), m, world."""
+        position: Array = state.position[0]
+        return position
 
     def measures(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """`object_distance` (m), of object and goal; `object_speed` (m/s); `success` (bool)."""
         thing = self._object(motion)
-        distance = norm(state.position[0] - thing.position)
+        distance = norm(self.goal(motion, state) - thing.position)
         speed = norm(jnp.asarray(thing.v)[:3])
         success = (distance < jnp.asarray(self.position_tolerance)) & self.done(motion, speed)
         return {"object_distance": distance, "object_speed": speed, "success": success}
@@ -210,7 +219,7 @@ class ObjectGoals(PoseGoals):
         `joint_velocity` (squared, rad^2/s^2).
         """
         position, _ = self.subjects(robot, motion)
-        distance = norm(state.position[0] - position[0])
+        distance = norm(self.goal(motion, state) - position[0])
         way, stages, held = self.stages(robot, motion, state)
         change = motion.action - motion.previous_action
         return {
