@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from experts import N, rollout
+from objects import changed, measure, tilted
 
 import fraxenv
 from fraxenv import dynamics
-from fraxenv.envs import ObjectState, Stack
+from fraxenv.envs import Stack
 from fraxenv.errors import ConfigError
 
 
@@ -87,21 +88,6 @@ def test_cubes_are_apart_and_in_their_boxes() -> None:
 # --- what counts ----------------------------------------------------------------------------------
 
 
-def measure(env, params, states):
-    return jax.jit(jax.vmap(lambda s: params.task.measures(*env._inputs(s, params))))(states)
-
-
-def changed(state, name: str, q=None, v=None):
-    """The state with an object elsewhere, or faster; contacts are as they were."""
-    scene = state.world.scene
-    own = scene.objects[name]
-    own = ObjectState(
-        own.q if q is None else jnp.asarray(q), own.v if v is None else jnp.asarray(v)
-    )
-    scene = dataclasses.replace(scene, objects={**scene.objects, name: own})
-    return state.replace(world=dataclasses.replace(state.world, scene=scene))
-
-
 def touching(state, one: str, other: str, touch: bool):
     """The state in which two geoms touch, or do not."""
     contacts = state.world.contacts
@@ -109,14 +95,6 @@ def touching(state, one: str, other: str, touch: bool):
     contacts = dataclasses.replace(contacts, active=contacts.active.at[index].set(touch))
     scene = dataclasses.replace(state.world.scene, contacts=contacts)
     return state.replace(world=dataclasses.replace(state.world, scene=scene))
-
-
-def tilted(q, angle: float):
-    """A pose turned by `angle`, rad, about its own x axis."""
-    a, b = np.cos(angle / 2), np.sin(angle / 2)
-    w, x, y, z = q[3:]
-    turned = jnp.stack([w * a - x * b, w * b + x * a, y * a + z * b, z * a - y * b])
-    return jnp.concatenate([q[:3], turned])
 
 
 def test_near_misses_are_refused(stack, stacked) -> None:
