@@ -18,6 +18,7 @@ from .tasks.grasping import grasped, pad_forces, slip_speed
 from .tasks.measures import Measure
 from .tasks.object_goals import ObjectGoals, ObjectGoalState
 from .tasks.pick import PICK_WEIGHTS, Pick
+from .tasks.pick_pose import PICK_POSE_WEIGHTS, PickPose
 from .tasks.pose_goals import POSE_WEIGHTS, POSITION_WEIGHTS, PoseGoals, joint_terms
 from .tasks.push import PUSH_WEIGHTS, Push
 from .tasks.reach import Reach, ReachState
@@ -31,6 +32,7 @@ from .world import ObjectState, SceneState, World
 __all__ = [
     "ACTION_SPACES",
     "OBSTACLE_WEIGHTS",
+    "PICK_POSE_WEIGHTS",
     "PICK_WEIGHTS",
     "POSE_WEIGHTS",
     "POSITION_WEIGHTS",
@@ -58,6 +60,7 @@ __all__ = [
     "ObjectGoals",
     "ObjectState",
     "Pick",
+    "PickPose",
     "PoseGoals",
     "Push",
     "Randomisation",

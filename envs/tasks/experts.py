@@ -18,6 +18,7 @@ from fraxenv.dynamics.math.algebra import norm
 from .grasping import LEAST_FORCE
 from .object_goals import ObjectGoals
 from .pick import Pick
+from .pick_pose import PickPose
 from .push import Push
 from .stack import Stack
 
@@ -57,13 +58,14 @@ QUARTER = 0.5 * math.pi
 
 
 def pick(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:
-    """Over the cube, fingers along its faces; down; close; to the goal."""
+    """Over the object, fingers along its faces; down; close; to the goal, and turned as it is."""
     to_goal = 0.1 * terms["to_goal"]
     turn = _downwards(terms, _face_angle(terms["object_axes"]))
     over, closes = _fetch(terms, turn)
     held = _held(terms)
     move = jnp.where(held, to_goal, over)
-    return move, jnp.where(held, 0.0, turn), jnp.where(held | closes, 0.0, OPEN)
+    onwards = terms.get("turn_to_goal", jnp.zeros_like(turn))
+    return move, jnp.where(held, onwards, turn), jnp.where(held | closes, 0.0, OPEN)
 
 
 def stack(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:
@@ -113,7 +115,12 @@ def push(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:
     return move, _downwards(terms, jnp.arctan2(ahead[1], ahead[0])), jnp.zeros(())
 
 
-EXPERTS: dict[type[ObjectGoals], Expert] = {Pick: pick, Push: push, Stack: stack}
+EXPERTS: dict[type[ObjectGoals], Expert] = {
+    Pick: pick,
+    PickPose: pick,
+    Push: push,
+    Stack: stack,
+}
 """Task -> its expert."""
 
 

@@ -76,6 +76,9 @@ class ObjectGoals(PoseGoals):
     goal_high: ArrayLike = (0.6, 0.1, 0.32)
     least_distance: ArrayLike = 0.05
 
+    oriented: ClassVar[bool] = False
+    """Whether the goal's orientation counts, which `orientation` has to say as well."""
+
     goal_terms: ClassVar[tuple[str, ...]] = ("goal_position", "to_goal")
     state_type: ClassVar[type | None] = ObjectGoalState
 
@@ -95,10 +98,11 @@ class ObjectGoals(PoseGoals):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.orientation or not self.hands.alone:
+        if self.orientation is not self.oriented or not self.hands.alone:
+            counts = "poses count" if self.oriented else "positions count"
             raise ConfigError(
                 f"{type(self).__name__}: orientation={self.orientation}, end_effector="
-                f"{self.end_effector!r}, expected False, and one hand: positions count here."
+                f"{self.end_effector!r}, expected {self.oriented}, and one hand: {counts} here."
             )
 
     def check(self, robot: Robot) -> None:
