@@ -76,12 +76,12 @@ def stack(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:
     held = _held(terms)
     across = norm(to_goal[:2])
     placed = (across < PLACED[0]) & (jnp.abs(to_goal[2]) < PLACED[1])
-    # Over the base only from above it.
+    # Over the base only from above it: from 2 mm on, and freely from 12 mm.
     up = to_goal[2] + jnp.clip(5.0 * (across - 0.5 * PLACED[0]), 0.0, CARRY)
     sideways = jnp.clip(-100.0 * to_goal[2] - 0.2, 0.0, 1.0)
     near = across < 2.0 * PLACED[0]
     carried = (to_goal * jnp.where(near, 1.0, sideways)).at[2].set(up)
-    # Away once it is let go of, no higher than needed to fetch it again.
+    # Away once it is let go of.
     height = -0.1 * terms["to_object"][2]
     free = jnp.all(terms["pad_force"] == 0.0)
     away = jnp.zeros_like(over).at[2].set(jnp.where(free, HOVER - height, 0.0))
