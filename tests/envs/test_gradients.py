@@ -209,7 +209,7 @@ def test_by_the_robot_and_of_second_order(x64: None) -> None:
 
 RATES = {"control_hz": 100, "physics_hz": 200}
 TOO_LONG = ("PandaStack-v0",)
-"""Ids whose reverse kernel is refused, as longer than 500 000 operations: XLA's is all there is."""
+"""Ids whose reverse kernel by all parameters is refused, as longer than 500 000 operations."""
 
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"id": name} for name in fraxenv.list_envs() if name not in TOO_LONG},
