@@ -18,22 +18,26 @@ from .tasks.grasping import grasped, pad_forces, slip_speed
 from .tasks.measures import Measure
 from .tasks.object_goals import ObjectGoals, ObjectGoalState
 from .tasks.pick import PICK_WEIGHTS, Pick
+from .tasks.pick_pose import PICK_POSE_WEIGHTS, PickPose
 from .tasks.pose_goals import POSE_WEIGHTS, POSITION_WEIGHTS, PoseGoals, joint_terms
 from .tasks.push import PUSH_WEIGHTS, Push
 from .tasks.reach import Reach, ReachState
 from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles
 from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled
-from .tasks.tabletop import pad_names, tabletop_scene, with_closed_fingers
+from .tasks.stack import STACK_WEIGHTS, Stack, StackState
+from .tasks.tabletop import block, pad_names, tabletop_scene, with_closed_fingers
 from .tasks.track import Track, TrackState
 from .world import ObjectState, SceneState, World
 
 __all__ = [
     "ACTION_SPACES",
     "OBSTACLE_WEIGHTS",
+    "PICK_POSE_WEIGHTS",
     "PICK_WEIGHTS",
     "POSE_WEIGHTS",
     "POSITION_WEIGHTS",
     "PUSH_WEIGHTS",
+    "STACK_WEIGHTS",
     "ActionAxis",
     "ActionSpace",
     "ContactPhysics",
@@ -56,6 +60,7 @@ __all__ = [
     "ObjectGoals",
     "ObjectState",
     "Pick",
+    "PickPose",
     "PoseGoals",
     "Push",
     "Randomisation",
@@ -66,6 +71,8 @@ __all__ = [
     "Reference",
     "Sampled",
     "SceneState",
+    "Stack",
+    "StackState",
     "Steerable",
     "Task",
     "Track",
@@ -74,6 +81,7 @@ __all__ = [
     "WithGripper",
     "World",
     "action_names",
+    "block",
     "grasped",
     "joint_terms",
     "make_action",

@@ -6,6 +6,7 @@ cube that is lost is fetched again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import jax.numpy as jnp
@@ -17,7 +18,9 @@ from fraxenv.dynamics.math.algebra import norm
 from .grasping import LEAST_FORCE
 from .object_goals import ObjectGoals
 from .pick import Pick
+from .pick_pose import PickPose
 from .push import Push
+from .stack import Stack
 
 Terms = Mapping[str, Array]
 """Observation terms by name."""
@@ -38,22 +41,53 @@ LEVEL = 0.008
 HOVER = 0.08
 """m, of the hand above the cube on its way there."""
 
+PLACED = 0.006, 0.002
+"""m, across the table and in height, within which a cube is at its place on another."""
+
+CARRY = 0.03
+"""m, of a cube above its place on another on its way there."""
+
+NEIGHBOUR = 0.1
+"""m, between the centres of cubes, within which the open fingers would be in the other's way."""
+
 CLEAR = 0.06
 """m, of the closed hand above the cube on its way around it."""
 
+QUARTER = 0.5 * math.pi
+"""rad, between the poses of a gripper that fit a cube."""
+
 
 def pick(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:
-    """Over the cube, fingers along its faces; down; close; to the goal."""
-    to_cube, to_goal = 0.1 * terms["to_object"], 0.1 * terms["to_goal"]
-    across = norm(to_cube[:2])
+    """Over the object, fingers along its faces; down; close; to the goal, and turned as it is."""
+    to_goal = 0.1 * terms["to_goal"]
     turn = _downwards(terms, _face_angle(terms["object_axes"]))
-    beside = jnp.maximum(across - ALIGNED, 0.1 * jnp.abs(turn[2]) - ALIGNED)
-    above = jnp.clip(10.0 * beside, 0.0, HOVER)
-    over = to_cube.at[2].add(above)
-    held = jnp.all(10.0 * terms["pad_force"] >= LEAST_FORCE)
-    closes = (across < 2.0 * ALIGNED) & (jnp.abs(to_cube[2]) < LEVEL)
+    over, closes = _fetch(terms, turn)
+    held = _held(terms)
     move = jnp.where(held, to_goal, over)
-    return move, jnp.where(held, 0.0, turn), jnp.where(held | closes, 0.0, OPEN)
+    onwards = terms.get("turn_to_goal", jnp.zeros_like(turn))
+    return move, jnp.where(held, onwards, turn), jnp.where(held | closes, 0.0, OPEN)
+
+
+def stack(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:
+    """As `pick`, fingers beside the base; up, over the base, down on it; open; up."""
+    to_goal = 0.1 * terms["to_goal"]
+    turn = _downwards(terms, _free_angle(terms), 2.0)
+    over, closes = _fetch(terms, turn)
+    held = _held(terms)
+    across = norm(to_goal[:2])
+    placed = (across < PLACED[0]) & (jnp.abs(to_goal[2]) < PLACED[1])
+    # Over the base only from above it: from 2 mm on, and freely from 12 mm.
+    up = to_goal[2] + jnp.clip(5.0 * (across - 0.5 * PLACED[0]), 0.0, CARRY)
+    sideways = jnp.clip(-100.0 * to_goal[2] - 0.2, 0.0, 1.0)
+    near = across < 2.0 * PLACED[0]
+    carried = (to_goal * jnp.where(near, 1.0, sideways)).at[2].set(up)
+    # Away once it is let go of.
+    height = -0.1 * terms["to_object"][2]
+    free = jnp.all(terms["pad_force"] == 0.0)
+    away = jnp.zeros_like(over).at[2].set(jnp.where(free, HOVER - height, 0.0))
+    move = jnp.where(placed, away, jnp.where(held, carried, over))
+    turn = jnp.where(held | placed, 0.0, turn)
+    return move, turn, jnp.where((held | closes) & ~placed, 0.0, OPEN)
 
 
 def push(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:
@@ -81,8 +115,28 @@ def push(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:
     return move, _downwards(terms, jnp.arctan2(ahead[1], ahead[0])), jnp.zeros(())
 
 
-EXPERTS: dict[type[ObjectGoals], Expert] = {Pick: pick, Push: push}
+EXPERTS: dict[type[ObjectGoals], Expert] = {
+    Pick: pick,
+    PickPose: pick,
+    Push: push,
+    Stack: stack,
+}
 """Task -> its expert."""
+
+
+def _held(terms: Terms) -> Array:
+    """Whether every pad presses on the object, () bool."""
+    return jnp.all(10.0 * terms["pad_force"] >= LEAST_FORCE)
+
+
+def _fetch(terms: Terms, turn: Array) -> tuple[Array, Array]:
+    """The way (3,), m, over the cube and down to it; whether to close the gripper there."""
+    to_cube = 0.1 * terms["to_object"]
+    across = norm(to_cube[:2])
+    beside = jnp.maximum(across - ALIGNED, 0.1 * jnp.abs(turn[2]) - ALIGNED)
+    above = jnp.clip(10.0 * beside, 0.0, HOVER)
+    over = to_cube.at[2].add(above)
+    return over, (across < 2.0 * ALIGNED) & (jnp.abs(to_cube[2]) < LEVEL)
 
 
 def _face_angle(columns: Array) -> Array:
@@ -90,15 +144,32 @@ def _face_angle(columns: Array) -> Array:
     return jnp.arctan2(columns[1], columns[0])
 
 
-def _downwards(terms: Terms, angle: Array) -> Array:
-    """Turn (3,), rad, to a hand that points down, its fingers along or across an angle, rad.
+def _free_angle(terms: Terms) -> Array:
+    """Angle (), rad, of a face of the cube along which fingers do not meet the base."""
+    angle = _nearest(terms, _face_angle(terms["object_axes"]), 1.0)
+    way = terms["base_position"][:2] - terms["object_position"][:2]
+    # The fingers are beside the hand's x axis.
+    along = jnp.cos(angle) * way[0] + jnp.sin(angle) * way[1]
+    aside = jnp.cos(angle) * way[1] - jnp.sin(angle) * way[0]
+    blocked = (jnp.abs(aside) > jnp.abs(along)) & (norm(way) < NEIGHBOUR)
+    return jnp.where(blocked, angle + QUARTER, angle)
 
-    Of the four such poses the nearest.
+
+def _nearest(terms: Terms, angle: Array, quarters: float) -> Array:
+    """Of the angles (), rad, that differ by some quarter turns, the nearest to the hand's."""
+    x = terms["hand_axes"][:3]
+    now = jnp.arctan2(x[1], x[0])
+    period = quarters * QUARTER
+    return now + (angle - now + 0.5 * period) % period - 0.5 * period
+
+
+def _downwards(terms: Terms, angle: Array, quarters: float = 1.0) -> Array:
+    """Turn (3,), rad, to a hand that points down, its fingers at an angle, rad.
+
+    Of the poses that differ by some quarter turns the nearest.
     """
     x, y = terms["hand_axes"].reshape(2, 3)
-    now = jnp.arctan2(x[1], x[0])
-    quarter = 0.5 * jnp.pi
-    goal = now + (angle - now + 0.5 * quarter) % quarter - 0.5 * quarter
+    goal = _nearest(terms, angle, quarters)
     c, s, zero, one = jnp.cos(goal), jnp.sin(goal), jnp.zeros(()), jnp.ones(())
     target = jnp.stack(
         [jnp.stack([c, s, zero]), jnp.stack([s, -c, zero]), jnp.stack([zero, zero, -one])]

@@ -76,6 +76,9 @@ class ObjectGoals(PoseGoals):
     goal_high: ArrayLike = (0.6, 0.1, 0.32)
     least_distance: ArrayLike = 0.05
 
+    oriented: ClassVar[bool] = False
+    """Whether the goal's orientation counts, which `orientation` has to say as well."""
+
     goal_terms: ClassVar[tuple[str, ...]] = ("goal_position", "to_goal")
     state_type: ClassVar[type | None] = ObjectGoalState
 
@@ -95,10 +98,11 @@ class ObjectGoals(PoseGoals):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.orientation or not self.hands.alone:
+        if self.orientation is not self.oriented or not self.hands.alone:
+            counts = "poses count" if self.oriented else "positions count"
             raise ConfigError(
                 f"{type(self).__name__}: orientation={self.orientation}, end_effector="
-                f"{self.end_effector!r}, expected False, and one hand: positions count here."
+                f"{self.end_effector!r}, expected {self.oriented}, and one hand: {counts} here."
             )
 
     def check(self, robot: Robot) -> None:
@@ -166,7 +170,6 @@ class ObjectGoals(PoseGoals):
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """Joints, hand, object and goal, the ways between them, forces, and the last action."""
         thing, (hand, axes) = self._object(motion), self.hand(robot, motion)
-        goal = state.position[0]
         return {
             **joint_terms(robot, motion),
             "hand_position": hand,
@@ -176,15 +179,25 @@ class ObjectGoals(PoseGoals):
             "object_velocity": jnp.asarray(thing.v)[:3],
             "to_object": 10.0 * (thing.position - hand),
             "pad_force": 0.1 * self.pad_forces(motion),
-            "goal_position": goal,
-            "to_goal": 10.0 * (goal - thing.position),
+            **self.goal_observations(motion, state),
             "last_action": motion.action,
         }
+
+    def goal_observations(self, motion: Motion, state: Any) -> dict[str, Array]:
+        """Observation terms of the goal, and of the object's way there."""
+        goal = self.goal(motion, state)
+        way = goal - self._object(motion).position
+        return {"goal_position": goal, "to_goal": 10.0 * way}
+
+    def goal(self, motion: Motion, state: Any) -> Array:
+        """Where the object should be (3,), m, world."""
+        position: Array = state.position[0]
+        return position
 
     def measures(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """`object_distance` (m), of object and goal; `object_speed` (m/s); `success` (bool)."""
         thing = self._object(motion)
-        distance = norm(state.position[0] - thing.position)
+        distance = norm(self.goal(motion, state) - thing.position)
         speed = norm(jnp.asarray(thing.v)[:3])
         success = (distance < jnp.asarray(self.position_tolerance)) & self.done(motion, speed)
         return {"object_distance": distance, "object_speed": speed, "success": success}
@@ -210,7 +223,7 @@ class ObjectGoals(PoseGoals):
         `joint_velocity` (squared, rad^2/s^2).
         """
         position, _ = self.subjects(robot, motion)
-        distance = norm(state.position[0] - position[0])
+        distance = norm(self.goal(motion, state) - position[0])
         way, stages, held = self.stages(robot, motion, state)
         change = motion.action - motion.previous_action
         return {

@@ -49,7 +49,7 @@ class Push(ObjectGoals):
     ) -> tuple[Array, dict[str, Array], Array]:
         """The way to the cube's far side; the cube needs no holding."""
         cube = self.subjects(robot, motion)[0][0]
-        to_goal = state.position[0] - cube
+        to_goal = self.goal(motion, state) - cube
         # At the goal the far side is anywhere.
         direction = to_goal / (norm(to_goal) + jnp.asarray(self.position_tolerance))
         way = cube - BEHIND * direction - self.hand(robot, motion)[0]

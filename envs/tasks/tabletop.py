@@ -1,9 +1,10 @@
-"""Tabletops: an arm's pads, a cube, and the table that the arm stands on."""
+"""Tabletops: an arm's pads, boxes, and the table that the arm stands on."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,19 +14,23 @@ from fraxenv.dynamics import (
     ContactGeom,
     Robot,
     Scene,
+    SceneObject,
     box_geom,
     build_scene,
     free_body,
     lock_joints,
     plane_geom,
 )
+from fraxenv.dynamics.geometry.shapes import Color
 from fraxenv.dynamics.scene.build import shape_geoms
 
-CUBE, TABLE = "cube", "table"
+CUBE, BASE, BOX, TABLE = "cube", "base", "box", "table"
 STIFF: dict[str, Any] = {"solref": (0.004, 1.0), "solimp": (0.99, 0.999, 0.001, 0.5, 2.0)}
 """Contacts as stiff as two timesteps of 2 ms allow: what is held creeps by some um/s."""
 
 CUBE_COLOR = (0.85, 0.45, 0.2, 1.0)
+STACKED_COLOR, BASE_COLOR = (0.8, 0.15, 0.15, 1.0), (0.2, 0.6, 0.25, 1.0)
+"""Of stacks, the upper cube's and the lower one's."""
 
 
 def pad_names(robot: Robot) -> tuple[str, ...]:
@@ -61,26 +66,50 @@ def _closed(robot: Robot) -> np.ndarray:
     return q
 
 
+def block(
+    name: str,
+    half_extents: Sequence[float] = (0.02, 0.02, 0.02),
+    *,
+    mass: float = 0.064,
+    place: tuple[float, float] = (0.5, 0.0),
+    color: Color = CUBE_COLOR,
+) -> SceneObject:
+    """A box that moves freely, on the table by default.
+
+    Args:
+        name: its name, and that of its geom.
+        half_extents: (3,), m.
+        mass: kg, of all of it alike.
+        place: (2,), m, where it is by default.
+        color: its colour.
+    """
+    return free_body(
+        name,
+        box_geom("", half_extents, rgba=color),
+        mass=mass,
+        position=(*place, half_extents[2]),
+    )
+
+
 def tabletop_scene(
     robot: Robot,
     pads: tuple[str, ...],
+    objects: Sequence[SceneObject] | None = None,
     *,
-    half_size: float = 0.02,
-    mass: float = 0.064,
     friction: float = 1.0,
     solref: Sequence[float] = (0.01, 1.0),
     solimp: Sequence[float] = (0.95, 0.99, 0.001, 0.5, 2.0),
     impratio: float = 10.0,
 ) -> Scene:
-    """A scene of a robot, a cube and a table whose surface is the world's plane z = 0.
+    """A scene of a robot, objects and a table whose surface is the world's plane z = 0.
 
-    Cube and table, each pad and the cube, each pad and the table may touch; nothing else.
+    Pads, objects and the table may touch each other, pads among themselves not; nothing else
+    touches.
 
     Args:
         robot: stands on the table.
         pads: names of its collision shapes that touch things.
-        half_size: m, of the cube.
-        mass: kg, of the cube.
+        objects: what is on the table; `block("cube")` alone if omitted.
         friction: coefficient of all contacts.
         solref: (2,), of all contacts, as in MuJoCo.
         solimp: (5,), likewise.
@@ -91,21 +120,24 @@ def tabletop_scene(
         "solref": tuple(solref),
         "solimp": tuple(solimp),
     }
-    geoms: list[ContactGeom] = [
-        dataclasses.replace(g, **soft) for g in shape_geoms(robot) if g.name in pads
+
+    def softened(geoms: Iterable[ContactGeom]) -> tuple[ContactGeom, ...]:
+        return tuple(dataclasses.replace(g, **soft) for g in geoms)
+
+    things = [
+        dataclasses.replace(thing, geoms=softened(thing.geoms))
+        for thing in ([block(CUBE)] if objects is None else objects)
     ]
-    cube = free_body(
-        CUBE,
-        box_geom("", (half_size,) * 3, rgba=CUBE_COLOR, **soft),
-        mass=mass,
-        position=(0.5, 0.0, half_size),
-    )
+    names = [thing.name for thing in things]
     return build_scene(
         robot,
-        [cube],
+        things,
         [plane_geom(TABLE, **soft)],
-        geoms=geoms,
-        pairs=[(CUBE, TABLE), *((pad, thing) for pad in pads for thing in (CUBE, TABLE))],
+        geoms=softened(g for g in shape_geoms(robot) if g.name in pads),
+        pairs=[
+            *combinations([*names, TABLE], 2),
+            *((pad, thing) for pad in pads for thing in (*names, TABLE)),
+        ],
         name="tabletop",
         impratio=impratio,
         # The fingers' damping is stiff for their mass: contacts have to be solved with it.

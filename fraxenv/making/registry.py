@@ -107,6 +107,18 @@ def _pick(setup: RobotSetup, hands: EndEffectors) -> Task:
     return Pick(end_effector=hands, **setup.task_options.get("pick", {}))
 
 
+def _pick_pose(setup: RobotSetup, hands: EndEffectors) -> Task:
+    from ..envs import PickPose
+
+    return PickPose(end_effector=hands, **setup.task_options.get("pick_pose", {}))
+
+
+def _stack(setup: RobotSetup, hands: EndEffectors) -> Task:
+    from ..envs import Stack
+
+    return Stack(end_effector=hands, **setup.task_options.get("stack", {}))
+
+
 def _push_scene(robot: Robot) -> Scene:
     from ..envs import pad_names, tabletop_scene, with_closed_fingers
 
@@ -118,6 +130,22 @@ def _pick_scene(robot: Robot) -> Scene:
     from ..envs.tasks.tabletop import STIFF
 
     return tabletop_scene(robot, pad_names(robot), **STIFF)
+
+
+def _pick_pose_scene(robot: Robot) -> Scene:
+    from ..envs import block, pad_names, tabletop_scene
+    from ..envs.tasks.tabletop import BOX, STIFF
+
+    box = block(BOX, (0.02, 0.02, 0.03), mass=0.096)
+    return tabletop_scene(robot, pad_names(robot), [box], **STIFF)
+
+
+def _stack_scene(robot: Robot) -> Scene:
+    from ..envs import block, pad_names, tabletop_scene
+    from ..envs.tasks.tabletop import BASE, BASE_COLOR, CUBE, STACKED_COLOR, STIFF
+
+    cubes = [block(CUBE, color=STACKED_COLOR), block(BASE, place=(0.5, 0.1), color=BASE_COLOR)]
+    return tabletop_scene(robot, pad_names(robot), cubes, **STIFF)
 
 
 TASKS = {
@@ -136,6 +164,12 @@ TASKS = {
     ),
     "pick": TaskSpec(
         "Pick", "grasp a cube and hold it at a random position", _pick, scene=_pick_scene
+    ),
+    "pick_pose": TaskSpec(
+        "PickPose", "grasp a box and hold it at a random pose", _pick_pose, scene=_pick_pose_scene
+    ),
+    "stack": TaskSpec(
+        "Stack", "put a red cube on a green one and let go of it", _stack, scene=_stack_scene
     ),
 }
 """The tasks by name."""

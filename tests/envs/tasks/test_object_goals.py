@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from experts import N, rollout
 
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.envs import Pick, Push, grasped, pad_forces, pad_names, slip_speed
 from fraxenv.errors import ConfigError, UnknownNameError
-from fraxenv.recording.scripted import scripted_policy
 
-N, STEPS = 64, 150
 PADS = ("left_pad", "right_pad")
 
 
@@ -27,25 +26,6 @@ def pick():
 @pytest.fixture(scope="module")
 def push():
     return fraxenv.make("PandaPush-v0")
-
-
-def rollout(env, params, n=N, seed=0):
-    """First states, and by step the states, rewards and infos of the expert's episodes."""
-    act = scripted_policy(env, params)
-    keys = jax.random.split(jax.random.key(seed), n)
-
-    @jax.jit
-    @jax.vmap
-    def step(key, obs, state):
-        obs, state, reward, _, info = env.step_env(key, state, act(obs, key), params)
-        return obs, state, reward, info
-
-    obs, first = jax.vmap(lambda key: env.reset(key, params))(keys)
-    state, results = first, []
-    for _ in range(STEPS):
-        obs, state, reward, info = step(keys, obs, state)
-        results.append((state, reward, info))
-    return first, results
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,236 @@
+"""Stack: put one cube on another, and let go of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import ArrayLike
+
+from fraxenv.dynamics import Robot
+from fraxenv.dynamics.math.algebra import norm
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
+from fraxenv.errors import ConfigError, is_concrete
+
+from ..world import ObjectState, SceneState, World
+from .base import Motion, Task
+from .grasping import grasped, slip_speed
+from .measures import Measure
+from .object_goals import ObjectGoals, ObjectGoalState
+from .pick import FIRM
+
+STACK_WEIGHTS = {
+    "reach": 0.1,
+    "grasp": 0.1,
+    "place": 0.2,
+    "place_fine": 0.1,
+    "release": 0.4,
+    "object_distance": -0.1,
+    "action_rate": -1e-3,
+    "joint_velocity": -1e-4,
+}
+
+SLOW = 0.05
+"""m/s, of the upper cube, at which a release counts for a quarter."""
+
+
+@pytree_dataclass
+class StackState(ObjectGoalState):
+    """The beginning of an episode with two cubes: two goals, of the upper cube and of the base.
+
+    Attributes:
+        base: (7,), the base's pose at the beginning: position, m, and quaternion wxyz.
+    """
+
+    base: Array
+
+
+@pytree_dataclass
+class Stack(ObjectGoals):
+    """Put a cube on another of its size, the base, and let go of it.
+
+    Success is the cube within `position_tolerance` of its place on the base, wherever that is by
+    now, and within `height_tolerance` of its height, flat and at rest, on the base and touched by
+    no pad. As ManiSkill's StackCube, where 33 mm instead of 20 mm will do, and any tilt; there it
+    counts that the cube is not grasped.
+
+    As goals of a goal environment count the places of both: the cube's above where the base was at
+    first, and the base's there.
+
+    Attributes:
+        base: name of the cube below, and of its geom.
+        half_height: m, of both cubes.
+        goal_low: (3,), m, corner of the box of places on the base; `3 half_height` high.
+        goal_high: (3,), m, the other corner.
+        least_distance: m, between the cube at first and its place on the base, along x.
+        height_tolerance: m.
+        tilt_tolerance: rad, of the cube's faces from the vertical.
+        speed_tolerance: m/s, of the cube.
+        spin_tolerance: rad/s, likewise.
+        reward_weights: term -> weight; see `stages`.
+    """
+
+    position_tolerance: ArrayLike = 0.02
+    base: str = static(default="base")
+    object_low: ArrayLike = (0.4, -0.15)
+    object_high: ArrayLike = (0.6, 0.15)
+    goal_low: ArrayLike = (0.4, -0.15, 0.06)
+    goal_high: ArrayLike = (0.6, 0.15, 0.06)
+    least_distance: ArrayLike = 0.08
+    height_tolerance: ArrayLike = 0.005
+    tilt_tolerance: ArrayLike = 0.1
+    speed_tolerance: ArrayLike = 0.01
+    spin_tolerance: ArrayLike = 0.5
+    reward_weights: Any = field(default_factory=lambda: dict(STACK_WEIGHTS))
+
+    goal_terms: ClassVar[tuple[str, ...]] = ("to_goal",)
+    state_type: ClassVar[type | None] = StackState
+
+    observation_units: ClassVar[Mapping[str, str]] = {
+        **{k: u for k, u in ObjectGoals.observation_units.items() if k != "goal_position"},
+        "base_position": "m",
+        "base_axes": "1, two columns of the rotation matrix",
+        "base_velocity": "m/s",
+        "to_goal": "dm, from the object to its place on the base",
+    }
+
+    # The base shows where the goal is, and is no marker that could be dragged.
+    goals = Task.goals
+    markers = Task.markers
+
+    def with_goal(self, state: Any, i: int, position: ArrayLike, rotation: ArrayLike) -> Any:
+        """Raises `ConfigError`: there is no goal that can be moved."""
+        return Task.with_goal(self, state, i, jnp.asarray(position), jnp.asarray(rotation))
+
+    def check(self, robot: Robot) -> None:
+        """As of `ObjectGoals`, and that the cubes are apart at first, the base on the table.
+
+        Raises:
+            ConfigError: they might overlap, or the places are not those on a base on the table.
+        """
+        super().check(robot)
+        numbers = self.half_height, self.least_distance, self.goal_low, self.goal_high
+        if not is_concrete(numbers):
+            return
+        half, least = float(np.asarray(self.half_height)), float(np.asarray(self.least_distance))
+        heights = [float(np.asarray(corner)[2]) for corner in (self.goal_low, self.goal_high)]
+        if any(abs(height - 3 * half) > 1e-6 for height in heights):
+            raise ConfigError(
+                f"{type(self).__name__}: goals at heights from {heights[0]:g} to {heights[1]:g} m, "
+                f"expected {3 * half:g} m, of a cube on another of half_height={half:g} m."
+            )
+        # Diagonals side by side, and one cube's height up.
+        apart = math.sqrt(12.0) * half
+        if least < apart:
+            raise ConfigError(
+                f"{type(self).__name__}: least_distance={least:g} m, expected at least {apart:.4f} "
+                "m, so that the cubes do not overlap at first."
+            )
+
+    def reset(self, key: Array, robot: Robot) -> tuple[Array, StackState]:
+        """Initial configuration (nq,) near the default one; both cubes at random."""
+        q, drawn = super().reset(key, robot)
+        dtype = q.dtype
+        half = jax.random.uniform(jax.random.fold_in(key, 1), (), dtype, -1.0, 1.0)
+        half = 0.5 * jnp.asarray(self.object_turn, dtype) * half
+        zero = jnp.zeros((), dtype)
+        turn = jnp.stack([jnp.cos(half), zero, zero, jnp.sin(half)])
+        place = drawn.position[0] - self._up(dtype)
+        position = jnp.stack([drawn.position[0], place])
+        rotation = jnp.broadcast_to(jnp.eye(3, dtype=dtype), (2, 3, 3))
+        base = jnp.concatenate([place, turn])
+        return q, StackState(position, rotation, drawn.start, base)
+
+    def world(self, key: Array, robot: Robot, q: Array, state: Any) -> World:
+        """Both cubes where the state says."""
+        cubes = {self.object: ObjectState(state.start), self.base: ObjectState(state.base)}
+        return World(scene=SceneState(cubes))
+
+    def subjects(self, robot: Robot, motion: Motion) -> tuple[Array, Array]:
+        """Positions (2, 3), m, and rotations (2, 3, 3), to world, of the cube and the base."""
+        cubes = self._object(motion), self._base(motion)
+        return jnp.stack([c.position for c in cubes]), jnp.stack([c.rotation for c in cubes])
+
+    def goal(self, motion: Motion, state: Any) -> Array:
+        """The cube's place on the base (3,), m, world, where the base is now."""
+        return self._place(motion)
+
+    def goal_observations(self, motion: Motion, state: Any) -> dict[str, Array]:
+        """The base, and the cube's way to its place there."""
+        base = self._base(motion)
+        way = self._place(motion) - self._object(motion).position
+        return {
+            "base_position": base.position,
+            "base_axes": base.rotation[:, :2].T.ravel(),
+            "base_velocity": jnp.asarray(base.v)[:3],
+            "to_goal": 10.0 * way,
+        }
+
+    def stages(
+        self, robot: Robot, motion: Motion, state: Any
+    ) -> tuple[Array, dict[str, Array], Array]:
+        """The way to the cube; `grasp`, `release`; and how far it is in hand, or on the base.
+
+        `grasp` is tanh(f / 2 N) of the lesser of the pads' forces, `release` (1 - tanh(f / 2 N))
+        (1 - tanh(speed / 0.05 m/s)) of the greater, on the base, and zero elsewhere. A cube on the
+        base is reached and grasped, whatever the hand does.
+        """
+        thing, forces = self._object(motion), self.pad_forces(motion)
+        there = self._on_base(motion)
+        speed = norm(jnp.asarray(thing.v)[:3])
+        way = jnp.where(there, 0.0, thing.position - self.hand(robot, motion)[0])
+        held = jnp.where(there, 1.0, jnp.tanh(jnp.min(forces) / FIRM))
+        release = (1.0 - jnp.tanh(jnp.max(forces) / FIRM)) * (1.0 - jnp.tanh(speed / SLOW))
+        return way, {"grasp": held, "release": jnp.where(there, release, 0.0)}, held
+
+    def done(self, motion: Motion, speed: Array) -> Array:
+        """Whether the cube rests on the base, and nothing but the base touches it."""
+        spin = norm(jnp.asarray(self._object(motion).v)[3:])
+        rests = (speed < jnp.asarray(self.speed_tolerance)) & (
+            spin < jnp.asarray(self.spin_tolerance)
+        )
+        pads = motion.world.contacts.between(self.pads, self.object)
+        return self._on_base(motion) & rests & ~jnp.any(pads.active)
+
+    def measures(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
+        """As of `ObjectGoals`; and `grasped` (bool) and `slip_speed` (m/s), along the pads."""
+        touch = motion.world.contacts, self.pads, self.object
+        own = {"grasped": grasped(*touch), "slip_speed": slip_speed(*touch)}
+        return {**super().measures(robot, motion, state), **own}
+
+    @property
+    def reported(self) -> tuple[Measure, ...]:
+        """Distance from the place on the base, and speed of the cube."""
+        speed = Measure("object_speed", "m/s", shown="mm/s", label="speed", below="speed_tolerance")
+        return (*super().reported, speed)
+
+    def _on_base(self, motion: Motion) -> Array:
+        """Whether the cube lies on the base, moving or not, held or not; () bool."""
+        thing = self._object(motion)
+        way = self._place(motion) - thing.position
+        upright = jnp.max(jnp.abs(thing.rotation[2]))
+        touch = motion.world.contacts.between(self.object, self.base)
+        return (
+            (norm(way) < jnp.asarray(self.position_tolerance))
+            & (jnp.abs(way[2]) < jnp.asarray(self.height_tolerance))
+            & (upright > jnp.cos(jnp.asarray(self.tilt_tolerance)))
+            & jnp.any(touch.active)
+        )
+
+    def _place(self, motion: Motion) -> Array:
+        position = self._base(motion).position
+        return position + self._up(position.dtype)
+
+    def _base(self, motion: Motion) -> ObjectState:
+        return motion.world.objects[self.base]
+
+    def _up(self, dtype: Any) -> Array:
+        """From the base to a cube on it (3,), m."""
+        height = 2.0 * jnp.asarray(self.half_height, dtype)
+        return jnp.stack([jnp.zeros_like(height), jnp.zeros_like(height), height])

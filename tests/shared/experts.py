@@ -1,0 +1,28 @@
+"""Episodes of experts."""
+
+from __future__ import annotations
+
+import jax
+
+from fraxenv.recording.scripted import scripted_policy
+
+N, STEPS = 64, 150
+
+
+def rollout(env, params, n=N, seed=0):
+    """First states, and by step the states, rewards and infos of the expert's episodes."""
+    act = scripted_policy(env, params)
+    keys = jax.random.split(jax.random.key(seed), n)
+
+    @jax.jit
+    @jax.vmap
+    def step(key, obs, state):
+        obs, state, reward, _, info = env.step_env(key, state, act(obs, key), params)
+        return obs, state, reward, info
+
+    obs, first = jax.vmap(lambda key: env.reset(key, params))(keys)
+    state, results = first, []
+    for _ in range(STEPS):
+        obs, state, reward, info = step(keys, obs, state)
+        results.append((state, reward, info))
+    return first, results
