@@ -31,7 +31,7 @@ class Options:
         set: evaluate with this override of fraxenv.make, such as
             `--set 'randomisation.payload=[0, 1]'`; may be repeated.
         output: folder of the results; the run's own if there is one run, else a new one in `runs/`.
-        backend: `mujoco` lets MuJoCo move robot and scene, one environment at a time: does the policy
+        backend: `mujoco` lets MuJoCo move all, one environment after the other: does the policy
             depend on whose physics it is?
     """
 

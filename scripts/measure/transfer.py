@@ -58,7 +58,7 @@ def main(options: Options) -> None:
     for folder in options.runs:
         policy, env, params, _ = load_policy(folder)
         subjects.append((str(folder), env, params, lambda obs, _, policy=policy: policy(obs)))
-    table = Table("policy", "fraxenv", "MuJoCo", "only here", "only there", "same way, mm")
+    table = Table("policy", "fraxenv", "MuJoCo", "only here", "only there", "apart, mm")
     for name, env, params, act in subjects:
         here, there = (
             outcome(e, params, act, options.episodes, options.seed) for e in (env, with_mujoco(env))
@@ -74,10 +74,8 @@ def main(options: Options) -> None:
             f"{apart:.2g}",
         )
     Console(width=100).print(table)
-    print(
-        f"{options.episodes} episodes each, seed {options.seed}; success at the last step. Same way:"
-    )
-    print("how far apart the first object ends, in the median episode.")
+    print(f"{options.episodes} episodes each, seed {options.seed}; success at the last step.")
+    print("Apart: where the first object ends, from where it ends with the other physics; median.")
 
 
 def with_scene() -> list[str]:

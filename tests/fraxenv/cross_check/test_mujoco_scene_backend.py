@@ -20,9 +20,12 @@ pytest.importorskip("mujoco")
 from fraxenv.cross_check.physics import with_mujoco
 
 PICK = {"id": "PandaPick-v0"}
-PUSHING = {"robot": scene_of_arm(), "task": Push(), "action": "ee_delta_position"} | {
-    "action_options": {"axes_used": ("x", "y")}
-}
+
+
+def pushing(backend: str | None) -> GymnasiumEnv:
+    """An arm that pushes a cube."""
+    options = {"action": "ee_delta_position", "action_options": {"axes_used": ("x", "y")}}
+    return GymnasiumEnv(None, robot=scene_of_arm(), task=Push(), backend=backend, **options)
 
 
 def episode(env: GymnasiumEnv, steps: int, act: Any) -> list[dict[str, Any]]:
@@ -38,7 +41,7 @@ def episode(env: GymnasiumEnv, steps: int, act: Any) -> list[dict[str, Any]]:
 
 def test_the_same_episode(x64: None) -> None:
     """An arm pushes a cube: the same motion and the same forces, to rounding."""
-    envs = [GymnasiumEnv(None, **PUSHING, backend=b) for b in (None, "mujoco")]
+    envs = [pushing(backend) for backend in (None, "mujoco")]
     ours, theirs = (episode(e, 12, lambda _: np.array([1.0, 0.1])) for e in envs)
     touched = [bool(x["contacts"]["active"][1]) for x in ours]
     assert touched.count(True) > 3
@@ -58,6 +61,7 @@ def test_the_same_episode(x64: None) -> None:
     assert (ours[-1]["q"] != theirs[-1]["q"]).any()  # it was not us who computed both
 
 
+@pytest.mark.slow
 def test_the_expert_picks_in_mujoco_too() -> None:
     env = GymnasiumEnv("PandaPick-v0", backend="mujoco")
     act = jax.jit(scripted_policy(env.environment, env.environment.default_params))
@@ -95,7 +99,7 @@ def test_what_its_model_cannot_follow_is_refused(options: dict[str, Any], match:
 
 def test_a_state_that_diverges_ends_the_episode(tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    env = GymnasiumEnv(None, **PUSHING, backend="mujoco")
+    env = pushing("mujoco")
     env.reset(seed=0)
     assert env.state is not None
     env.state = env.state.replace(v=env.state.v.at[0].set(1e30))
