@@ -5,16 +5,29 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from ..errors import check_count
+from ..errors import check_count, import_extra
 from ..interrupt import interruptible
 from ..progress import on_terminal
 from ..storage.config import write_yaml
 from .common import INTERRUPTED, new_folder, wrote
 from .subject import RANDOM, EnvArguments, open_subject
+
+if TYPE_CHECKING:
+    from ..recording import Recording
+
+ExportName = Literal["robomimic", "maniskill", "lerobot", "lerobot-v2.1"]
+
+FILES: dict[ExportName, tuple[str, str]] = {
+    "robomimic": ("robomimic.hdf5", "h5py"),
+    "maniskill": ("maniskill.h5", "h5py"),
+    "lerobot": ("lerobot", "pyarrow"),
+    "lerobot-v2.1": ("lerobot-v2.1", "pyarrow"),
+}
+"""Export -> its file, or folder, and the module that it needs."""
 
 ALL = "all"
 """In place of names: every entry of what steps report."""
@@ -38,6 +51,7 @@ class Options(EnvArguments):
         successful: keep the episodes alone that end in success.
         seed: decides the episodes.
         infos: which entries of what steps report are kept, or "all".
+        export: write the episodes in this format as well; may be repeated. Needs the extra `data`.
         output: folder of the results; a new one in `runs/` if omitted.
     """
 
@@ -50,6 +64,7 @@ class Options(EnvArguments):
         "success",
         "diverged",
     )
+    export: Annotated[tuple[ExportName, ...], tyro.conf.UseAppendAction] = ()
     output: Path | None = None
 
 
@@ -60,6 +75,8 @@ def run(options: Options) -> int:
     from ..recording import record
 
     num_envs, episodes = _shares(options)
+    for name in options.export:
+        import_extra(FILES[name][1], "data", f"--export {name}")
     subject = open_subject(options, options.policy)
     output = options.output or new_folder(Path("runs"), f"record-{subject.env.name}")
     print(f"{subject.title}: {episodes} episodes, {num_envs} side by side ...", flush=True)
@@ -92,7 +109,9 @@ def run(options: Options) -> int:
         kept = succeeded if options.successful else ended
         told = f"{succeeded} of {ended} episodes successful{share}, {kept} kept; {told}"
     print(told)
-    wrote(output, "config.yaml", "recording.npz")
+    for name in options.export:
+        _export(recording, output, name)
+    wrote(output, "config.yaml", "recording.npz", *(FILES[name][0] for name in options.export))
     return 0 if whole else INTERRUPTED
 
 
@@ -105,3 +124,16 @@ def _shares(options: Options) -> tuple[int, int]:
     share = -(-options.episodes // side_by_side)
     num_envs = options.num_envs or -(-options.episodes // share)
     return num_envs, num_envs * share
+
+
+def _export(recording: Recording, folder: Path, name: ExportName) -> None:
+    """Write an export into a folder."""
+    from ..recording import to_lerobot, to_maniskill, to_robomimic
+
+    path = folder / FILES[name][0]
+    if name == "robomimic":
+        to_robomimic(recording, path)
+    elif name == "maniskill":
+        to_maniskill(recording, path)
+    else:
+        to_lerobot(recording, path, version="v3.0" if name == "lerobot" else "v2.1")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+import numpy as np
+
+from ..errors import ConfigError, import_extra
 from ..making.registry import NAMESPACE
+from ..storage.files import write_atomic
 from .record import Episode, Recording
 
 
@@ -24,6 +29,55 @@ def whole_episodes(recording: Recording) -> list[Episode]:
             "one at least. Record with episodes=..., or more steps."
         )
     return episodes
+
+
+def named_observations(recording: Recording, observations: Any) -> dict[str, np.ndarray]:
+    """Observations (n, m) of an episode by the names of their terms, (n, size) each.
+
+    A flat observation of which the recording tells no layout is one term, `flat`.
+    """
+    if isinstance(observations, Mapping):
+        return dict(observations)
+    size = observations.shape[1]
+    layout = recording.metadata.get("observation_layout", {})
+    if sum(layout.values()) != size:
+        layout = {"flat": size}
+    ends = np.cumsum(list(layout.values()))[:-1]
+    return dict(zip(layout, np.split(observations, ends, axis=1), strict=True))
+
+
+def write_hdf5(
+    path: str | Path,
+    tree: Mapping[str, Any],
+    attributes: Mapping[str, Mapping[str, Any]],
+    what: str,
+) -> None:
+    """Write an HDF5 file; atomic.
+
+    Args:
+        path: the file.
+        tree: arrays, in dicts that become groups.
+        attributes: of groups, by their paths.
+        what: needs it, for the message where h5py is missing.
+
+    Raises:
+        MissingExtraError: the extra `data` is not installed.
+    """
+    h5py = import_extra("h5py", "data", what)
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        _fill(file, tree)
+        for group, own in attributes.items():
+            file[group].attrs.update(own)
+    write_atomic(path, buffer.getvalue())
+
+
+def _fill(group: Any, tree: Mapping[str, Any]) -> None:
+    for name, part in tree.items():
+        if isinstance(part, Mapping):
+            _fill(group.create_group(name), part)
+        else:
+            group.create_dataset(name, data=part)
 
 
 def gymnasium_spec(recipe: Mapping[str, Any] | None) -> Any:

@@ -177,9 +177,13 @@ def test_orientations_are_told_where_they_count(tmp_path: Path, capsys: Capture)
 
 
 def test_record_leaves_a_recording_that_replays(tmp_path: Path, capsys: Capture) -> None:
+    pytest.importorskip("pyarrow")
     loose = ["--set", "task_options.position_tolerance=0.2", "--set", "control_hz=500"]
     loose += ["--set", "physics_hz=500", "--set", "max_steps_in_episode=10"]
     more = ["--episodes", "7", "--num-envs", "4", "--successful", "--seed", "5"]
+    exports = {"robomimic.hdf5", "maniskill.h5", "maniskill.json", "lerobot", "lerobot-v2.1"}
+    for name in ("robomimic", "maniskill", "lerobot", "lerobot-v2.1"):
+        more += ["--export", name]
     command = ["record", "PandaReach-v0", *loose, "--policy", "random", *more]
     for folder in ("a", "b"):
         assert main([*command, "--output", str(tmp_path / folder)]) == 0
@@ -198,7 +202,8 @@ def test_record_leaves_a_recording_that_replays(tmp_path: Path, capsys: Capture)
     assert recording.infos["success"][9::10].sum() == len(kept)
     assert set(recording.infos) == {"success", "diverged"}
     assert fraxenv.replay(recording).identical
-    assert {path.name for path in (tmp_path / "a").iterdir()} == {"config.yaml", "recording.npz"}
+    names = {"config.yaml", "recording.npz", *exports}
+    assert {path.name for path in (tmp_path / "a").iterdir()} == names
 
 
 def test_rollout_leaves_everything(tmp_path: Path, capsys: Capture) -> None:
