@@ -31,6 +31,11 @@ def whole_episodes(recording: Recording) -> list[Episode]:
     return episodes
 
 
+def layout_of(recording: Recording) -> dict[str, int]:
+    """Name and size of each observation term, in the order of the observation; none if not told."""
+    return dict(recording.metadata.get("observation_layout", []))
+
+
 def named_observations(recording: Recording, observations: Any) -> dict[str, np.ndarray]:
     """Observations (n, m) of an episode by the names of their terms, (n, size) each.
 
@@ -38,10 +43,9 @@ def named_observations(recording: Recording, observations: Any) -> dict[str, np.
     """
     if isinstance(observations, Mapping):
         return dict(observations)
-    size = observations.shape[1]
-    layout = recording.metadata.get("observation_layout", {})
-    if sum(layout.values()) != size:
-        layout = {"flat": size}
+    layout = layout_of(recording)
+    if sum(layout.values()) != observations.shape[1]:
+        layout = {"flat": observations.shape[1]}
     ends = np.cumsum(list(layout.values()))[:-1]
     return dict(zip(layout, np.split(observations, ends, axis=1), strict=True))
 

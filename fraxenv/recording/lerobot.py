@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import CheckpointError, ConfigError, check_choice, import_extra
 from ..storage.files import write_atomic
-from .exporting import whole_episodes
+from .exporting import layout_of, whole_episodes
 from .record import Episode, Recording
 
 LeRobotVersion = Literal["v2.1", "v3.0"]
@@ -132,7 +132,7 @@ def _frames(episodes: Sequence[Episode], rate: int) -> list[Columns]:
 
 def _feature(name: str, values: np.ndarray, recording: Recording) -> dict[str, Any]:
     """What `info.json` tells of a feature; of flat observations the terms' names."""
-    layout = recording.metadata.get("observation_layout", {})
+    layout = layout_of(recording)
     names: list[str] | None = None
     if name == "observation.state" and sum(layout.values()) == values.shape[1]:
         names = [f"{term}_{i}" for term, size in layout.items() for i in range(size)]

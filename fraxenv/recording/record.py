@@ -263,7 +263,7 @@ def record(
         "recipe": recipe,
         "episodes_per_env": share,
         "successful": successful,
-        "observation_layout": dict(env.observation_layout),
+        "observation_layout": [list(term) for term in env.observation_layout.items()],
         "spaces": {
             "observations": _space(env.observation_space(params)),
             "actions": _space(env.action_space(params)),

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import fraxenv
-from fraxenv import Recording, record, to_lerobot, to_maniskill, to_robomimic
+from fraxenv import Recording, load_recording, record, to_lerobot, to_maniskill, to_robomimic
 from fraxenv.errors import CheckpointError, ConfigError, MissingExtraError
 
 RECIPE: dict[str, Any] = {"id": "PandaReach-v0", "control_hz": 500, "physics_hz": 500}
@@ -27,14 +27,17 @@ KEY = jax.random.key(3)
 
 
 @pytest.fixture(scope="module")
-def recording() -> Recording:
-    """Episodes of 4 steps, of which some succeed."""
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """Episodes of 4 steps, of which some succeed; as a file has them."""
     recipe = {**RECIPE, "max_steps_in_episode": 4, "task_options": {"position_tolerance": 0.25}}
     env, params = fraxenv.make(**recipe)
-    return record(
+    recorded = record(
         env, params, None, KEY, episodes=8, num_envs=4, recipe=recipe, successful=True,
         infos=["success"],
     )  # fmt: skip
+    path = tmp_path_factory.mktemp("recorded") / "recording.npz"
+    recorded.save(path)
+    return load_recording(path)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,7 @@ def test_robomimic(recording: Recording, tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     to_robomimic(recording, tmp_path / "demo.hdf5")
     episodes = list(recording.episodes())
-    layout = recording.metadata["observation_layout"]
+    layout = fraxenv.make("PandaReach-v0")[0].observation_layout
     # As SequenceDataset opens it.
     with h5py.File(tmp_path / "demo.hdf5", "r", swmr=True, libver="latest") as file:
         demos = sorted(file["data"], key=lambda name: int(name[5:]))
