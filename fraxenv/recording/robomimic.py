@@ -37,7 +37,7 @@ def to_robomimic(recording: Recording, path: str | Path) -> None:
         "data": {f"demo_{e.id}": _demonstration(recording, e) for e in episodes},
         "fraxenv": json.dumps(recording.metadata),
     }
-    attributes = {
+    attributes: dict[str, dict[str, Any]] = {
         "data": {
             "total": sum(map(len, episodes)),
             "env_args": json.dumps(_env_args(recording)),
