@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from .kernels import fuse
     from .making.make import make
     from .making.registry import list_envs
+    from .recording.lerobot import to_lerobot
+    from .recording.maniskill import to_maniskill
     from .recording.minari import to_minari
     from .recording.record import Recording, load_recording, record
     from .recording.replay import replay
+    from .recording.robomimic import to_robomimic
     from .storage.state import load_state, save_state
 
 __version__ = "0.1.0"
@@ -36,7 +39,10 @@ __all__ = [
     "record",
     "replay",
     "save_state",
+    "to_lerobot",
+    "to_maniskill",
     "to_minari",
+    "to_robomimic",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -52,7 +58,10 @@ __getattr__, __dir__ = lazy_names(
         "record": "recording",
         "replay": "recording",
         "save_state": "storage.state",
+        "to_lerobot": "recording",
+        "to_maniskill": "recording",
         "to_minari": "recording",
+        "to_robomimic": "recording",
         "controllers": "controllers",
         "dynamics": "dynamics",
         "envs": "envs",

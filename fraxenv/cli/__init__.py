@@ -23,6 +23,7 @@ COMMANDS = {
     "train": "train",
     "eval": "evaluate",
     "rollout": "rollout",
+    "record": "record",
     "view": "view",
     "bench": "bench",
     "cross-check": "cross_check",

@@ -26,8 +26,8 @@ class Options(EnvArguments):
     """Roll out a policy, film it, and draw errors, torques, barriers and rewards over time.
 
     Attributes:
-        policy: "random"; "scripted", which moves straight to the goal; or the folder of a training
-            run, whose environment is then the default.
+        policy: "random"; "scripted", which moves straight to the goal; "expert", where the task has
+            one; or the folder of a training run, whose environment is then the default.
         episodes: how many.
         seed: decides the episodes.
         record: write a recording as well, for `fraxenv view --recording` and fraxenv.replay.
@@ -36,7 +36,7 @@ class Options(EnvArguments):
         output: folder of the results; a new one in `runs/` if omitted.
     """
 
-    policy: Annotated[str, tyro.conf.arg(metavar="random|scripted|RUN")] = RANDOM
+    policy: Annotated[str, tyro.conf.arg(metavar="random|scripted|expert|RUN")] = RANDOM
     episodes: int = 3
     seed: int = 0
     record: bool = False

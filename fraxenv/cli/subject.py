@@ -16,7 +16,7 @@ from ..storage.config import apply_settings, merge
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams
 
-RANDOM, SCRIPTED = "random", "scripted"
+RANDOM, SCRIPTED, EXPERT = "random", "scripted", "expert"
 
 SettingArguments = Annotated[
     tuple[str, ...],
@@ -93,20 +93,21 @@ def open_subject(arguments: EnvArguments, policy: str) -> Subject:
 
     Args:
         arguments: which environment; the one that the policy was trained on if none.
-        policy: "random", "scripted", or the folder of a training run.
+        policy: "random", "scripted", "expert", which is the scripted one of a task that has an
+            expert, or the folder of a training run.
 
     Raises:
         ConfigError: the policy does not fit the environment, or there is none.
         UnknownNameError: there is no such policy, environment or option.
     """
-    if policy in (RANDOM, SCRIPTED):
+    if policy in (RANDOM, SCRIPTED, EXPERT):
         made = recipe(arguments)
         env, params = make(**made)
         act: Any = None
-        if policy == SCRIPTED:
-            from ..recording.scripted import scripted_policy
+        if policy != RANDOM:
+            from ..recording.scripted import expert_policy, scripted_policy
 
-            act = scripted_policy(env, params)
+            act = (expert_policy if policy == EXPERT else scripted_policy)(env, params)
         return Subject(env, params, act, made, f"{env.name}, {policy} policy")
     check_run(policy)
     from ..training import load_policy
@@ -137,4 +138,4 @@ def check_run(folder: str | Path) -> None:
     if not (path / "config.yaml").is_file():
         around = path.parent if path.parent.is_dir() else Path("runs")
         runs = [str(p.parent) for p in sorted(around.glob("*/policy.npz"))]
-        raise unknown_name("policy or run", str(folder), [RANDOM, SCRIPTED, *runs])
+        raise unknown_name("policy or run", str(folder), [RANDOM, SCRIPTED, EXPERT, *runs])

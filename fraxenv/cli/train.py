@@ -18,6 +18,7 @@ from ..storage.config import apply_settings, merge
 from ..training.config import (
     AlgorithmName,
     APGConfig,
+    BCConfig,
     PPOConfig,
     SACConfig,
     SHACConfig,
@@ -73,7 +74,7 @@ class Options(PPOConfig, _Run):
     """Train a policy, evaluate it on fresh goals, and leave everything in a folder.
 
     The defaults are the preset's of the environment and the algorithm (`fraxenv list --presets`);
-    `fraxenv train --algorithm sac --help` shows the options of SAC, and likewise shac and apg.
+    `fraxenv train --algorithm sac --help` shows the options of SAC, and likewise shac, apg and bc.
     `fraxenv train ID` is `fraxenv train --env ID`.
     """
 
@@ -113,6 +114,17 @@ class APGOptions(APGConfig, _Run):
     overrides: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class BCOptions(BCConfig, _Run):
+    """Clone an expert, or a recording, evaluate the policy, and leave everything in a folder.
+
+    The defaults are the preset's of the environment and the algorithm (`fraxenv list --presets`).
+    `fraxenv train ID` is `fraxenv train --env ID`.
+    """
+
+    overrides: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
+
+
 def parse(argv: Sequence[str]) -> tuple[TrainConfig, Path, bool]:
     """The configuration of a command line, the run's folder, and whether to resume it."""
     argv = ["--env", *argv] if argv and not argv[0].startswith("-") else list(argv)
@@ -127,6 +139,7 @@ def parse(argv: Sequence[str]) -> tuple[TrainConfig, Path, bool]:
         SACConfig: SACOptions,
         SHACConfig: SHACOptions,
         APGConfig: APGOptions,
+        BCConfig: BCOptions,
     }
     kind = kinds[type(default)]
     own = {f.name: getattr(default, f.name) for f in dataclasses.fields(default)}
@@ -179,8 +192,8 @@ def run(options: tuple[TrainConfig, Path, bool]) -> int:
     device = jax.devices()[0]
     steps = config.rounds * config.round_timesteps
     print(
-        f"{config.env}: {config.algorithm.upper()}, {steps:,} environment steps, "
-        f"{config.num_envs} environments on {device.platform} ({device.device_kind}); into {run}/",
+        f"{config.env}: {config.algorithm.upper()}, {steps:,} {config.counted}, "
+        f"{_source(config)} on {device.platform} ({device.device_kind}); into {run}/",
         flush=True,
     )
     before = len(read_metrics(run)) if resume else 0
@@ -199,6 +212,13 @@ def run(options: tuple[TrainConfig, Path, bool]) -> int:
         return INTERRUPTED
     _report(config, run, started)
     return 0
+
+
+def _source(config: TrainConfig) -> str:
+    """What a run learns from."""
+    if isinstance(config, BCConfig):
+        return f"{config.demonstrations} demonstrations of {config.recording or 'the expert'}"
+    return f"{config.num_envs} environments"
 
 
 def _told(config: TrainConfig, reported: tuple[Measure, ...], metrics: Metrics) -> str:
@@ -242,6 +262,6 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
             on_frame=lambda done, total: show(done / total) or False,
         )  # fmt: skip
     wall = time.perf_counter() - started
-    console().print(table(result, metrics, wall, config.env, env.reported))
+    console().print(table(result, metrics, wall, config.env, env.reported, config.counted))
     pictures = ("learning_curve.png", "rollout.png", "rollout.gif")
     wrote(run, CONFIG, POLICY, CHECKPOINT, METRICS, EVALUATION, *pictures)

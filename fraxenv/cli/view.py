@@ -19,15 +19,17 @@ class Options(EnvArguments):
     """Open the interactive viewer in a browser: drag the target, watch a policy, scrub a recording.
 
     Attributes:
-        policy: "random", "scripted", or the folder of a training run, whose environment is then the
-            default; nothing but the target that you drag if omitted.
+        policy: "random", "scripted", "expert", or the folder of a training run, whose environment
+            is then the default; nothing but the target that you drag if omitted.
         recording: a recording, as `fraxenv rollout --record` writes it, to scrub through.
         host: address to serve on.
         port: to serve on.
         seed: decides the episodes.
     """
 
-    policy: Annotated[str, tyro.conf.arg(metavar="random|scripted|RUN", help_behavior_hint="")] = ""
+    policy: Annotated[
+        str, tyro.conf.arg(metavar="random|scripted|expert|RUN", help_behavior_hint="")
+    ] = ""
     recording: Annotated[str, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = ""
     host: str = "127.0.0.1"
     port: int = 8080

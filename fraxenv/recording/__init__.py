@@ -1,8 +1,11 @@
 """Recordings of rollouts: for learning from them, and to be replayed bit for bit."""
 
+from .lerobot import to_lerobot
+from .maniskill import to_maniskill
 from .minari import to_minari
 from .record import Episode, Policy, Recording, load_recording, record
 from .replay import Difference, ReplayReport, replay
+from .robomimic import to_robomimic
 
 __all__ = [
     "Difference",
@@ -13,5 +16,8 @@ __all__ = [
     "load_recording",
     "record",
     "replay",
+    "to_lerobot",
+    "to_maniskill",
     "to_minari",
+    "to_robomimic",
 ]

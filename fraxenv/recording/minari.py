@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 from collections.abc import Mapping
@@ -12,8 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import CheckpointError, ConfigError, import_extra
-from ..making.registry import NAMESPACE
+from ..errors import CheckpointError, import_extra
+from .exporting import gymnasium_spec, whole_episodes
 from .record import SERIES, Episode, Recording
 
 
@@ -46,14 +45,9 @@ def to_minari(recording: Recording, dataset_id: str, **options: Any) -> Any:
             f"{folder}: there is a dataset {dataset_id!r} already. Choose another id, or "
             f"minari.delete_dataset({dataset_id!r}) first."
         )
-    episodes = [_buffer(buffers.EpisodeBuffer, episode) for episode in recording.episodes()]
-    if not episodes:
-        raise ConfigError(
-            f"no episode ended within the {recording.num_steps} steps of the recording, expected "
-            "one at least. Record with episodes=..., or more steps."
-        )
+    episodes = [_buffer(buffers.EpisodeBuffer, e) for e in whole_episodes(recording)]
     spaces = recording.metadata["spaces"]
-    spec = _gymnasium_spec(recording.metadata["recipe"])
+    spec = gymnasium_spec(recording.metadata["recipe"])
     try:
         dataset = minari.create_dataset_from_buffers(
             dataset_id,
@@ -75,19 +69,6 @@ def _buffer(kind: Any, episode: Episode) -> Any:
     infos = jax.tree.map(lambda x: np.concatenate([np.zeros_like(x[:1]), x]), episode.infos)
     fields = {name: getattr(episode, name) for name in SERIES[:5]}
     return kind(id=episode.id, **fields, infos=infos)
-
-
-def _gymnasium_spec(recipe: Mapping[str, Any] | None) -> Any:
-    if recipe is None or recipe.get("id") is None:
-        return None
-    import gymnasium
-
-    spec = gymnasium.spec(f"{NAMESPACE}/{recipe['id'].removeprefix(f'{NAMESPACE}/')}")
-    own = ("id", "backend", "max_steps_in_episode")  # which Gymnasium has other means for
-    overrides = {name: value for name, value in recipe.items() if name not in own}
-    limit = recipe.get("max_steps_in_episode", spec.max_episode_steps)
-    kwargs = {**spec.kwargs, **overrides}
-    return dataclasses.replace(spec, kwargs=kwargs, max_episode_steps=limit)
 
 
 def _gymnasium_space(space: Mapping[str, Any]) -> Any:

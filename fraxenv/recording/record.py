@@ -61,6 +61,21 @@ class Episode:
     def __len__(self) -> int:
         return len(self.rewards)
 
+    @property
+    def success(self) -> bool:
+        """Whether it ended in success, and did not diverge.
+
+        Raises:
+            ConfigError: the recording kept no `success`.
+        """
+        if "success" not in self.infos:
+            raise ConfigError(
+                f"the recording tells no success: it kept {', '.join(self.infos) or 'nothing'} of "
+                "infos. Record with 'success' among them."
+            )
+        diverged = "diverged" in self.infos and self.infos["diverged"][-1]
+        return bool(self.infos["success"][-1] and not diverged)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recording:
@@ -108,8 +123,23 @@ class Recording:
         """The episodes that ended, environment by environment.
 
         Where a number of episodes was recorded it is those, equally many of each environment:
-        short episodes are no more frequent than they are.
+        short episodes are no more frequent than they are. Where only successful ones were asked
+        for, the others are left out.
         """
+        only = self.metadata.get("successful", False)
+        number = 0
+        for episode in self._all_episodes():
+            if not only or episode.success:
+                yield dataclasses.replace(episode, id=number)
+                number += 1
+
+    @property
+    def num_successful(self) -> tuple[int, int]:
+        """How many episodes ended in success, and how many ended."""
+        successes = [episode.success for episode in self._all_episodes()]
+        return sum(successes), len(successes)
+
+    def _all_episodes(self) -> Iterator[Episode]:
         ends = self.terminations | self.truncations
         position = np.cumsum(ends.ravel()).reshape(ends.shape) - 1
         number, limit = 0, self.metadata["episodes_per_env"]
@@ -154,6 +184,7 @@ def record(
     episodes: int | None = None,
     num_envs: int = 1,
     infos: Sequence[str] | None = None,
+    successful: bool = False,
     recipe: Mapping[str, Any] | None = None,
     watch: Callable[[EnvState], bool] | None = None,
     progress: bool = False,
@@ -174,6 +205,8 @@ def record(
             ended its share.
         num_envs: the batch.
         infos: names of the entries of `info` to keep; None for all.
+        successful: whether `episodes()`, and with it every export, leaves out those that did not
+            end in success. They are stored all the same: the recording replays as a whole.
         recipe: the arguments of `make` that `env` was made with, `id` among them, so that a replay
             can make it by itself; not needed for an id without overrides.
         watch: called with the states of the batch after every step, in order to draw them, for
@@ -189,6 +222,11 @@ def record(
     env.check_params(params)
     _check_key(key)
     share = _episodes_per_env(steps, episodes, num_envs)
+    if successful and infos is not None and "success" not in infos:
+        raise ConfigError(
+            f"successful=True with infos={tuple(infos)}, expected 'success' among them: it decides "
+            "which episodes count."
+        )
     recipe = _checked_recipe(env, recipe)
     key_policy, obs, state = begin(env, params, key, num_envs)
     start = {
@@ -224,6 +262,8 @@ def record(
         "environment": identity(env),
         "recipe": recipe,
         "episodes_per_env": share,
+        "successful": successful,
+        "observation_layout": [list(term) for term in env.observation_layout.items()],
         "spaces": {
             "observations": _space(env.observation_space(params)),
             "actions": _space(env.action_space(params)),
@@ -290,6 +330,11 @@ def _check_consistent(path: str | Path, recording: Recording) -> None:
         raise CheckpointError(
             f"{path}: episodes_per_env={limit!r}, expected a whole number or null. Use another "
             "copy of it."
+        )
+    if recording.metadata.get("successful", False) and "success" not in recording.infos:
+        raise CheckpointError(
+            f"{path}: only successful episodes count, and infos have no success. Use another copy "
+            "of it."
         )
 
 

@@ -94,6 +94,21 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
     return policy
 
 
+def expert_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array], Array]:
+    """The scripted policy of a task that has an expert: demonstrations of it are to be learnt from.
+
+    Raises:
+        ConfigError: the task has no expert, or `scripted_policy` refuses the environment.
+    """
+    if type(params.task) not in EXPERTS:
+        raise ConfigError(
+            f"{env.name} has no expert, expected a task among "
+            f"{', '.join(t.__name__ for t in EXPERTS)}. Choose the policy 'scripted', which moves "
+            "hands straight to their goals, or a trained one."
+        )
+    return scripted_policy(env, params)
+
+
 def _configuration(env: Environment, scaled: Array) -> Array:
     """`q` (nq,) from the scaled joint positions of `envs.joint_terms`."""
     robot = env.robot

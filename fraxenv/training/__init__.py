@@ -7,6 +7,7 @@ from ..lazy import lazy_names
 if TYPE_CHECKING:
     from .config import (
         APGConfig,
+        BCConfig,
         PPOConfig,
         SACConfig,
         SHACConfig,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "APGConfig",
+    "BCConfig",
     "Evaluation",
     "PPOConfig",
     "Policy",
@@ -43,6 +45,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "APGConfig": "config",
+        "BCConfig": "config",
         "Evaluation": "evaluation",
         "PPOConfig": "config",
         "Policy": "policy",

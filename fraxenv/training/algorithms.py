@@ -11,9 +11,9 @@ import numpy as np
 from jax import Array
 
 from ..envs import Environment, EnvParams
-from ..errors import ConfigError, import_extra
+from ..errors import ConfigError, import_extra, unknown_name
 from ..wrappers import FiveTuple
-from .config import TrainConfig
+from .config import COPIED, BCConfig, TrainConfig
 from .evaluation import evaluate
 from .policy import Policy
 
@@ -39,6 +39,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
         "td_lambda",
         "polyak",
     ),
+    "bc": ("chunk", "batch_size", "updates_per_round"),
 }
 """Options of each algorithm that it names as our configurations do, besides the common ones."""
 
@@ -57,6 +58,7 @@ def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -
     import flax.linen
 
     from .apg import APG
+    from .bc import BC
     from .ppo import PPO
     from .sac import SAC
     from .shac import SHAC
@@ -78,7 +80,7 @@ def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -
             **({"lost_gradients": state.lost_gradients} if by_gradient else {}),
         }
 
-    names = ("num_envs", "learning_rate", "gamma", *_OPTIONS[config.algorithm])
+    names = ["num_envs", "learning_rate", "gamma", *_OPTIONS[config.algorithm]]
     network: dict[str, Any] = {"activation": config.activation}
     sizes: dict[str, Any] = {"hidden_layer_sizes": config.hidden_layer_sizes}
     # SAC takes the sizes from beside the rest of the network's options, PPO from among them.
@@ -91,6 +93,12 @@ def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -
         own["agent_kwargs"]["activation"] = getattr(flax.linen, config.activation)
         own["num_updates"] = config.rounds * config.updates_per_round
         env = env.with_transition_gradients()
+    elif isinstance(config, BCConfig):
+        kind = BC
+        own["agent_kwargs"]["activation"] = getattr(flax.linen, config.activation)
+        own["num_updates"] = config.rounds * config.updates_per_round
+        own["hidden"] = _hidden(config, env)
+        names.remove("num_envs")
     algorithm = kind.create(
         env=FiveTuple(env),
         env_params=params,
@@ -103,9 +111,41 @@ def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -
     return algorithm.replace(eval_callback=measure)
 
 
+def _hidden(config: BCConfig, env: Environment) -> tuple[int, ...]:
+    """The numbers of observations whose terms are hidden.
+
+    Raises:
+        UnknownNameError: the environment has no such term, nor has any by default.
+    """
+    layout = env.observation_layout
+    for name in config.hidden:
+        if name not in layout and name not in COPIED:
+            raise unknown_name("observation term", name, layout, f"of {env.name}")
+    terms = [name for name, size in layout.items() for _ in range(size)]
+    return tuple(i for i, name in enumerate(terms) if name in config.hidden)
+
+
+def with_demonstrations(
+    algorithm: Any, config: TrainConfig, env: Environment, params: EnvParams
+) -> Any:
+    """The algorithm with what it learns from, if that is demonstrations.
+
+    Apart from `create_algorithm`, since a policy that is only loaded needs none.
+
+    Raises:
+        CheckpointError: a recording cannot be read, or is of another environment.
+        ConfigError: there are too few demonstrations, or there is no expert to draw them from.
+    """
+    if not isinstance(config, BCConfig):
+        return algorithm
+    from .demonstrations import demonstrations
+
+    return algorithm.replace(demonstrations=demonstrations(config, env, params))
+
+
 def policy_of(config: TrainConfig, algorithm: Any, weights: Any) -> Policy:
     """The deterministic policy of an algorithm's actor with these weights."""
-    return Policy(algorithm.actor, weights, squashed=config.algorithm != "ppo")
+    return Policy(algorithm.actor, weights, squashed=config.algorithm not in ("ppo", "bc"))
 
 
 def init_state(algorithm: Any, seed: int) -> Any:

@@ -12,7 +12,7 @@ from ..errors import ConfigError, check_choice, check_count, unknown_name
 from ..making.make import env_config
 from ..storage.config import TRAINING, list_presets, read_yaml, write_yaml
 
-AlgorithmName = Literal["ppo", "sac", "shac", "apg"]
+AlgorithmName = Literal["ppo", "sac", "shac", "apg", "bc"]
 
 _FRACTIONS = ("gamma", "gae_lambda", "td_lambda", "polyak")
 """Fields that are fractions: at most 1."""
@@ -24,14 +24,15 @@ ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "swish")
 class TrainConfig:
     """The configuration of a training run, of any algorithm. Equal ones give the same policy.
 
-    The algorithms are those of rejax, and two that differentiate the environment. A round goes
+    The algorithms are those of rejax, two that differentiate the environment, and one that imitates
+    demonstrations. A round goes
     from one evaluation, which writes a checkpoint, to the next. Presets hold only what differs from
     the defaults, and were measured with these.
 
     Attributes:
         env: id of the environment.
         overrides: passed to `fraxenv.make`.
-        algorithm: "ppo", "sac", "shac" or "apg".
+        algorithm: "ppo", "sac", "shac", "apg" or "bc".
         seed: decides initial weights, episodes and exploration.
         total_timesteps: environment steps of all environments together, rounded up to whole rounds.
         num_envs: environments that run side by side.
@@ -60,6 +61,9 @@ class TrainConfig:
 
     may_change: ClassVar[tuple[str, ...]] = ("total_timesteps", "final_episodes")
     """What may be another value when a run is resumed."""
+
+    counted: ClassVar[str] = "environment steps"
+    """What `total_timesteps` counts."""
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
@@ -222,11 +226,55 @@ class SHACConfig(APGConfig):
         _check_divides(self, self.num_minibatches)
 
 
+COPIED = ("last_action", "joint_velocity", "object_velocity")
+"""Observation terms that tell what was done last; imitation copies that instead of deciding."""
+
+
+@dataclass(frozen=True)
+class BCConfig(TrainConfig):
+    """A run of behaviour cloning: supervised learning of what demonstrations do.
+
+    `total_timesteps` counts steps of demonstrations, as often as they are learnt from; `num_envs`
+    and `gamma` have no meaning. The learning rate falls linearly to zero over `total_timesteps`,
+    which therefore stays as it is when a run is resumed.
+
+    Attributes:
+        demonstrations: how many episodes; of the expert, of which those that succeed are learnt
+            from, or the first successful ones of the recording.
+        recording: a recording of this environment, as `fraxenv record` writes it; demonstrations
+            are drawn from the task's expert if omitted.
+        chunk: actions that the network foresees from one observation. The policy takes the first.
+        batch_size: steps of demonstrations in each update.
+        hidden: observation terms that the policy does not see, where the environment has them.
+    """
+
+    algorithm: AlgorithmName = "bc"
+    total_timesteps: int = 10_240_000
+    updates_per_round: int = 2000
+    learning_rate: float = 1e-3
+    hidden_layer_sizes: tuple[int, ...] = (256, 256)
+    activation: str = "relu"
+    demonstrations: int = 1000
+    recording: str = ""
+    chunk: int = 8
+    batch_size: int = 256
+    hidden: tuple[str, ...] = COPIED
+
+    may_change: ClassVar[tuple[str, ...]] = ("final_episodes",)
+    counted: ClassVar[str] = "steps of demonstrations"
+
+    @property
+    def update_timesteps(self) -> int:
+        """Steps of demonstrations in each update."""
+        return self.batch_size
+
+
 ALGORITHMS: dict[str, type[TrainConfig]] = {
     "ppo": PPOConfig,
     "sac": SACConfig,
     "shac": SHACConfig,
     "apg": APGConfig,
+    "bc": BCConfig,
 }
 """Algorithm -> its configuration."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from ..envs import Measure
 from ..errors import import_extra
 from ..storage.files import write_atomic
+from .config import TrainConfig
 from .evaluation import Evaluation
 from .rounds import Metrics
 
@@ -59,6 +60,7 @@ def table(
     wall_seconds: float,
     title: str,
     reported: Iterable[Measure],
+    counted: str = TrainConfig.counted,
 ) -> Any:
     """The summary of a run, as a rich table.
 
@@ -68,6 +70,7 @@ def table(
         wall_seconds: from the start of the command to now.
         title: heads the table.
         reported: the task's measures to show.
+        counted: what a step is of.
     """
     rich_table = import_extra("rich.table", "cli", "The report")
     train_seconds = metrics[-1]["train_seconds"] if metrics else 0.0
@@ -79,8 +82,8 @@ def table(
         ("success rate", f"{100 * numbers['success_rate']:.1f} %"),
         *((f"final {title}", text) for title, text in measure_rows(reported, numbers)),
         ("episodes evaluated", f"{numbers['episodes']}"),
-        ("environment steps", f"{steps:,.0f}"),
-        ("environment steps/s", f"{speed:,.0f}"),
+        (counted, f"{steps:,.0f}"),
+        (f"{counted}/s", f"{speed:,.0f}"),
         ("training time", _duration(train_seconds)),
         ("wall time of this command", _duration(wall_seconds)),
     ]

@@ -16,7 +16,7 @@ from ..interrupt import interruptible
 from ..making.make import make
 from ..storage.files import write_atomic
 from ..storage.pytrees import load_pytree, save_pytree
-from .algorithms import create_algorithm, init_state
+from .algorithms import create_algorithm, init_state, with_demonstrations
 from .config import TrainConfig, load_config, save_config
 
 CONFIG = "config.yaml"
@@ -65,6 +65,7 @@ def train(
         )
     env, params = make_env(config)
     algorithm = create_algorithm(config, env, params)
+    algorithm = with_demonstrations(algorithm, config, env, params)
     state = init_state(algorithm, config.seed)
     done, train_seconds = 0, 0.0
     if resume and (run / CHECKPOINT).exists():

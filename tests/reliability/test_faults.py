@@ -324,6 +324,7 @@ assert main(["list"]) == 1
 refused(lambda: importlib.import_module("fraxenv.wrappers.brax"), "brax")
 recording = fraxenv.record(env, params, None, jax.random.key(0), steps=1)
 refused(lambda: fraxenv.to_minari(recording, "a/b-v0"), "record")
+refused(lambda: fraxenv.to_lerobot(recording, "a"), "data")
 print("as promised")
 """
 
@@ -331,7 +332,7 @@ print("as promised")
 @pytest.mark.slow
 def test_extras_that_are_missing() -> None:
     """Each asked for by its name; and kernels without LLVM are slow, not wrong."""
-    blocked = ["llvmlite", "mujoco", "viser", "tyro", "brax", "minari", "rejax"]
+    blocked = ["llvmlite", "mujoco", "viser", "tyro", "brax", "minari", "rejax", "pyarrow"]
     done = subprocess.run(
         [sys.executable, "-c", MISSING.format(blocked=blocked)], capture_output=True, text=True
     )

@@ -160,6 +160,8 @@ def test_transitions_equal_mujoco_s_differences(name: str, integrator: str) -> N
     data, nv, nu = mujoco.MjData(model), model.nv, model.nu
     agree = total = 0
     for k in range(STATES):
+        if np.abs(arrays[1][k]).max() > 1e3:  # MuJoCo's motion flew apart: differences are noise
+            continue
         data.qpos, data.qvel, data.qfrc_applied, data.ctrl, data.qacc_warmstart = (
             x[k] for x in arrays
         )

@@ -50,8 +50,10 @@ def test_help_names_every_command(capsys: Capture) -> None:
         ("train --algorithm sac", ("--buffer-size", "--polyak", "(default: sac)")),
         ("train --algorithm shac", ("--initial-std", "--td-lambda", "(default: shac)")),
         ("train --algorithm apg", ("--initial-std", "--num-steps", "(default: apg)")),
+        ("train --algorithm bc", ("--demonstrations", "--chunk", "(default: bc)")),
         ("eval", ("RUN", "--episodes")),
-        ("rollout", ("random|scripted|RUN", "{gif,mp4}")),
+        ("rollout", ("random|scripted|expert|RUN", "{gif,mp4}")),
+        ("record", ("random|scripted|expert|RUN", "--successful", "--num-envs")),
         ("view", ("--port", "--recording")),
         ("bench", ("--batches", "--backends")),
         ("cross-check", ("ROBOT", "--float32")),
@@ -107,6 +109,10 @@ def test_list_finds(capsys: Capture) -> None:
         (["rollout", "PandaReach-v0", "--policy", "scriptd"], 1, "Did you mean 'scripted'"),
         (["rollout", "PandaReach-v0", "--size", "1"], 1, "--size=1, expected a whole number >= 16"),
         (["rollout", "PandaReach-v0", "--episodes", "0"], 1, "episodes=0"),
+        (["record", "PandaReach-v0", "--episodes", "0"], 1, "--episodes=0"),
+        (["record", "PandaReach-v0", "--num-envs", "0"], 1, "--num-envs=0"),
+        (["record", "PandaReach-v0", "--policy", "expert"], 1, "has no expert, expected a task"),
+        (["record", "PandaReach-v0", "--infos", "x", "--successful"], 1, "'success' among them"),
         (["rollout", "--set", "action=torque", "--policy", "scripted"], 1, "no environment"),
         (["eval"], 1, "no run"),
         (["eval", "runs/nothing"], 1, "unknown policy or run"),
@@ -169,6 +175,36 @@ def test_orientations_are_told_where_they_count(tmp_path: Path, capsys: Capture)
         out = capsys.readouterr().out
         assert ("3.0°" in out) == turns
         assert out.count("2.0 mm") == 2  # the median, and the 95th percentile
+
+
+def test_record_leaves_a_recording_that_replays(tmp_path: Path, capsys: Capture) -> None:
+    pytest.importorskip("pyarrow")
+    loose = ["--set", "task_options.position_tolerance=0.2", "--set", "control_hz=500"]
+    loose += ["--set", "physics_hz=500", "--set", "max_steps_in_episode=10"]
+    more = ["--episodes", "7", "--num-envs", "4", "--successful", "--seed", "5"]
+    exports = {"robomimic.hdf5", "maniskill.h5", "maniskill.json", "lerobot", "lerobot-v2.1"}
+    for name in ("robomimic", "maniskill", "lerobot", "lerobot-v2.1"):
+        more += ["--export", name]
+    command = ["record", "PandaReach-v0", *loose, "--policy", "random", *more]
+    for folder in ("a", "b"):
+        assert main([*command, "--output", str(tmp_path / folder)]) == 0
+    text = capsys.readouterr().out
+    recording, again = (fraxenv.load_recording(tmp_path / f / "recording.npz") for f in "ab")
+    np.testing.assert_array_equal(recording.observations, again.observations)
+    kept = list(recording.episodes())
+    assert 0 < len(kept) < 8  # of both kinds, so that leaving out can be seen
+    assert (
+        f"{len(kept)} of 8 episodes successful ({100 * len(kept) / 8:.1f} %), {len(kept)} kept"
+        in text
+    )
+    assert "80 steps in" in text
+    assert all(episode.success for episode in kept)
+    assert [episode.id for episode in kept] == list(range(len(kept)))
+    assert recording.infos["success"][9::10].sum() == len(kept)
+    assert set(recording.infos) == {"success", "diverged"}
+    assert fraxenv.replay(recording).identical
+    names = {"config.yaml", "recording.npz", *exports}
+    assert {path.name for path in (tmp_path / "a").iterdir()} == names
 
 
 def test_rollout_leaves_everything(tmp_path: Path, capsys: Capture) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -99,6 +100,28 @@ def test_episodes_are_whole_and_equally_many_of_each_environment(recording: Reco
         assert len(e.actions) == len(e.rewards) == len(e.infos["success"]) == len(e) <= 5
         assert e.truncations[-1] == (len(e) == 5)
         assert e.terminations[-1] == np.isnan(e.actions[-1]).any()
+
+
+def test_success_has_to_be_recorded(noisy: Any, copy: Recording, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'success' among them"):
+        record(*noisy, None, KEY, steps=1, infos=["diverged"], successful=True)
+    unknown = dataclasses.replace(copy, infos={})
+    with pytest.raises(ConfigError, match="tells no success: it kept nothing"):
+        next(unknown.episodes()).success  # noqa: B018
+    dataclasses.replace(unknown, metadata={**copy.metadata, "successful": True}).save(
+        tmp_path / "without.npz"
+    )
+    with pytest.raises(CheckpointError, match="infos have no success"):
+        load_recording(tmp_path / "without.npz")
+
+
+def test_what_diverged_did_not_succeed(copy: Recording) -> None:
+    infos = {**copy.infos, "success": np.ones_like(copy.infos["success"])}
+    lucky = dataclasses.replace(copy, infos=infos)
+    diverged = [bool(episode.infos["diverged"][-1]) for episode in lucky.episodes()]
+    assert [episode.success for episode in lucky.episodes()] == [not d for d in diverged]
+    assert lucky.num_successful == (diverged.count(False), 12)
+    assert 0 < sum(diverged) < 12
 
 
 def test_episodes_are_what_steps_without_autoreset_give() -> None:

@@ -22,6 +22,7 @@ from fraxenv.storage.config import (
 )
 from fraxenv.training import (
     APGConfig,
+    BCConfig,
     PPOConfig,
     SACConfig,
     SHACConfig,
@@ -131,7 +132,14 @@ def test_a_missing_file_and_a_missing_preset_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [PPOConfig(seed=3), SACConfig(gamma=0.9), SHACConfig(num_steps=8), APGConfig()]
+    "config",
+    [
+        PPOConfig(seed=3),
+        SACConfig(gamma=0.9),
+        SHACConfig(num_steps=8),
+        APGConfig(),
+        BCConfig(recording="a.npz", chunk=4),
+    ],
 )
 def test_configurations_come_back_as_they_were_saved(tmp_path: Path, config: Any) -> None:
     config = dataclasses.replace(config, overrides={"task_options": {"goal_low": (0.3, 0.0, 0.2)}})
