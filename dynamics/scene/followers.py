@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..contact.model import Equality
+from ..model.combine import MemberSlices
 from ..model.robot import Robot, Topology
 from .equalities import equality_constraints, joint_equality
-from .parts import MemberSlices
 from .scene import Scene
 
 Array = NDArray[np.floating[Any]]
 
-COUPLING = {"solref": (0.004, 1.0), "solimp": (0.99, 0.9999, 0.001, 0.5, 2.0)}
-"""As stiff as two timesteps of 2 ms allow."""
+SOLREF, SOLIMP = (0.004, 1.0), (0.99, 0.9999, 0.001, 0.5, 2.0)
+"""Of the coupling: as stiff as two timesteps of 2 ms allow."""
 
 
 class Spread(NamedTuple):
@@ -49,7 +49,8 @@ class Spread(NamedTuple):
 
     def back(self, full: Array) -> Array:
         """Those of the leaders (m,), nearest to all coordinates (n,)."""
-        return np.bincount(self.source, self.share * (full - self.shift))
+        leaders: Array = np.bincount(self.source, self.share * (full - self.shift))
+        return leaders
 
 
 class Freed(NamedTuple):
@@ -178,7 +179,8 @@ def _couplings(old: Topology) -> list[Any]:
             old.joints[j.mimic.joint].name,
             (0.0, j.mimic.multiplier),
             name=f"{j.name} follows",
-            **COUPLING,
+            solref=SOLREF,
+            solimp=SOLIMP,
         )
         for j in old.joints
         if j.mimic is not None

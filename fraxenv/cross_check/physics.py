@@ -247,17 +247,24 @@ class MujocoContactPhysics(ContactPhysics):
         inputs = [np.asarray(x, float) for x in (q, v, tau, warm_start)]
         if not all((np.abs(x) < _MUJOCO_MAX).all() for x in inputs):
             lost = [np.full(x.shape, np.nan, dtype) for x in (inputs[0], inputs[1], inputs[1])]
-            nothing = jax.tree.map(np.asarray, no_contacts(self.pairs, dtype))
-            return *lost, nothing, SolverReport(dtype.type(np.nan), np.int32(0), np.bool_(False))
+            none: Any = np.zeros(len(self.pairs), dtype)
+            contacts = PairContacts(self.pairs, none > 0, none, none, none)
+            return *lost, contacts, _report(np.nan, 0, False, dtype)
         with _LOCK:
             step = self.oracle.step(*inputs)
         moved = [x.astype(dtype) for x in (step.q, step.v, step.acceleration)]
-        numbers = (step.normal_force, step.tangential_force, step.slip_speed)
-        contacts = PairContacts(self.pairs, step.active, *(x.astype(dtype) for x in numbers))
-        report = SolverReport(
-            dtype.type(step.residual), np.int32(step.rounds), np.bool_(step.converged)
-        )
-        return *moved, contacts, report
+        numbers: list[Any] = [
+            x.astype(dtype) for x in (step.normal_force, step.tangential_force, step.slip_speed)
+        ]
+        active: Any = step.active
+        contacts = PairContacts(self.pairs, active, *numbers)
+        return *moved, contacts, _report(step.residual, step.rounds, step.converged, dtype)
+
+
+def _report(residual: float, rounds: int, converged: bool, dtype: Any) -> SolverReport:
+    """Of NumPy's numbers, since a callback must not call JAX."""
+    numbers: list[Any] = [dtype.type(residual), np.int32(rounds), np.bool_(converged)]
+    return SolverReport(*numbers)
 
 
 def _check_constant(where: str, params: EnvParams, modelled: tuple[str, ...]) -> None:
