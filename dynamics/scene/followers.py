@@ -49,8 +49,8 @@ class Spread(NamedTuple):
 
     def back(self, full: Array) -> Array:
         """Those of the leaders (m,), nearest to all coordinates (n,)."""
-        leaders: Array = np.bincount(self.source, self.share * (full - self.shift))
-        return leaders
+        # Typed as counts, though weighted ones are real.
+        return np.bincount(self.source, self.share * (full - self.shift)).astype(float)
 
 
 class Freed(NamedTuple):
