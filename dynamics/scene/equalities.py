@@ -224,7 +224,7 @@ def equality_constraints(
     static: list[Equality] = []
     polynomial, coordinates = np.zeros((n, 5)), np.zeros((n, 2))
     position, rotation = np.zeros((n, 2, 3)), np.tile([1.0, 0.0, 0.0, 0.0], (n, 2, 1))
-    poses = jax.tree.map(np.asarray, jax.jit(forward_kinematics)(system, reference))
+    poses = jax.tree.map(np.asarray, forward_kinematics(system, reference))
     for i, e in enumerate(equalities):
         what = f"scene {scene!r}: {e.kind} equality of {e.first!r} and {e.second!r}"
         if e.kind == "joint":
