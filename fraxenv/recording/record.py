@@ -15,7 +15,6 @@ from jax import Array
 
 from ..envs import Environment, EnvParams, EnvState
 from ..errors import CheckpointError, ConfigError, check_count
-from ..kernels.buffer import is_key
 from ..making.make import make
 from ..making.registry import list_envs
 from ..progress import progress as progress_bar
@@ -370,8 +369,9 @@ def _stacked(steps: Sequence[Any]) -> Any:
 
 
 def _check_key(key: Any) -> None:
-    raw = getattr(key, "dtype", None) == np.uint32
-    if not ((is_key(key) and key.ndim == 0) or (raw and key.ndim == 1)):
+    dtype = getattr(key, "dtype", None)
+    typed = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    if not ((typed and key.ndim == 0) or (dtype == np.uint32 and key.ndim == 1)):
         raise ConfigError(
             f"key={key!r}, expected one random key, such as jax.random.key(0) returns."
         )
