@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,24 @@ THICK = 0.003
 """m, radius of the lines that stand for forces."""
 LONGEST, HALF = 0.3, 30.0
 """m, which no line reaches, and N, at which it is half as long."""
+
+
+class Solved(NamedTuple):
+    """One step of a whole forest.
+
+    Attributes:
+        q: (nq,), configuration afterwards.
+        v: (nv,), velocity afterwards.
+        acceleration: (nv,), the next warm start.
+        contacts: by pair of geoms.
+        report: how well the constraints were solved.
+    """
+
+    q: Array
+    v: Array
+    acceleration: Array
+    contacts: PairContacts
+    report: SolverReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,13 +194,13 @@ class ContactPhysics(Physics):
             objects,
             jnp.zeros(self.scene.nv, dtype),
             no_contacts(self.scene.pair_names, dtype),
-            _no_report(dtype),
+            SolverReport.nothing(dtype),
         )
         return dataclasses.replace(world, scene=scene)
 
     def at_action(self, scene: Any) -> Any:
         """The scene's state with nothing yet to report of this policy step."""
-        return dataclasses.replace(scene, solver=_no_report(scene.warm_start.dtype))
+        return dataclasses.replace(scene, solver=SolverReport.nothing(scene.warm_start.dtype))
 
     def terms(self, model: Any, q: Array, v: Array, scene: Any) -> tuple[Terms, Terms]:
         """Terms of the controlled robot, and of the forest."""
@@ -203,18 +221,16 @@ class ContactPhysics(Physics):
         q_all, v_all = self._joined(q, v, scene)
         own, nv = self.member, self.scene.nv
         tau_all = jnp.pad(tau, (own.v.start, nv - own.v.stop))
-        q_all, v_all, acceleration, contacts, solved = self.solve(
-            model, q_all, v_all, tau_all, dt, terms, scene
-        )
+        after = self.solve(model, q_all, v_all, tau_all, dt, terms, scene)
         before: SolverReport = scene.solver
         report = SolverReport(
-            jnp.maximum(before.residual, solved.residual),
-            jnp.maximum(before.rounds, solved.rounds),
-            before.converged & solved.converged,
+            jnp.maximum(before.residual, after.report.residual),
+            jnp.maximum(before.rounds, after.report.rounds),
+            before.converged & after.report.converged,
         )
-        objects = {n: ObjectState(q_all[m.q], v_all[m.v]) for n, m in self.objects.items()}
-        state = SceneState(objects, acceleration, contacts, report)
-        return q_all[own.q], v_all[own.v], state
+        objects = {n: ObjectState(after.q[m.q], after.v[m.v]) for n, m in self.objects.items()}
+        state = SceneState(objects, after.acceleration, after.contacts, report)
+        return after.q[own.q], after.v[own.v], state
 
     def solve(
         self,
@@ -225,16 +241,12 @@ class ContactPhysics(Physics):
         dt: Array,
         terms: Terms | None,
         scene: SceneState,
-    ) -> tuple[Array, Array, Array, PairContacts, SolverReport]:
-        """One step of the whole forest.
-
-        Returns:
-            Configuration (nq,), velocity (nv,) and acceleration (nv,), contacts by pair, and how
-            well they were solved.
-        """
+    ) -> Solved:
+        """One step of the whole forest, from `q` (nq,) and `v` (nv,) under `tau` (nv,)."""
         q, v, s = scene_step(model, q, v, tau, dt, scene.warm_start, terms=terms)
         contacts = pair_contacts(model.pair_names, model.constraints.layout, s)
-        return q, v, s.acceleration, contacts, SolverReport(s.residual, s.rounds, s.converged)
+        report = SolverReport(s.residual, s.rounds, s.converged)
+        return Solved(q, v, s.acceleration, contacts, report)
 
     def report(self, world: World) -> dict[str, Any]:
         """What `info` says: how well it was solved, contacts by pair, and where objects are."""
@@ -335,7 +347,3 @@ def _line(start: NDArray[np.float64], normal: NDArray[np.float64], length: float
     way = normal / size
     middle, along = start + 0.5 * length * way, rotation_to(way)
     return [ball, Shape("cylinder", (THICK, length), middle, along, FORCE_COLOR)]
-
-
-def _no_report(dtype: DTypeLike) -> SolverReport:
-    return SolverReport(jnp.zeros((), dtype), jnp.zeros((), jnp.int32), jnp.ones((), bool))

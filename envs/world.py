@@ -8,7 +8,7 @@ from dataclasses import field
 
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
 from fraxenv.dynamics import Obstacles, Shape, move_obstacles, obstacle_shapes
 from fraxenv.dynamics.geometry.obstacles import obstacle_centres
@@ -66,6 +66,11 @@ class SolverReport:
     residual: Array
     rounds: Array
     converged: Array
+
+    @classmethod
+    def nothing(cls, dtype: DTypeLike) -> SolverReport:
+        """With nothing yet to report."""
+        return cls(jnp.zeros((), dtype), jnp.zeros((), jnp.int32), jnp.ones((), bool))
 
 
 @pytree_dataclass

@@ -20,10 +20,8 @@ from fraxenv.errors import ConfigError, is_concrete
 
 from ..world import ObjectState, SceneState, World
 from .base import Motion, Task
-from .grasping import grasped, slip_speed
-from .measures import Measure
-from .object_goals import ObjectGoals, ObjectGoalState
-from .pick import FIRM
+from .grasp_goals import FIRM, GraspGoals
+from .object_goals import ObjectGoalState
 
 STACK_WEIGHTS = {
     "reach": 0.1,
@@ -52,7 +50,7 @@ class StackState(ObjectGoalState):
 
 
 @pytree_dataclass
-class Stack(ObjectGoals):
+class Stack(GraspGoals):
     """Put a cube on another of its size, the base, and let go of it.
 
     Success is the cube within `position_tolerance` of its place on the base, wherever that is by
@@ -71,7 +69,6 @@ class Stack(ObjectGoals):
         least_distance: m, between the cube at first and its place on the base, along x.
         height_tolerance: m.
         tilt_tolerance: rad, of the cube's faces from the vertical.
-        speed_tolerance: m/s, of the cube.
         spin_tolerance: rad/s, likewise.
         reward_weights: term -> weight; see `stages`.
     """
@@ -93,7 +90,7 @@ class Stack(ObjectGoals):
     state_type: ClassVar[type | None] = StackState
 
     observation_units: ClassVar[Mapping[str, str]] = {
-        **{k: u for k, u in ObjectGoals.observation_units.items() if k != "goal_position"},
+        **{k: u for k, u in GraspGoals.observation_units.items() if k != "goal_position"},
         "base_position": "m",
         "base_axes": "1, two columns of the rotation matrix",
         "base_velocity": "m/s",
@@ -185,7 +182,7 @@ class Stack(ObjectGoals):
         there = self._on_base(motion)
         speed = norm(jnp.asarray(thing.v)[:3])
         way = jnp.where(there, 0.0, thing.position - self.hand(robot, motion)[0])
-        held = jnp.where(there, 1.0, jnp.tanh(jnp.min(forces) / FIRM))
+        held = jnp.where(there, 1.0, self.grip(motion))
         release = (1.0 - jnp.tanh(jnp.max(forces) / FIRM)) * (1.0 - jnp.tanh(speed / SLOW))
         return way, {"grasp": held, "release": jnp.where(there, release, 0.0)}, held
 
@@ -197,18 +194,6 @@ class Stack(ObjectGoals):
         )
         pads = motion.world.contacts.between(self.pads, self.object)
         return self._on_base(motion) & rests & ~jnp.any(pads.active)
-
-    def measures(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
-        """As of `ObjectGoals`; and `grasped` (bool) and `slip_speed` (m/s), along the pads."""
-        touch = motion.world.contacts, self.pads, self.object
-        own = {"grasped": grasped(*touch), "slip_speed": slip_speed(*touch)}
-        return {**super().measures(robot, motion, state), **own}
-
-    @property
-    def reported(self) -> tuple[Measure, ...]:
-        """Distance from the place on the base, and speed of the cube."""
-        speed = Measure("object_speed", "m/s", shown="mm/s", label="speed", below="speed_tolerance")
-        return (*super().reported, speed)
 
     def _on_base(self, motion: Motion) -> Array:
         """Whether the cube lies on the base, moving or not, held or not; () bool."""

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from fraxenv.dynamics import Robot, Terms
 from fraxenv.dynamics.joint_resistance import implicit_resistance
 from fraxenv.dynamics.scene.pair_contacts import PairContacts, no_contacts
 from fraxenv.envs import Environment, EnvParams, GoalEnvironment
-from fraxenv.envs.contact_physics import ContactPhysics
+from fraxenv.envs.contact_physics import ContactPhysics, Solved
 from fraxenv.envs.control_loop import Physics
 from fraxenv.envs.world import SceneState, SolverReport
 
@@ -227,13 +226,13 @@ class MujocoContactPhysics(ContactPhysics):
         dt: Array,
         terms: Terms | None,
         scene: SceneState,
-    ) -> tuple[Array, Array, Array, PairContacts, SolverReport]:
+    ) -> Solved:
         """One step of MuJoCo: see `ContactPhysics.solve`."""
-        nothing = no_contacts(self.pairs, v.dtype)
-        report = SolverReport(jnp.zeros((), v.dtype), jnp.zeros((), jnp.int32), jnp.ones((), bool))
-        found: tuple[Array, Array, Array, PairContacts, SolverReport] = jax.pure_callback(
+        dtype = v.dtype
+        alike = Solved(q, v, v, no_contacts(self.pairs, dtype), SolverReport.nothing(dtype))
+        found: Solved = jax.pure_callback(
             self._step_on_host,
-            (q, v, v, nothing, report),  # the shapes and dtypes of the results
+            alike,
             q,
             v,
             tau,
@@ -242,23 +241,24 @@ class MujocoContactPhysics(ContactPhysics):
         )
         return found
 
-    def _step_on_host(self, q: Any, v: Any, tau: Any, warm_start: Any) -> Any:
+    def _step_on_host(self, q: Any, v: Any, tau: Any, warm_start: Any) -> Solved:
         dtype = np.asarray(q).dtype
         inputs = [np.asarray(x, float) for x in (q, v, tau, warm_start)]
         if not all((np.abs(x) < _MUJOCO_MAX).all() for x in inputs):
-            lost = [np.full(x.shape, np.nan, dtype) for x in (inputs[0], inputs[1], inputs[1])]
+            q, v = (np.full(x.shape, np.nan, dtype) for x in inputs[:2])
             none: Any = np.zeros(len(self.pairs), dtype)
             contacts = PairContacts(self.pairs, none > 0, none, none, none)
-            return *lost, contacts, _report(np.nan, 0, False, dtype)
+            return Solved(q, v, v, contacts, _report(np.nan, 0, False, dtype))
         with _LOCK:
             step = self.oracle.step(*inputs)
-        moved = [x.astype(dtype) for x in (step.q, step.v, step.acceleration)]
-        numbers: list[Any] = [
-            x.astype(dtype) for x in (step.normal_force, step.tangential_force, step.slip_speed)
-        ]
+        # Any: the program's types are JAX's, the callback's results NumPy's.
+        moved: Any = step.q, step.v, step.acceleration
+        touching: Any = step.normal_force, step.tangential_force, step.slip_speed
+        q, v, acceleration, *numbers = (x.astype(dtype) for x in (*moved, *touching))
         active: Any = step.active
         contacts = PairContacts(self.pairs, active, *numbers)
-        return *moved, contacts, _report(step.residual, step.rounds, step.converged, dtype)
+        report = _report(step.residual, step.rounds, step.converged, dtype)
+        return Solved(q, v, acceleration, contacts, report)
 
 
 def _report(residual: float, rounds: int, converged: bool, dtype: Any) -> SolverReport:

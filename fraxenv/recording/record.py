@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -370,7 +371,7 @@ def _stacked(steps: Sequence[Any]) -> Any:
 
 def _check_key(key: Any) -> None:
     dtype = getattr(key, "dtype", None)
-    typed = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
     if not ((typed and key.ndim == 0) or (dtype == np.uint32 and key.ndim == 1)):
         raise ConfigError(
             f"key={key!r}, expected one random key, such as jax.random.key(0) returns."
