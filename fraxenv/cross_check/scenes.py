@@ -151,6 +151,15 @@ def starts(model: Any) -> list[Start]:
     return [Start(model.qpos0.copy(), np.zeros(model.nv), ctrl)]
 
 
+def mass_matrix(model: Any, data: Any) -> NDArray[np.float64]:
+    """Mass matrix (nv, nv) where MuJoCo's data is, by products: `mj_fullM` changed in MuJoCo 4."""
+    mujoco = import_extra("mujoco", "mujoco", "The cross-check")
+    matrix = np.zeros((model.nv, model.nv))
+    for row, axis in zip(matrix, np.eye(model.nv), strict=True):
+        mujoco.mj_mulM(model, data, row, axis)
+    return matrix
+
+
 def random_drive(model: Any, start: Start, steps: int, seed: int, dtype: DTypeLike) -> Drive:
     """New forces and controls every 0.1 s.
 
@@ -162,8 +171,7 @@ def random_drive(model: Any, start: Start, steps: int, seed: int, dtype: DTypeLi
     data, rng = mujoco.MjData(model), np.random.default_rng(seed)
     data.qpos[:] = start.q
     mujoco.mj_forward(model, data)
-    inertia = np.zeros((model.nv, model.nv))
-    mujoco.mj_fullM(model, data, inertia)
+    inertia = mass_matrix(model, data)
     most = np.full(model.nv, TURN)
     for j in np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE):
         most[model.jnt_dofadr[j] : model.jnt_dofadr[j] + 3] = PUSH

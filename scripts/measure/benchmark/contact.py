@@ -267,17 +267,17 @@ def _solved(
     """Rounds, and the residual as fraxenv has it, over the first environments."""
     import mujoco as package
 
-    rounds, residuals = [], []
-    inertia, product = np.zeros((m.nv, m.nv)), np.zeros(m.nv)
+    from fraxenv.cross_check.scenes import mass_matrix
+
+    rounds, residuals, product = [], [], np.zeros(m.nv)
     for i in range(min(batch, COMPARED)):
         for _ in steps(i):
             islands = max(1, data.nisland)
             rounds.append(int(data.solver_niter[:islands].max()))
             # `data` has the step's forces, but its mass matrix is that of the step, too.
-            package.mj_fullM(m, data, inertia)
             package.mj_mulM(m, data, product, data.qacc)
             gradient = product - data.qfrc_smooth - data.qfrc_constraint
-            residuals.append(float(np.linalg.norm(gradient) / np.trace(inertia)))
+            residuals.append(float(np.linalg.norm(gradient) / np.trace(mass_matrix(m, data))))
     return {
         "rounds": float(np.mean(rounds)),
         "most_rounds": float(max(rounds)),
