@@ -159,6 +159,7 @@ def test_what_is_not_finite_becomes_zero_and_is_counted() -> None:
     np.testing.assert_array_equal(found[jnp.array(kept)], whole[jnp.array(kept)])
 
 
+@pytest.mark.slow
 def test_a_joint_at_its_limit_of_speed_does_not_explode() -> None:
     """The exact derivative is 1.8e37 here: the joints swing where the motors' torque fades."""
     robot = small()[0].robot.replace(gravity=np.zeros(3))

@@ -49,6 +49,7 @@ def test_it_moves_as_before(scene) -> None:
     assert freed.members["cube"].q == slice(9, 16)
 
 
+@pytest.mark.slow
 def test_it_stays_together(scene) -> None:
     """Fingers that close on nothing, and the hand shaken: both are where they would be in one."""
     freed, q_of, v_of = free_followers(scene)

@@ -156,6 +156,7 @@ def test_what_is_hidden_is_not_seen(config: BCConfig) -> None:
         create_algorithm(dataclasses.replace(config, hidden=("last_actoin",)), env, params)
 
 
+@pytest.mark.slow
 def test_learns_and_resuming_equals_an_uninterrupted_run(config: BCConfig, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "cut", on_round=_stop_after(2))
