@@ -69,7 +69,7 @@ class Stack(GraspGoals):
         least_distance: m, between the cube at first and its place on the base, along x.
         height_tolerance: m.
         tilt_tolerance: rad, of the cube's faces from the vertical.
-        spin_tolerance: rad/s, likewise.
+        spin_tolerance: rad/s, of the cube.
         reward_weights: term -> weight; see `stages`.
     """
 

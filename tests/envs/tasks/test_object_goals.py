@@ -113,8 +113,11 @@ def test_twenty_near_misses_are_refused(name: str, request) -> None:
     refused += [at(0.0251 * way, (0.0, 0.0, 0.04)) for way in ways[:3]]
     assert len(refused) >= 20
     states = jax.tree.map(lambda *x: jnp.stack(x), *accepted, *refused)
-    found = np.asarray(measure(env, params, states)["success"])
-    np.testing.assert_array_equal(found, np.arange(len(found)) < len(accepted))
+    found = measure(env, params, states)
+    expected = np.arange(len(found["success"])) < len(accepted)
+    np.testing.assert_array_equal(found["success"], expected)
+    speeds = np.linalg.norm(states.world.objects["cube"].v[:, :3], axis=1)
+    np.testing.assert_allclose(found["object_speed"], speeds, rtol=1e-6)
 
 
 @pytest.mark.slow
