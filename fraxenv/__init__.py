@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from .kernels import fuse
     from .making.make import make
     from .making.registry import list_envs
+    from .recording.convert import convert
     from .recording.lerobot import to_lerobot
     from .recording.maniskill import to_maniskill
     from .recording.minari import to_minari
     from .recording.record import Recording, load_recording, record
     from .recording.replay import replay
     from .recording.robomimic import to_robomimic
+    from .recording.starts import recorded_starts
     from .storage.state import load_state, save_state
 
 __version__ = "0.1.0"
@@ -30,6 +32,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Recording",
     "__version__",
+    "convert",
     "fuse",
     "gradient_check",
     "list_envs",
@@ -37,6 +40,7 @@ __all__ = [
     "load_state",
     "make",
     "record",
+    "recorded_starts",
     "replay",
     "save_state",
     "to_lerobot",
@@ -49,6 +53,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Recording": "recording",
+        "convert": "recording",
         "fuse": "kernels",
         "gradient_check": "cross_check.gradients",
         "list_envs": "making.registry",
@@ -56,6 +61,7 @@ __getattr__, __dir__ = lazy_names(
         "load_state": "storage.state",
         "make": "making.make",
         "record": "recording",
+        "recorded_starts": "recording",
         "replay": "recording",
         "save_state": "storage.state",
         "to_lerobot": "recording",

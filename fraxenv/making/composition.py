@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..controllers import OSC, ArmWithGripper, Controller, SafetyFilter
 from ..controllers.groups import finger_joints, only_finger_joint
 from ..controllers.hands import Hands
@@ -30,6 +32,9 @@ from .setups import SETUPS, EndEffectors, RobotSetup
 
 NEAREST = 3
 """Obstacles of each kind that the safety filter keeps every collision shape off."""
+
+BESIDE = 0.05
+"""m, beyond the box of goals of reaching, in which hands above a table may be told to be."""
 
 CONTROL_HZ = 1000
 """Updates of controllers and physics per second, where nothing says otherwise."""
@@ -92,7 +97,17 @@ def _with_gripper(name: str, setup: RobotSetup) -> RobotSetup:
             f"{name}: {setup.title} has no gripper, expected one of the robots {has}, or a Robot "
             "with fingers, such as dynamics.load_robot('panda_gripper')."
         )
-    return dataclasses.replace(setup, robot=setup.gripper, posture=setup.tabletop_posture)
+    # Absolute positions of the hand reach the table, and around what lies at the border.
+    low, high = np.array(setup.goal_low, float), np.array(setup.goal_high, float)
+    low[:2], high[:2] = low[:2] - BESIDE, high[:2] + BESIDE
+    low[2] = 0.0
+    return dataclasses.replace(
+        setup,
+        robot=setup.gripper,
+        posture=setup.tabletop_posture,
+        goal_low=tuple(low.tolist()),
+        goal_high=tuple(high.tolist()),
+    )
 
 
 def task_physics(task: str | None, robot: Robot) -> ContactPhysics | None:

@@ -1,11 +1,13 @@
 """Recordings of rollouts: for learning from them, and to be replayed bit for bit."""
 
+from .convert import convert
 from .lerobot import to_lerobot
 from .maniskill import to_maniskill
 from .minari import to_minari
 from .record import Episode, Policy, Recording, load_recording, record
 from .replay import Difference, ReplayReport, replay
 from .robomimic import to_robomimic
+from .starts import recorded_starts
 
 __all__ = [
     "Difference",
@@ -13,8 +15,10 @@ __all__ = [
     "Policy",
     "Recording",
     "ReplayReport",
+    "convert",
     "load_recording",
     "record",
+    "recorded_starts",
     "replay",
     "to_lerobot",
     "to_maniskill",

@@ -41,6 +41,7 @@ class Episode:
     Attributes:
         id: its number in the recording.
         environment: the number of the environment it took place in.
+        first_step: the step of the recording that it begins with.
         observations: (n + 1, m), or a dict of these; the last one is the final observation.
         actions: (n, k), as the policy gave them.
         rewards: (n,).
@@ -51,6 +52,7 @@ class Episode:
 
     id: int
     environment: int
+    first_step: int
     observations: Any
     actions: np.ndarray
     rewards: np.ndarray
@@ -157,7 +159,8 @@ class Recording:
             self.final_observations,
         )
         infos = jax.tree.map(lambda x: x[steps, n], self.infos)
-        return Episode(id=number, environment=n, observations=seen, infos=infos, **own)
+        place = {"environment": n, "first_step": steps.start}
+        return Episode(id=number, **place, observations=seen, infos=infos, **own)
 
     def save(self, path: str | Path) -> None:
         """Save to an npz archive without pickles; atomic.

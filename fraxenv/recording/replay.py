@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from ..envs import Environment, EnvParams, EnvState
 from ..errors import CheckpointError
@@ -129,16 +130,7 @@ def replay(
         MissingExtraError: a progress bar is asked for, and the extra is not installed.
     """
     metadata = recording.metadata
-    with checked_contents("the recording"):
-        check_precision("the recording", metadata)
-        env = _remade(metadata) if env is None else env
-        check_identity("the recording", metadata, env)
-        state, own = unpack_environment("the recording", recording.start, metadata, env, params)
-        if params is not None:
-            _check_same_params(params, own)
-        about = metadata["trees"]["key"]
-        key = restore("the recording", "key", recording.start, about, jax.random.key(0))
-
+    env, own, key, state = opened(recording, env, params)
     compare = _Comparison(recording)
     _, obs, fresh = begin(env, own, key, recording.num_envs)
     for name, array in pack("state", fresh).arrays.items():
@@ -163,6 +155,50 @@ def replay(
         tuple(sorted(compare.found.values(), key=lambda d: d.step)),
         tuple(changes(metadata["provenance"], now)),
     )
+
+
+def opened(
+    recording: Recording, env: Environment | None, params: EnvParams | None
+) -> tuple[Environment, EnvParams, Array, EnvState]:
+    """The environment of a recording, its parameters, its key, and its first states (N, ...).
+
+    Args:
+        recording: what was recorded.
+        env: as of `replay`.
+        params: as of `replay`.
+
+    Raises:
+        CheckpointError: as `replay`.
+    """
+    metadata = recording.metadata
+    with checked_contents("the recording"):
+        check_precision("the recording", metadata)
+        env = _remade(metadata) if env is None else env
+        check_identity("the recording", metadata, env)
+        state, own = unpack_environment("the recording", recording.start, metadata, env, params)
+        if params is not None:
+            _check_same_params(params, own)
+        about = metadata["trees"]["key"]
+        key = restore("the recording", "key", recording.start, about, jax.random.key(0))
+    return env, own, key, state
+
+
+def visited(
+    recording: Recording, env: Environment, params: EnvParams, key: Array, state: EnvState
+) -> Iterator[EnvState]:
+    """The states (N, ...) before each of the T steps, by taking the recorded actions again.
+
+    Args:
+        recording: what was recorded.
+        env: as `opened` returns it.
+        params: likewise.
+        key: likewise.
+        state: likewise.
+    """
+    for t, action in enumerate(recording.actions):
+        yield state
+        if t + 1 < recording.num_steps:
+            _, state, _ = step(env, key, t, state, jnp.asarray(action), params)
 
 
 class _Comparison:

@@ -1,0 +1,188 @@
+"""Demonstrations in another action space: the recorded targets are sought again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ..controllers import JointTarget, PoseTarget
+from ..controllers.groups import GripperTarget
+from ..dynamics import frame_pose, orientation_error
+from ..envs import Environment, EnvParams, EnvState, Steerable
+from ..errors import ConfigError
+from ..storage.state import check_environment, pack
+from .record import Recording, checked_recipe, rollout
+from .replay import opened, visited
+from .stepping import begin
+
+Targets = tuple[Array, Array, Array]
+"""Positions (h, 3), m, and rotations (h, 3, 3), world, of the hands; width (), m, of the gripper,
+zero if there is none."""
+
+
+def convert(
+    recording: Recording,
+    env: Environment,
+    params: EnvParams,
+    *,
+    source: tuple[Environment, EnvParams] | None = None,
+    infos: Sequence[str] | None = None,
+    successful: bool | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    progress: bool = False,
+) -> Recording:
+    """Demonstrations for another action space, another controller or other gains.
+
+    >>> recipe = {"id": "PandaPick-v0", "action": "joint_delta"}
+    >>> converted = convert(recording, *make(**recipe), recipe=recipe)
+
+    Every episode begins as it was recorded, and in every step the new action seeks the pose that
+    the recorded one meant, from where the hand now is: errors do not add up. What comes of it is
+    recorded anew, success as well, so that what did not survive can be left out.
+
+    Args:
+        recording: of an action space whose targets are poses of hands, or joint positions.
+        env: of the same robot and task, with a `Steerable` action space.
+        params: its parameters, the task's as recorded.
+        source: the recorded environment and its parameters, needed where the recording cannot tell
+            how to make it.
+        infos: as of `record`; the recorded ones if None.
+        successful: as of `record`; as recorded if None.
+        recipe: as of `record`, of `env`.
+        progress: whether to show a progress bar; needs the extra `record`.
+
+    Raises:
+        ConfigError: an action space has no poses for targets, or is not `Steerable`; or episodes do
+            not begin, or end, as recorded.
+        CheckpointError: `source` is not that of the recording.
+        MissingExtraError: a progress bar is asked for, and the extra is not installed.
+    """
+    check_environment(env)
+    env.check_params(params)
+    recipe = checked_recipe(env, recipe)
+    if successful is None:
+        successful = recording.metadata.get("successful", False)
+    hands = params.task.hands.names if hasattr(params.task, "hands") else ()
+    if not hands or not isinstance(params.action, Steerable):
+        raise ConfigError(
+            f"{env.name} with {type(params.action).__name__}: recordings cannot be converted to "
+            "it, expected a task of hands and an action space with the method `towards`: one of "
+            "poses, or of joint positions or velocities."
+        )
+    old, own, key, state = opened(recording, *(source or (None, None)))
+    _check_same_beginning(recording, begin(env, params, key, recording.num_envs)[2])
+
+    meant = jax.jit(jax.vmap(_meant(old, own, hands)))
+    targets = [
+        meant(states, jnp.asarray(action))
+        for states, action in zip(
+            visited(recording, old, own, key, state), recording.actions, strict=True
+        )
+    ]
+    seek = jax.jit(jax.vmap(_seek(env, params, hands)))
+    converted = rollout(
+        env,
+        params,
+        lambda _, t, obs, states: seek(states, targets[t]),
+        key,
+        steps=recording.num_steps,
+        share=recording.metadata["episodes_per_env"],
+        num_envs=recording.num_envs,
+        infos=tuple(recording.infos) if infos is None else infos,
+        successful=recording.metadata.get("successful", False)
+        if successful is None
+        else successful,
+        recipe=recipe,
+        watch=None,
+        progress=progress,
+    )
+    _check_same_ends(recording, converted)
+    return converted
+
+
+def _meant(
+    env: Environment, params: EnvParams, hands: tuple[str, ...]
+) -> Callable[[EnvState, Array], Targets]:
+    """What an action (k,) in a state means."""
+    robot, space = env.robot, params.action
+
+    def meant(state: EnvState, action: Array) -> Targets:
+        clipped = jnp.clip(action, -1.0, 1.0)
+        target, _ = space.command(robot, state.q, clipped, state.action_state)
+        width = jnp.zeros((), state.q.dtype)
+        if isinstance(target, GripperTarget):
+            target, width = target.arm, target.width
+        if isinstance(target, JointTarget):
+            poses = [frame_pose(robot, target.position, hand) for hand in hands]
+            return jnp.stack([p for p, _ in poses]), jnp.stack([R for _, R in poses]), width
+        if not isinstance(target, PoseTarget):
+            raise ConfigError(
+                f"{env.name} with {type(space).__name__}: its recordings cannot be converted, "
+                "expected actions that mean poses of hands, or joint positions. Record those."
+            )
+        return target.position.reshape(-1, 3), target.rotation.reshape(-1, 3, 3), width
+
+    return meant
+
+
+def _seek(
+    env: Environment, params: EnvParams, hands: tuple[str, ...]
+) -> Callable[[EnvState, Targets], Array]:
+    """The action (k,) that seeks targets in a state."""
+    robot, space = env.robot, params.action
+    axes = space.axes(robot)
+    low, high = (jnp.asarray([getattr(axis, end) for axis in axes]) for end in ("low", "high"))
+
+    def seek(state: EnvState, targets: Targets) -> Array:
+        positions, rotations, width = targets
+        ways = {}
+        for hand, position, rotation in zip(hands, positions, rotations, strict=True):
+            here, R = frame_pose(robot, state.q, hand)
+            ways[hand] = position - here, orientation_error(rotation, R)
+        towards = space.towards(robot, state.q, ways)
+        # Gains, if they are part of the action, in the middle of their ranges.
+        action = (0.5 * (low + high)).astype(state.q.dtype).at[: len(towards)].set(towards)
+        if axes[-1].name == "gripper":
+            action = action.at[-1].set(width)
+        return jnp.clip(2.0 * (action - low) / (high - low) - 1.0, -1.0, 1.0)
+
+    return seek
+
+
+def _check_same_beginning(recording: Recording, fresh: EnvState) -> None:
+    """Check that the task, with the recorded key, begins as it was recorded.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    compared = ("q", "v", "world", "task_state")
+    for name in compared:
+        for leaf, array in pack(f"state.{name}", getattr(fresh, name)).arrays.items():
+            recorded = recording.start.get(leaf)
+            if recorded is None or not np.allclose(recorded, array, rtol=1e-5, atol=1e-6):
+                raise ConfigError(
+                    f"convert: {leaf} is not as recorded when episodes begin, expected the same "
+                    "robot and task, and the same randomisation. Make the environment with "
+                    "nothing but the action space and its controller changed."
+                )
+
+
+def _check_same_ends(recording: Recording, converted: Recording) -> None:
+    """Check that episodes ended when the recorded ones did, for what follows has their targets.
+
+    Raises:
+        ConfigError: one did not.
+    """
+    then, now = (r.terminations | r.truncations for r in (recording, converted))
+    if not np.array_equal(then, now):
+        t, n = np.argwhere(then != now)[0]
+        raise ConfigError(
+            f"convert: environment {n} {'ended' if now[t, n] else 'went on'} at step {t}, other "
+            "than recorded, and its later actions are for other episodes. Convert recordings of "
+            "one episode for each environment, or of a task that ends by time only."
+        )
