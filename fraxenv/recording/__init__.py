@@ -3,7 +3,7 @@
 from .lerobot import to_lerobot
 from .maniskill import to_maniskill
 from .minari import to_minari
-from .record import Episode, Policy, Recording, load_recording, record
+from .record import Episode, Policy, Recording, load_recording, record, record_actions
 from .replay import Difference, ReplayReport, replay
 from .robomimic import to_robomimic
 
@@ -15,6 +15,7 @@ __all__ = [
     "ReplayReport",
     "load_recording",
     "record",
+    "record_actions",
     "replay",
     "to_lerobot",
     "to_maniskill",
