@@ -21,7 +21,7 @@ _CODES: Final = {
 }  # fmt: skip
 
 _STYLE: Final = """
-#fraxenv-keys { font-size: 0.8em; margin: 0 0.75em 0.5em; }
+#fraxenv-keys { font-size: 0.75em; margin: 0 0.75em 0.5em; }
 #fraxenv-keys table { border-collapse: collapse; width: 100%; }
 #fraxenv-keys td { padding: 1px 6px 1px 0; white-space: nowrap; }
 #fraxenv-keys td:nth-child(2) { color: #868e96; }

@@ -126,13 +126,13 @@ class Panel:
         commands = self._commands
         seed = gui.add_number("Seed", simulation.seed, min=0, step=1)
         gui.add_button("Reset").on_click(lambda _: commands.reset(int(seed.value)))
-        driver = gui.add_dropdown(
+        self._driver = gui.add_dropdown(
             "Moved by",
             simulation.drivers,
             initial_value=simulation.driver,
             hint="what moves the robot",
         )
-        _on_user(driver, commands.drive)
+        _on_user(self._driver, commands.drive)
         safety = gui.add_checkbox("Safety filter", simulation.filtered)
         _on_user(safety, commands.set_filter)
         self._gripper = gui.add_checkbox("Gripper closed", False, visible=simulation.has_gripper)
@@ -180,6 +180,7 @@ class Panel:
             self._touches.content = touches(contact_forces(self._env, snapshot))
         if self._simulation is not None:
             self._gripper.value = snapshot.closed
+            self._driver.value = self._simulation.driver
         if snapshot is not self._plotted:
             self._plot(past[-round(SECONDS / self._dt) :])
             self._plotted = snapshot
@@ -189,7 +190,7 @@ class Panel:
         lines = [f"{snapshot.step * self._dt:.2f} s, {pace}"]
         info = snapshot.info or {}
         if "success" in info:
-            lines.append("🟢 **success**" if info["success"] else "⚪ no success yet")
+            lines.append(light("#2f9e5b", "**success**") if info["success"] else NO_SUCCESS)
         if parts := told(self._reported, info):
             lines.append(", ".join(parts))
         report = snapshot.safety
@@ -224,6 +225,14 @@ class Panel:
                     self._plots[title] = Plot(self._gui, title, tuple(rows[-1]), limits)
             if title in self._plots:
                 self._plots[title].show(times, rows)
+
+
+def light(color: str, text: str) -> str:
+    """A lamp of a colour, and what it means, as Markdown."""
+    return f'<span style="color: {color}; font-size: 1.4em">●</span> {text}'
+
+
+NO_SUCCESS: Final = light("#ced4da", "no success yet")
 
 
 def touches(forces: Mapping[str, float]) -> str:

@@ -115,7 +115,7 @@ class Simulation:
         self._episode += 1
         _, obs, state = jax.device_get(begin(self.env, self.own_params, key, 1))
         obs, state = jax.tree.map(lambda x: x[0], (obs, state))
-        self._free = _rows(self._program("poses", self.params)(state.q))
+        self.aim_here(state)
         return Snapshot(step, state, obs=obs, key=key)
 
     def restart(self, step: int = 0) -> Snapshot:
@@ -208,6 +208,14 @@ class Simulation:
         """Position and rotation of each hand's target."""
         goals = self.params.task.goals(state.task_state)
         return [(np.asarray(p), np.asarray(r)) for p, r in goals] or self._free
+
+    def shows_targets(self, state: EnvState) -> bool:
+        """Whether targets mean anything: as goals, or to who follows them."""
+        return self._driver == TARGET or bool(self.params.task.goals(state.task_state))
+
+    def aim_here(self, state: EnvState) -> None:
+        """Put targets that are nobody's goals where the hands are."""
+        self._free = _rows(self._program("poses", self.params)(state.q))
 
     def with_target(self, state: EnvState, hand: int, pose: _Pose) -> EnvState:
         """The state with the target of a hand elsewhere; its goal, where goals can be moved."""

@@ -57,19 +57,19 @@ CODES: Final = frozenset({*MOTIONS, *PRESSES, *SLOW, *HOLD})
 """All keys and buttons that mean something."""
 
 LEGEND: Final = (
-    (("W", "↑"), "", "away"), (("S", "↓"), "left stick", "towards you"),
-    (("A", "←"), "", "to the left"), (("D", "→"), "left stick", "to the right"),
-    (("R",), "", "up"), (("F",), "right stick", "down"),
-    (("C", "V"), "right stick", "turn about the vertical"),
-    (("T", "G"), "cross", "tip over, forwards and back"),
-    (("Z", "X"), "cross", "tip over, to the right and left"),
+    (("W", "A", "S", "D"), "left stick", "ahead, left, back, right"),
+    (("↑", "←", "↓", "→"), "", "the same"),
+    (("R", "F"), "right stick", "up, down"),
+    (("C", "V"), "right stick", "turn left, right"),
+    (("T", "G"), "cross", "tip over forwards, back"),
+    (("Z", "X"), "cross", "tip over to the right, left"),
     (("Space",), "A", "close or open the gripper"),
     (("Shift",), "LB", "slowly, while held"),
     (("I",), "RB", "take over, while held"),
-    (("Enter",), "Start", "record, or stop and save"),
-    (("M",), "X", "mark this moment"), (("U",), "B", "undo, back to the mark"),
+    (("Enter",), "Start", "record; stop and save"),
+    (("M", "U"), "X, B", "mark; undo to the mark"),
     (("Q",), "Back", "begin a new episode"),
-)  # fmt: skip
+)
 """Keys, gamepad, and what they do, for people."""
 
 

@@ -29,7 +29,7 @@ from ..recording import Policy, Recording, replay
 from ..rendering import env_camera, env_scene, scene
 from .demonstrations import Demonstrations, episode_of, marked
 from .hand_panel import HandPanel
-from .panel import Panel
+from .panel import Panel, light
 from .simulation import BY_KEYS, KEYS, SHARED, Simulation, with_obstacle
 from .snapshots import Snapshot, barrier_meter
 from .stage import Stage, quaternion, rotation_of
@@ -240,7 +240,14 @@ class Viewer:
         """
         simulation = self._own_simulation("drive")
         check_choice("driver", driver, simulation.drivers)
-        self._post(lambda: setattr(simulation, "driver", driver))
+
+        def drive() -> None:
+            simulation.driver = driver
+            if self._timeline:
+                simulation.aim_here(self._timeline[self._at].state)
+                self._show_hand_panel()
+
+        self._post(drive)
 
     def set_filter(self, on: bool) -> None:
         """Have the safety filter change torques, or not.
@@ -616,7 +623,8 @@ class Viewer:
         past = self._timeline[: self._at + 1]
         hz = self._env.policy_hz
         if self._recording:
-            lines.append(f"🔴 **recording**, {(len(episode_of(past)) - 1) / hz:.1f} s")
+            seconds = (len(episode_of(past)) - 1) / hz
+            lines.append(light("#e03131", f"**recording**, {seconds:.1f} s"))
         if self._marks:
             there = marked(past, self._marks)
             lines.append(f"undo goes back {(past[-1].step - there.step) / hz:.1f} s")
@@ -624,7 +632,8 @@ class Viewer:
             lines.append("**you have taken over**")
         if self._demonstrations is not None:
             done = self._demonstrations.successes
-            lines.append(f"{len(done)} demonstrations, {sum(done)} successful")
+            plural = "" if len(done) == 1 else "s"
+            lines.append(f"{len(done)} demonstration{plural}, {sum(done)} successful")
         lines += [self._note] if self._note else []
         visible = self._simulation.driver in BY_KEYS
         self._hand_panel.show(visible, self._recording, "  \n".join(lines))
@@ -646,7 +655,11 @@ class Viewer:
         if self._simulation is None:
             return
         for i, pose in enumerate(self._simulation.targets(snapshot.state)):
-            self._place(f"/target/{i}", pose, functools.partial(self.move_target, hand=i), True)
+            name = f"/target/{i}"
+            if self._simulation.shows_targets(snapshot.state):
+                self._place(name, pose, functools.partial(self.move_target, hand=i), True)
+            elif name in self._handles:
+                self._handles.pop(name).remove()
         found = world_shapes(snapshot.state.world)
         self._panel.offer_obstacles({i: shape.kind for i, shape in found.items()})
         chosen = self._obstacle if self._obstacle in found else None
