@@ -253,12 +253,8 @@ class Simulation:
         if isinstance(space, WithGripper):
             # The servo goes on holding the fingers as far apart as they are told to be.
             action = dataclasses.replace(space, space=action)
-            with_servo = isinstance(own, ArmWithGripper)
-            controller = (
-                dataclasses.replace(own, arm=controller)
-                if with_servo
-                else space.with_arm(controller)
-            )
+            servo: Any = own if isinstance(own, ArmWithGripper) else space.controller()
+            controller = dataclasses.replace(servo, arm=controller)
         followed: EnvParams = params.replace(action=action, controller=controller)
         return followed
 

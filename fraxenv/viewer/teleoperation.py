@@ -152,7 +152,8 @@ def seen_from(heading: float, six: NDArray[np.float64]) -> NDArray[np.float64]:
     """A motion (6,) ahead, left and up in world axes, of who looks along a heading, rad, from x."""
     c, s = np.cos(heading), np.sin(heading)
     turned = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
-    return (six.reshape(2, 3) @ turned.T).ravel()
+    seen: NDArray[np.float64] = (six.reshape(2, 3) @ turned.T).ravel()
+    return seen
 
 
 class Pilot:
