@@ -45,17 +45,19 @@
     target.isContentEditable || target.matches?.("textarea, input:not([type=checkbox])");
 
   function onKey(event) {
-    const ours = CODES.includes(event.code) && shown() && !typing(event.target);
-    if (!ours || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Meta") release(); // keys that go up while it is down are not told of
+    if (!CODES.includes(event.code)) return;
+    if (event.type === "keyup") {
+      if (!down.delete(event.code)) return; // it went down as text
+    } else {
+      if (!shown() || typing(event.target)) return;
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (!event.repeat) press(event.code);
+      down.add(event.code);
+    }
     // Else the camera would move, and the button that was clicked last would be clicked again.
     event.preventDefault();
     event.stopImmediatePropagation();
-    if (event.type === "keydown") {
-      if (!event.repeat) press(event.code);
-      down.add(event.code);
-    } else {
-      down.delete(event.code);
-    }
     tell();
   }
 

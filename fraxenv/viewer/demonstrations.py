@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from fraxenv.envs import Environment, EnvParams
 from fraxenv.errors import ConfigError
 
 from ..recording import load_recording, record_actions
+from ..storage.state import check_identity
 from .snapshots import Snapshot
 
 INTERVENTION = "intervention"
@@ -51,7 +53,7 @@ class Demonstrations:
         successes: of every one, whether it ended in success.
 
     Raises:
-        CheckpointError: a file there cannot be read.
+        CheckpointError: a file there cannot be read, or is of another environment.
     """
 
     def __init__(
@@ -59,8 +61,11 @@ class Demonstrations:
     ) -> None:
         self._env, self._recipe = env, recipe
         self.folder = Path(folder)
-        found = [load_recording(path) for path in sorted(self.folder.glob("demo-*.npz"))]
-        self.successes = [episode.success for r in found for episode in r.episodes()]
+        self.successes: list[bool] = []
+        for path in sorted(self.folder.glob("demo-*.npz")):
+            recording = load_recording(path)
+            check_identity(path, recording.metadata, env)
+            self.successes += [episode.success for episode in recording.episodes()]
 
     def save(self, past: Sequence[Snapshot], params: EnvParams) -> Path:
         """Save the episode that the past ends in, up to now; returns the file.
@@ -93,18 +98,24 @@ class Demonstrations:
             annotations={INTERVENTION: [s.intervention for s in episode[1:]]},
             recipe=self._recipe,
         )
-        seen = np.concatenate([recording.observations[:-1, 0], recording.final_observations])
-        if not np.array_equal(seen, np.stack([s.obs for s in episode])):
+        found = list(recording.episodes())
+        if len(found) != 1 or not _same(found[0].observations, [s.obs for s in episode]):
             raise ConfigError(
                 "not saved: the actions of this episode do not lead where it is now, expected "
                 "nothing but them to have moved anything. Begin a new one, and drag nothing."
             )
         path = self.folder / f"demo-{self._next():04d}.npz"
         recording.save(path)
-        self.successes += [e.success for e in recording.episodes()]
+        self.successes.append(found[0].success)
         return path
 
     def _next(self) -> int:
         """The number after the last file's."""
         names = (path.stem.removeprefix("demo-") for path in self.folder.glob("demo-*.npz"))
         return max((int(name) for name in names if name.isdecimal()), default=0) + 1
+
+
+def _same(observations: Any, seen: Sequence[Any]) -> bool:
+    """Whether the observations (n, m) of an episode, or dicts, are those that were seen."""
+    stacked = jax.tree.map(lambda *x: np.stack(x), *seen)
+    return bool(jax.tree.all(jax.tree.map(np.array_equal, observations, stacked)))

@@ -243,6 +243,7 @@ class Viewer:
 
         def drive() -> None:
             simulation.driver = driver
+            self._pilot.release()
             if self._timeline:
                 simulation.aim_here(self._timeline[self._at].state)
                 self._show_hand_panel()

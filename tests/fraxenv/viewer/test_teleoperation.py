@@ -18,7 +18,7 @@ from pages import browsed, free_port, wait
 import fraxenv
 from fraxenv.dynamics import frame_pose, load_robot
 from fraxenv.envs import Environment, EnvParams
-from fraxenv.errors import ConfigError
+from fraxenv.errors import CheckpointError, ConfigError
 from fraxenv.recording import record_actions
 from fraxenv.recording.scripted import expert_policy, scripted_policy
 from fraxenv.training import BCConfig
@@ -308,6 +308,8 @@ def test_a_demonstration_is_an_ordinary_recording(reach: Made, tmp_path: Path) -
         saved.save(past, simulation.own_params)
     assert saved.successes == [True, True]
     assert Demonstrations(env, tmp_path / "demos").successes == [True, True]
+    with pytest.raises(CheckpointError, match="it is of PandaReach-v0"):
+        Demonstrations(fraxenv.make("PandaTrack-v0")[0], tmp_path / "demos")
 
     recording = fraxenv.load_recording(tmp_path / "demos" / "demo-0002.npz")
     (episode,) = recording.episodes()
@@ -477,8 +479,12 @@ def test_the_page_listens_to_keys_and_gamepad(opened: Viewer, reach: Made) -> No
 
         # What is typed into a field is text.
         seed = page.get_by_label("Seed")
+        page.keyboard.down("d")
+        wait(lambda: opened._pilot._now.held == {"KeyD"})
         seed.focus()
         page.keyboard.press("m")
+        page.keyboard.up("d")  # there, too, is a key let go of
+        wait(lambda: not opened._pilot._now.held)
         # A gamepad: its left stick ahead, as the camera looks.
         page.evaluate(
             "navigator.getGamepads = () => [{connected: true, axes: [0.1, -1, 0, 0], buttons: []}]"
