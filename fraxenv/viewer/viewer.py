@@ -27,13 +27,14 @@ from fraxenv.envs.world import world_shapes
 from ..errors import ConfigError, FraxenvError, check_choice, check_count, import_extra
 from ..recording import Policy, Recording, replay
 from ..rendering import env_camera, env_scene, scene
-from .demonstrations import Demonstrations, episode_of, marked
+from .demonstrations import Demonstrations, marked
 from .hand_panel import HandPanel
-from .panel import Panel, light
+from .panel import Panel
+from .session import Session
 from .simulation import BY_KEYS, KEYS, SHARED, Simulation, with_obstacle
 from .snapshots import Snapshot, barrier_meter
 from .stage import Stage, quaternion, rotation_of
-from .teleoperation import MARK, RECORD, RESET, UNDO, Command, Pilot
+from .teleoperation import MARK, RECORD, RESET, UNDO, Command
 
 _LOG: Final = logging.getLogger("fraxenv")
 
@@ -177,13 +178,10 @@ class Viewer:
         self._held: set[str] = set()
         self._contacts = False
         self._obstacle: int | None = None
-        self._pilot = Pilot()
-        self._client: Any = None
-        self._demonstrations = demonstrations
-        self._marks: list[int] = []
-        self._recording = self._waits = False
-        self._note = ""
-        self._server.on_client_disconnect(self._left)
+        self._session = Session(demonstrations)
+        self._server.on_client_disconnect(
+            lambda client: self._post(lambda: self._session.leave(client))
+        )
         self._panel = Panel(self, self._server.gui, env, params, simulation, recorded_envs)
         self._hand_panel = self._add_hand_panel()
         self._thread = threading.Thread(target=self._loop, name="fraxenv-viewer", daemon=True)
@@ -243,7 +241,7 @@ class Viewer:
 
         def drive() -> None:
             simulation.driver = driver
-            self._pilot.release()
+            self._session.pilot.release()
             if self._timeline:
                 simulation.aim_here(self._timeline[self._at].state)
                 self._show_hand_panel()
@@ -323,8 +321,8 @@ class Viewer:
         """
 
         def tell() -> None:
-            if self._pilot.tell(text):
-                self._client = client
+            if self._session.pilot.tell(text):
+                self._session.client = client
 
         self._posts.put(tell)
 
@@ -336,7 +334,7 @@ class Viewer:
         """
         if not 0 < speed <= 1:
             raise ConfigError(f"hand speed {speed!r}, expected a number above 0, and up to 1.")
-        self._post(lambda: setattr(self._pilot, "speed", float(speed)))
+        self._post(lambda: setattr(self._session.pilot, "speed", float(speed)))
 
     def choose_hand(self, index: int) -> None:
         """Move another hand by keys and sticks.
@@ -346,7 +344,7 @@ class Viewer:
         """
         simulation = self._own_simulation("choose_hand")
         check_count("hand", index, least=0, most=Hands.of(simulation.hands).count - 1)
-        self._post(lambda: setattr(self._pilot, "hand", index))
+        self._post(lambda: setattr(self._session.pilot, "hand", index))
 
     def close_gripper(self, on: bool) -> None:
         """Have the gripper close, or open, whoever moves the hand, unless it is a policy.
@@ -364,14 +362,14 @@ class Viewer:
             ConfigError: there is nothing that could be recorded.
         """
         self._own_simulation("record")
-        self._post(lambda: self._stop() if self._recording else self._start())
+        self._post(lambda: self._stop() if self._session.recording else self._start())
 
     def mark(self) -> None:
         """Remember this moment, for `undo`."""
 
         def mark() -> None:
             if self._timeline:
-                self._marks.append(self._timeline[self._at].step)
+                self._session.marks.append(self._timeline[self._at].step)
 
         self._post(mark)
 
@@ -384,10 +382,10 @@ class Viewer:
 
         def undo() -> None:
             if self._simulation is not None and self._timeline:
-                there = marked(self._timeline[: self._at + 1], self._marks)
+                there = marked(self._timeline[: self._at + 1], self._session.marks)
                 self._at = there.step - self._timeline[0].step
                 del self._timeline[self._at + 1 :]
-                self._waits = True
+                self._session.waits = True
 
         self._post(undo)
 
@@ -498,7 +496,7 @@ class Viewer:
                 if not simulation.compiled:
                     simulation.step(now)  # so that the first command need not wait
                 return
-            self._waits = False
+            self._session.waits = False
             del self._timeline[self._at + 1 :]
             self._append(simulation.step(now, command))
         elif self._recorded is None:
@@ -511,10 +509,10 @@ class Viewer:
         self._rate_steps += self._at != before
 
     def _append(self, snapshot: Snapshot) -> None:
-        self._marks = [step for step in self._marks if step < snapshot.step]
+        self._session.marks = [step for step in self._session.marks if step < snapshot.step]
         self._timeline.append(with_barriers(self._env, snapshot))
         surplus = len(self._timeline) - _KEPT_SECONDS * self._env.policy_hz
-        if surplus > 0 and not self._recording:
+        if surplus > 0 and not self._session.recording:
             del self._timeline[:surplus]
             self._at = max(0, self._at - surplus)
         if self._playing or self._simulation is not None:
@@ -563,19 +561,9 @@ class Viewer:
         names = Hands.of(simulation.hands).names
         return HandPanel(self, self._server.gui, names, simulation.driver in BY_KEYS)
 
-    def _left(self, client: Any) -> None:
-        """Let go of the keys of a page that is no more."""
-
-        def left() -> None:
-            if self._client is not None and client.client_id == self._client.client_id:
-                self._pilot.release()
-                self._client = None
-
-        self._post(left)
-
     def _listen(self) -> Command:
         """What a person commands now; what else was asked for is done."""
-        command, asked = self._pilot.take(_heading(self._client))
+        command, asked = self._session.pilot.take(self._session.heading)
         does = {RECORD: self.record, MARK: self.mark, UNDO: self.undo, RESET: self._begin_anew}
         for what in asked:
             does[what]()
@@ -583,7 +571,7 @@ class Viewer:
 
     def _stands(self, simulation: Simulation, now: Snapshot, command: Command) -> bool:
         """Whether time waits for a person: at the beginning of an episode, and after `undo`."""
-        begins = now.info is None or self._waits
+        begins = now.info is None or self._session.waits
         return begins and simulation.driver == KEYS and not command.given
 
     def _begin_anew(self) -> None:
@@ -596,48 +584,23 @@ class Viewer:
     def _start(self) -> None:
         """Begin a demonstration."""
         if self._simulation is None or self._simulation.driver not in BY_KEYS:
-            self._note = f"to record, choose {KEYS!r} under Moved by"
+            self._session.note = f"to record, choose {KEYS!r} under Moved by"
             return
-        self._recording, self._note = True, ""
+        self._session.recording, self._session.note = True, ""
         self._begin_anew()
         self._post(lambda: self._set_playing(True))
 
     def _stop(self) -> None:
         """Save the demonstration that has begun."""
-        self._recording = False
-        if self._simulation is None or self._demonstrations is None:
-            return
-        past = self._timeline[: self._at + 1]
-        try:
-            path = self._demonstrations.save(past, self._simulation.own_params)
-        except FraxenvError as error:
-            self._note = str(error)
-        else:
-            success = self._demonstrations.successes[-1]
-            self._note = f"saved {path.name}, {'success' if success else 'no success'}"
-        self._waits = True
+        if self._simulation is not None:
+            past = self._timeline[: self._at + 1]
+            self._session.save(past, self._simulation.own_params)
 
     def _show_hand_panel(self) -> None:
-        if self._hand_panel is None or self._simulation is None:
-            return
-        lines = []
-        past = self._timeline[: self._at + 1]
-        hz = self._env.policy_hz
-        if self._recording:
-            seconds = (len(episode_of(past)) - 1) / hz
-            lines.append(light("#e03131", f"**recording**, {seconds:.1f} s"))
-        if self._marks:
-            there = marked(past, self._marks)
-            lines.append(f"undo goes back {(past[-1].step - there.step) / hz:.1f} s")
-        if past[-1].intervention and self._simulation.driver == SHARED:
-            lines.append("**you have taken over**")
-        if self._demonstrations is not None:
-            done = self._demonstrations.successes
-            plural = "" if len(done) == 1 else "s"
-            lines.append(f"{len(done)} demonstration{plural}, {sum(done)} successful")
-        lines += [self._note] if self._note else []
-        visible = self._simulation.driver in BY_KEYS
-        self._hand_panel.show(visible, self._recording, "  \n".join(lines))
+        if self._hand_panel is not None and self._simulation is not None:
+            driver, past = self._simulation.driver, self._timeline[: self._at + 1]
+            told = self._session.report(past, self._env.policy_hz, driver == SHARED)
+            self._hand_panel.show(driver in BY_KEYS, self._session.recording, told)
 
     # --- the scene ---
 
@@ -720,14 +683,6 @@ class Viewer:
     def _choose(self, index: int | None) -> None:
         self._obstacle = index
         self._panel.show_obstacle(index)
-
-
-def _heading(client: Any) -> float:
-    """The angle, rad, from the world's x axis along which a client's camera looks; 0 of none."""
-    if client is None:
-        return 0.0
-    ahead = np.subtract(client.camera.look_at, client.camera.position)
-    return float(np.arctan2(ahead[1], ahead[0]))
 
 
 def recorded_snapshots(

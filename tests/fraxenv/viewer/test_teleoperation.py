@@ -381,7 +381,7 @@ def now(viewer: Viewer) -> Snapshot:
 def test_recorded_marked_undone_and_saved(opened: Viewer, reach: Made, tmp_path: Path) -> None:
     person = Person(opened.tell)
     person.tap("Enter")
-    wait(lambda: opened._recording and now(opened).step > 0)
+    wait(lambda: opened._session.recording and now(opened).step > 0)
     begin = now(opened).step
     assert now(opened).info is None  # it waits for the person
     person.press("KeyR")
@@ -392,7 +392,7 @@ def test_recorded_marked_undone_and_saved(opened: Viewer, reach: Made, tmp_path:
     kept = jax.tree.map(np.array, now(opened).state)
     there, closed = now(opened).step, now(opened).closed
     person.tap("KeyM")
-    wait(lambda: opened._marks == [there])
+    wait(lambda: opened._session.marks == [there])
     opened.close_gripper(False)
 
     opened.play()
@@ -400,7 +400,7 @@ def test_recorded_marked_undone_and_saved(opened: Viewer, reach: Made, tmp_path:
     wait(lambda: now(opened).step >= there + 4)
     person.release("KeyA")
     person.tap("KeyU")
-    wait(lambda: opened._waits)
+    wait(lambda: opened._session.waits)
     assert now(opened).step == there
     same(now(opened).state, kept)
     assert now(opened).closed == closed
@@ -410,7 +410,7 @@ def test_recorded_marked_undone_and_saved(opened: Viewer, reach: Made, tmp_path:
     wait(lambda: now(opened).step >= there + 3)
     person.release("KeyW")
     opened.record()
-    wait(lambda: (tmp_path / "demos" / "demo-0001.npz").exists() and not opened._recording)
+    wait(lambda: (tmp_path / "demos" / "demo-0001.npz").exists() and not opened._session.recording)
     recording = fraxenv.load_recording(tmp_path / "demos" / "demo-0001.npz")
     (episode,) = recording.episodes()
     # What was undone has left it: up and ahead, and nothing to the left.
@@ -419,12 +419,12 @@ def test_recorded_marked_undone_and_saved(opened: Viewer, reach: Made, tmp_path:
     np.testing.assert_allclose(up[:, 2], 0.5, atol=1e-6)
     assert (ahead[:3, 0] > 0.49).all()
     assert fraxenv.replay(recording).identical
-    wait(lambda: "saved demo-0001.npz, no success" in opened._note)
+    wait(lambda: "saved demo-0001.npz, no success" in opened._session.note)
 
     # Not without a person.
     opened.drive("random actions")
     opened.record()
-    wait(lambda: "choose 'keys or gamepad'" in opened._note)
+    wait(lambda: "choose 'keys or gamepad'" in opened._session.note)
     with pytest.raises(ConfigError, match=r"hand speed 1\.5"):
         opened.set_hand_speed(1.5)
 
@@ -467,38 +467,40 @@ def test_the_page_listens_to_keys_and_gamepad(opened: Viewer, reach: Made) -> No
         page.locator("#fraxenv-keys").wait_for()
         assert not page.get_by_text("keys held").is_visible()
         page.keyboard.press("Enter")
-        wait(lambda: opened._recording and now(opened).info is None)
+        wait(lambda: opened._session.recording and now(opened).info is None)
         start = hand(env, now(opened))
         page.keyboard.down("r")
         wait(lambda: hand(env, now(opened))[2] > start[2] + 0.03)
         assert page.locator("kbd.held").all_inner_texts() == ["R"]
         page.keyboard.up("r")
-        wait(lambda: not opened._pilot._now.held)
+        wait(lambda: not opened._session.pilot._now.held)
         page.keyboard.press(" ")
         wait(lambda: now(opened).closed)
 
         # What is typed into a field is text.
         seed = page.get_by_label("Seed")
         page.keyboard.down("d")
-        wait(lambda: opened._pilot._now.held == {"KeyD"})
+        wait(lambda: opened._session.pilot._now.held == {"KeyD"})
         seed.focus()
         page.keyboard.press("m")
         page.keyboard.up("d")  # there, too, is a key let go of
-        wait(lambda: not opened._pilot._now.held)
+        wait(lambda: not opened._session.pilot._now.held)
         # A gamepad: its left stick ahead, as the camera looks.
         page.evaluate(
             "navigator.getGamepads = () => [{connected: true, axes: [0.1, -1, 0, 0], buttons: []}]"
         )
         before = hand(env, now(opened))
         wait(lambda: np.linalg.norm(hand(env, now(opened)) - before) > 0.03)
-        assert opened._client is not None
-        ahead = np.subtract(opened._client.camera.look_at, opened._client.camera.position)[:2]
+        assert opened._session.client is not None
+        ahead = np.subtract(
+            opened._session.client.camera.look_at, opened._session.client.camera.position
+        )[:2]
         way = (hand(env, now(opened)) - before)[:2]
         assert way @ ahead > 0.98 * np.linalg.norm(way) * np.linalg.norm(ahead)
         page.evaluate("navigator.getGamepads = () => []")
-        wait(lambda: not opened._pilot._now.axes)
-        assert opened._marks == []
+        wait(lambda: not opened._session.pilot._now.axes)
+        assert opened._session.marks == []
         page.get_by_role("button", name="Stop and save").click()
-        wait(lambda: opened._note.startswith("saved demo-0001.npz"))
+        wait(lambda: opened._session.note.startswith("saved demo-0001.npz"))
     # Whoever goes away lets go.
-    wait(lambda: opened._client is None)
+    wait(lambda: opened._session.client is None)
