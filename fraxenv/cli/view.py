@@ -10,7 +10,7 @@ import tyro
 
 from ..errors import import_extra
 from ..making.make import make
-from .common import console
+from .common import console, new_folder
 from .subject import EnvArguments, open_subject, recipe
 
 
@@ -18,10 +18,15 @@ from .subject import EnvArguments, open_subject, recipe
 class Options(EnvArguments):
     """Open the interactive viewer in a browser: drag the target, watch a policy, scrub a recording.
 
+    With `--teleop`, move the hand by keyboard or gamepad, and record demonstrations.
+
     Attributes:
         policy: "random", "scripted", "expert", or the folder of a training run, whose environment
             is then the default; nothing but the target that you drag if omitted.
         recording: a recording, as `fraxenv rollout --record` writes it, to scrub through.
+        teleop: keys and gamepad move the hand; with --policy, they take over while they are held.
+        output: folder of the demonstrations that are recorded on the page; a new one in `runs/` if
+            omitted.
         host: address to serve on.
         port: to serve on.
         seed: decides the episodes.
@@ -31,6 +36,8 @@ class Options(EnvArguments):
         str, tyro.conf.arg(metavar="random|scripted|expert|RUN", help_behavior_hint="")
     ] = ""
     recording: Annotated[str, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = ""
+    teleop: bool = False
+    output: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
     host: str = "127.0.0.1"
     port: int = 8080
     seed: int = 0
@@ -47,19 +54,31 @@ def run(options: Options) -> int:
         more["recording"] = load_recording(Path(options.recording))
     if options.policy:
         subject = open_subject(options, options.policy)
-        env, params = subject.env, subject.params
+        env, params, made = subject.env, subject.params, subject.recipe
         more["policy"] = subject.policy or (lambda obs, key: env.action_space(params).sample(key))
     else:
         recorded = more["recording"].metadata["recipe"] if more else None
-        env, params = make(**recipe(options, recorded))
+        made = recipe(options, recorded)
+        env, params = make(**made)
+    output = options.output or new_folder(Path("runs"), f"demonstrations-{env.name}")
     doing = "Taking the recorded actions again" if options.recording else "Opening"
     with console().status(f"{doing} ..."):
         viewer = open_viewer(
-            env, params, host=options.host, port=options.port, seed=options.seed, **more
+            env,
+            params,
+            teleop=options.teleop,
+            demonstrations=output,
+            recipe=made,
+            host=options.host,
+            port=options.port,
+            seed=options.seed,
+            **more,
         )
     print(f"{env.name} at {viewer.url}; Ctrl-C ends.", flush=True)
     try:
         viewer.run()
     finally:
         viewer.close()
+        if output.exists():
+            print(f"Demonstrations in {output}/")
     return 0

@@ -4,7 +4,7 @@ from .convert import convert
 from .lerobot import to_lerobot
 from .maniskill import to_maniskill
 from .minari import to_minari
-from .record import Episode, Policy, Recording, load_recording, record
+from .record import Episode, Policy, Recording, load_recording, record, record_actions
 from .replay import Difference, ReplayReport, replay
 from .robomimic import to_robomimic
 from .starts import recorded_starts
@@ -18,6 +18,7 @@ __all__ = [
     "convert",
     "load_recording",
     "record",
+    "record_actions",
     "recorded_starts",
     "replay",
     "to_lerobot",

@@ -13,12 +13,13 @@ from jax import Array
 from ..controllers import JointTarget, PoseTarget
 from ..controllers.groups import GripperTarget
 from ..dynamics import frame_pose, orientation_error
-from ..envs import Environment, EnvParams, EnvState, Steerable
+from ..envs import Environment, EnvParams, EnvState, PoseGoals
 from ..errors import ConfigError
+from ..progress import progress as progress_bar
 from ..storage.state import check_environment, pack
-from .record import Recording, checked_recipe, rollout
+from .record import Recording, Tape, checked_recipe
 from .replay import opened, visited
-from .stepping import begin
+from .steering import steering
 
 Targets = tuple[Array, Array, Array]
 """Positions (h, 3), m, and rotations (h, 3, 3), world, of the hands; width (), m, of the gripper,
@@ -67,39 +68,39 @@ def convert(
     recipe = checked_recipe(env, recipe)
     if successful is None:
         successful = recording.metadata.get("successful", False)
-    hands = params.task.hands.names if hasattr(params.task, "hands") else ()
-    if not hands or not isinstance(params.action, Steerable):
+    if not isinstance(params.task, PoseGoals):
         raise ConfigError(
-            f"{env.name} with {type(params.action).__name__}: recordings cannot be converted to "
-            "it, expected a task of hands and an action space with the method `towards`: one of "
-            "poses, or of joint positions or velocities."
+            f"{env.name}: recordings of {type(params.task).__name__} cannot be converted, expected "
+            "a task of hands."
         )
+    hands = params.task.hands.names
+    steer = steering(env, params, hands)
     old, own, key, state = opened(recording, *(source or (None, None)))
-    _check_same_beginning(recording, begin(env, params, key, recording.num_envs)[2])
+    # Episodes end when the recorded ones did, by time.
+    params = params.replace(max_steps_in_episode=own.max_steps_in_episode)
+    infos = tuple(recording.infos) if infos is None else infos
+    tape = Tape(env, params, key, recording.num_envs, infos)
+    _check_same_beginning(recording, tape.state)
 
-    meant = jax.jit(jax.vmap(_meant(old, own, hands)))
-    targets = [
-        meant(states, jnp.asarray(action))
-        for states, action in zip(
-            visited(recording, old, own, key, state), recording.actions, strict=True
-        )
-    ]
-    seek = jax.jit(jax.vmap(_seek(env, params, hands)))
-    converted = rollout(
-        env,
-        params,
-        lambda _, t, obs, states: seek(states, targets[t]),
-        key,
-        steps=recording.num_steps,
-        share=recording.metadata["episodes_per_env"],
-        num_envs=recording.num_envs,
-        infos=tuple(recording.infos) if infos is None else infos,
-        successful=recording.metadata.get("successful", False)
-        if successful is None
-        else successful,
-        recipe=recipe,
-        watch=None,
-        progress=progress,
+    def sought(state: EnvState, targets: Targets) -> Array:
+        positions, rotations, width = targets
+        ways = []
+        for hand, position, rotation in zip(hands, positions, rotations, strict=True):
+            here, R = frame_pose(env.robot, state.q, hand)
+            ways.append((position - here, orientation_error(rotation, R)))
+        return steer(state.q, ways, width)
+
+    meant, seek = jax.jit(jax.vmap(_meant(old, own, hands))), jax.jit(jax.vmap(sought))
+    states = visited(recording, old, own, key, state)
+    total = recording.num_steps
+    with progress_bar("Converting", total, extra="record", show=progress) as show:
+        for t, (before, action) in enumerate(zip(states, recording.actions, strict=True)):
+            tape.step(seek(tape.state, meant(before, jnp.asarray(action))))
+            show(t + 1)
+    converted = tape.recording(
+        recipe,
+        episodes_per_env=recording.metadata["episodes_per_env"],
+        successful=successful,
     )
     _check_same_ends(recording, converted)
     return converted
@@ -128,30 +129,6 @@ def _meant(
         return target.position.reshape(-1, 3), target.rotation.reshape(-1, 3, 3), width
 
     return meant
-
-
-def _seek(
-    env: Environment, params: EnvParams, hands: tuple[str, ...]
-) -> Callable[[EnvState, Targets], Array]:
-    """The action (k,) that seeks targets in a state."""
-    robot, space = env.robot, params.action
-    axes = space.axes(robot)
-    low, high = (jnp.asarray([getattr(axis, end) for axis in axes]) for end in ("low", "high"))
-
-    def seek(state: EnvState, targets: Targets) -> Array:
-        positions, rotations, width = targets
-        ways = {}
-        for hand, position, rotation in zip(hands, positions, rotations, strict=True):
-            here, R = frame_pose(robot, state.q, hand)
-            ways[hand] = position - here, orientation_error(rotation, R)
-        towards = space.towards(robot, state.q, ways)
-        # Gains, if they are part of the action, in the middle of their ranges.
-        action = (0.5 * (low + high)).astype(state.q.dtype).at[: len(towards)].set(towards)
-        if axes[-1].name == "gripper":
-            action = action.at[-1].set(width)
-        return jnp.clip(2.0 * (action - low) / (high - low) - 1.0, -1.0, 1.0)
-
-    return seek
 
 
 def _check_same_beginning(recording: Recording, fresh: EnvState) -> None:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import ArrayLike
 
 from ..envs import Environment, EnvParams, EnvState
 from ..errors import CheckpointError, ConfigError, check_count
@@ -230,58 +231,143 @@ def record(
             f"successful=True with infos={tuple(infos)}, expected 'success' among them: it decides "
             "which episodes count."
         )
-    recipe = _checked_recipe(env, recipe)
-    key_policy, obs, state = begin(env, params, key, num_envs)
-    start = {
-        "params": pack("params", params),
-        "state": pack("state", state),
-        "key": pack("key", key),
-    }
+    recipe = checked_recipe(env, recipe)
     act = _actor(env, params, policy)
-
-    seen = [jax.device_get(obs)]
-    taken: list[np.ndarray] = []
-    returned, final = [], []
+    tape = Tape(env, params, key, num_envs, infos)
     ended = np.zeros(num_envs, int)
     total = steps or num_envs * (share or 0)
     with progress_bar("Recording", total, extra="record", show=progress) as show:
-        while len(taken) != steps if share is None else ended.min() < share:
-            action = act(key_policy, len(taken), obs)
-            obs, state, out = step(env, key, len(taken), state, action, params)
-            last, out = split_final(jax.device_get(out), infos)
-            over = out["terminations"] | out["truncations"]
-            ended += over
-            seen.append(jax.device_get(obs))
-            taken.append(np.asarray(action))
-            returned.append(out)
-            final.append(_rows(last, over))
-            show(len(taken) if share is None else int(np.minimum(ended, share).sum()))
-            if watch is not None and watch(state):
+        while tape.steps != steps if share is None else ended.min() < share:
+            ended += tape.step(act(tape.key_policy, tape.steps, tape.obs))
+            show(tape.steps if share is None else int(np.minimum(ended, share).sum()))
+            if watch is not None and watch(tape.state):
                 break
+    return tape.recording(recipe, episodes_per_env=share, successful=successful)
 
-    metadata = {
-        "format": FORMAT,
-        "version": VERSION,
-        "environment": identity(env),
-        "recipe": recipe,
-        "episodes_per_env": share,
-        "successful": successful,
-        "observation_layout": [list(term) for term in env.observation_layout.items()],
-        "spaces": {
-            "observations": _space(env.observation_space(params)),
-            "actions": _space(env.action_space(params)),
-        },
-        "trees": {name: part.about for name, part in start.items()},
-        "provenance": {**provenance(), "backend": env.backend},
-    }
-    return Recording(
-        observations=_stacked(seen),
-        actions=np.stack(taken),
-        final_observations=jax.tree.map(lambda *x: np.concatenate(x), *final),
-        **_stacked(returned),
-        start={name: array for part in start.values() for name, array in part.arrays.items()},
-        metadata=metadata,
-    )
+
+def record_actions(
+    env: Environment,
+    params: EnvParams,
+    actions: ArrayLike,
+    key: Array,
+    *,
+    annotations: Mapping[str, ArrayLike] | None = None,
+    recipe: Mapping[str, Any] | None = None,
+) -> Recording:
+    """Record one episode of actions that are known already; it ends with the last of them.
+
+    Args:
+        env: the environment.
+        params: its parameters; the time limit is replaced by the number of actions.
+        actions: (n, k), in [-1, 1].
+        key: decides everything that is drawn; as of `record`.
+        annotations: what else is known of the steps, (n, ...) each, by name. They are kept among
+            `infos`, and a replay does not compare them.
+        recipe: as of `record`.
+
+    Raises:
+        ConfigError: an argument has a value that it cannot have, or an annotation has the name of
+            something that steps report.
+        ActionError: the actions have the wrong shape.
+    """
+    check_environment(env)
+    env.check_params(params)
+    _check_key(key)
+    taken = np.asarray(actions)
+    check_count("actions", len(taken))
+    recipe = checked_recipe(env, recipe)
+    # An array, as a replay loads it, and not a number, to which XLA gives another type.
+    params = params.replace(max_steps_in_episode=np.asarray(len(taken)))
+    tape = Tape(env, params, key, 1, None)
+    for action in taken:
+        tape.step(jnp.asarray(action)[None])
+    recording = tape.recording(recipe, episodes_per_env=None, successful=False)
+    notes = {name: np.asarray(note)[:, None] for name, note in (annotations or {}).items()}
+    for name, note in notes.items():
+        if name in recording.infos or len(note) != len(taken):
+            raise ConfigError(
+                f"annotation {name!r} of {len(note)} steps, expected {len(taken)}, and a name that "
+                f"steps do not report: {', '.join(recording.infos)}."
+            )
+    recording.infos.update(notes)
+    recording.metadata["annotations"] = sorted(notes)
+    return recording
+
+
+class Tape:
+    """A rollout as it is recorded.
+
+    Attributes:
+        key_policy: of the policy's draws.
+        obs: of the batch, now.
+        state: likewise.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        params: EnvParams,
+        key: Array,
+        num_envs: int,
+        infos: Sequence[str] | None,
+    ) -> None:
+        self._env, self._params, self._key, self._infos = env, params, key, infos
+        self.key_policy, self.obs, self.state = begin(env, params, key, num_envs)
+        self._start = {
+            "params": pack("params", params),
+            "state": pack("state", self.state),
+            "key": pack("key", key),
+        }
+        self._seen = [jax.device_get(self.obs)]
+        self._taken: list[np.ndarray] = []
+        self._returned: list[Any] = []
+        self._final: list[Any] = []
+
+    @property
+    def steps(self) -> int:
+        """How many have been taken."""
+        return len(self._taken)
+
+    def step(self, action: Array) -> np.ndarray:
+        """Take a step by the actions (N, k); returns which environments ended, (N,), bool."""
+        args = self._env, self._key, self.steps, self.state, action, self._params
+        self.obs, self.state, out = step(*args)
+        last, out = split_final(jax.device_get(out), self._infos)
+        over: np.ndarray = out["terminations"] | out["truncations"]
+        self._seen.append(jax.device_get(self.obs))
+        self._taken.append(np.asarray(action))
+        self._returned.append(out)
+        self._final.append(_rows(last, over))
+        return over
+
+    def recording(
+        self, recipe: Mapping[str, Any] | None, *, episodes_per_env: int | None, successful: bool
+    ) -> Recording:
+        """What has been recorded."""
+        env, params, start = self._env, self._params, self._start
+        metadata = {
+            "format": FORMAT,
+            "version": VERSION,
+            "environment": identity(env),
+            "recipe": recipe,
+            "episodes_per_env": episodes_per_env,
+            "successful": successful,
+            "observation_layout": [list(term) for term in env.observation_layout.items()],
+            "spaces": {
+                "observations": _space(env.observation_space(params)),
+                "actions": _space(env.action_space(params)),
+            },
+            "trees": {name: part.about for name, part in start.items()},
+            "provenance": {**provenance(), "backend": env.backend},
+        }
+        return Recording(
+            observations=_stacked(self._seen),
+            actions=np.stack(self._taken),
+            final_observations=jax.tree.map(lambda *x: np.concatenate(x), *self._final),
+            **_stacked(self._returned),
+            start={name: array for part in start.values() for name, array in part.arrays.items()},
+            metadata=metadata,
+        )
 
 
 def load_recording(path: str | Path) -> Recording:
@@ -399,7 +485,7 @@ def _episodes_per_env(steps: Any, episodes: Any, num_envs: Any) -> int | None:
     return int(episodes // num_envs)
 
 
-def _checked_recipe(env: Environment, recipe: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def checked_recipe(env: Environment, recipe: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The recipe as JSON holds it; None if there is none.
 
     Raises:

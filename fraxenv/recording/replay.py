@@ -132,6 +132,8 @@ def replay(
     metadata = recording.metadata
     env, own, key, state = opened(recording, env, params)
     compare = _Comparison(recording)
+    noted = metadata.get("annotations", ())
+    reported = tuple(name for name in recording.infos if name not in noted)
     _, obs, fresh = begin(env, own, key, recording.num_envs)
     for name, array in pack("state", fresh).arrays.items():
         compare(f"start/{name}", -1, array, recording.start[name])
@@ -140,7 +142,7 @@ def replay(
     with progress_bar("Replaying", total, extra="record", show=progress) as show:
         for t, action in enumerate(recording.actions):
             obs, state, out = step(env, key, t, state, jnp.asarray(action), own)
-            final, out = split_final(jax.device_get(out), tuple(recording.infos))
+            final, out = split_final(jax.device_get(out), reported)
             compare.tree("observations", t, jax.device_get(obs), t + 1)
             for name, value in out.items():
                 compare.tree(name, t, value, t)

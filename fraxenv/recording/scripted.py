@@ -15,11 +15,10 @@ from ..envs import (
     GoalEnvironment,
     ObjectGoals,
     PoseGoals,
-    Steerable,
-    WithGripper,
 )
 from ..envs.tasks.experts import EXPERTS
 from ..errors import ConfigError
+from .steering import steering
 
 
 def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array], Array]:
@@ -39,34 +38,20 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
         ConfigError: the task is not one of hands and has no expert, or the action space is not
             `Steerable`.
     """
-    task, robot, layout = params.task, env.robot, env.observation_layout
+    task, layout = params.task, env.observation_layout
     if not isinstance(task, PoseGoals) or isinstance(env, GoalEnvironment):
         kind = f"a goal environment of {env.name}" if isinstance(task, PoseGoals) else env.name
         raise ConfigError(
             f"{kind} has no scripted policy: it needs a task of hands, and its goals in a flat "
             "observation. Pass a policy of your own, or 'random'."
         )
-    if -1 in robot.topology.dof_coordinate:
-        raise ConfigError(
-            f"{env.name} has no scripted policy: it does not steer bases that float. Pass a policy "
-            "of your own, or 'random'."
-        )
-    action = params.action
-    if not isinstance(action, Steerable):
-        raise ConfigError(
-            f"{env.name} has no scripted policy for {type(action).__name__}, expected an action "
-            "space with the method `towards`: one of poses, or of joint positions or velocities. "
-            "Pass a policy of your own, or 'random'."
-        )
+    steer = steering(env, params, task.end_effector)
     expert = EXPERTS.get(type(task)) if isinstance(task, ObjectGoals) else None
     if isinstance(task, ObjectGoals) and expert is None:
         raise ConfigError(
             f"{env.name} has no scripted policy: {type(task).__name__} has no expert, expected one "
             f"of {', '.join(t.__name__ for t in EXPERTS)}. Pass a policy of your own, or 'random'."
         )
-    axes = action.axes(robot)
-    low, high = (jnp.asarray([getattr(axis, end) for axis in axes]) for end in ("low", "high"))
-    hands = task.hands.names
     starts = dict(zip(layout, np.cumsum([0, *layout.values()]).tolist(), strict=False))
 
     def policy(obs: Array, key: Array) -> Array:
@@ -76,20 +61,12 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
         q = _configuration(env, term("joint_position"))
         if isinstance(task, ObjectGoals) and expert is not None:
             move, turn, width = expert({name: term(name) for name in layout}, task)
-            ways = [(move, turn)]
-        else:
-            # Where the goal moves, to where it will be when the hand arrives.
-            way = 0.1 * term("to_goal_ahead" if "to_goal_ahead" in layout else "to_goal")
-            turn = term("turn_to_goal") if "turn_to_goal" in layout else jnp.zeros_like(way)
-            ways = list(zip(way.reshape(-1, 3), turn.reshape(-1, 3), strict=True))
-        meant = action.towards(robot, q, dict(zip(hands, ways, strict=True)))
-        # Gains, and a gripper, if they are part of the action.
-        rest = 0.5 * (low + high)[len(meant) :]
-        whole = jnp.concatenate([meant, rest])
-        if expert is not None and isinstance(action, WithGripper):
-            whole = whole.at[-1].set(width)
-        normal = 2.0 * (whole - low) / (high - low) - 1.0
-        return jnp.clip(normal, -1.0, 1.0)
+            return steer(q, [(move, turn)], width)
+        # Where the goal moves, to where it will be when the hand arrives.
+        way = 0.1 * term("to_goal_ahead" if "to_goal_ahead" in layout else "to_goal")
+        turn = term("turn_to_goal") if "turn_to_goal" in layout else jnp.zeros_like(way)
+        ways = list(zip(way.reshape(-1, 3), turn.reshape(-1, 3), strict=True))
+        return steer(q, ways, None)
 
     return policy
 

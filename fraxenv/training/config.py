@@ -241,8 +241,9 @@ class BCConfig(TrainConfig):
     Attributes:
         demonstrations: how many episodes; of the expert, of which those that succeed are learnt
             from, or the first successful ones of the recording.
-        recording: a recording of this environment, as `fraxenv record` writes it; demonstrations
-            are drawn from the task's expert if omitted.
+        recording: a recording of this environment, as `fraxenv record` writes it, or a folder of
+            them, as `fraxenv view --teleop` does; demonstrations are drawn from the task's expert
+            if omitted.
         chunk: actions that the network foresees from one observation. The policy takes the first.
         batch_size: steps of demonstrations in each update.
         hidden: observation terms that the policy does not see, where the environment has them.

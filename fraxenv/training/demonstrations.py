@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -45,10 +47,10 @@ def joined(episodes: list[Episode]) -> Demonstrations:
 
 
 def _recorded(config: BCConfig, env: Environment) -> list[Episode]:
-    """The first successful episodes of a recording."""
-    recording = load_recording(config.recording)
-    check_identity(config.recording, recording.metadata, env)
-    successful = (episode for episode in recording.episodes() if episode.success)
+    """The first successful episodes of a recording, or of those in a folder."""
+    path = Path(config.recording)
+    files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+    successful = itertools.chain.from_iterable(_successful(file, env) for file in files)
     episodes = list(itertools.islice(successful, config.demonstrations))
     if len(episodes) < config.demonstrations:
         raise ConfigError(
@@ -56,6 +58,12 @@ def _recorded(config: BCConfig, env: Environment) -> list[Episode]:
             f"demonstrations={config.demonstrations}. Record more, or ask for fewer."
         )
     return episodes
+
+
+def _successful(file: Path, env: Environment) -> Iterator[Episode]:
+    recording = load_recording(file)
+    check_identity(str(file), recording.metadata, env)
+    return (episode for episode in recording.episodes() if episode.success)
 
 
 def _drawn(config: BCConfig, env: Environment, params: EnvParams) -> list[Episode]:

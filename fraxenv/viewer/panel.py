@@ -18,6 +18,7 @@ _NO_OBSTACLE: Final = "none"
 _BARRIER_LIMITS: Final = (-0.05, 0.35)  # beyond which nothing is near
 _PLOTS_WIDTH: Final = 400  # pixels
 _SLIDER_STEP: Final = 1e-3  # s
+_TOUCHES: Final = 6  # at most, that are listed
 
 
 class Commands(Protocol):
@@ -56,6 +57,9 @@ class Commands(Protocol):
 
     def show_env(self, index: int) -> None:
         """Show another environment of a recording."""
+
+    def close_gripper(self, on: bool) -> None:
+        """Have the gripper close, or open."""
 
 
 class Panel:
@@ -111,6 +115,7 @@ class Panel:
         _on_user(speed, commands.set_speed)
         if env.physics.pairs:
             _on_user(gui.add_checkbox("Contact forces", False), commands.show_contacts)
+            self._touches = gui.add_markdown("")
         if simulation is not None:
             self._add_simulation(gui, simulation)
         if recorded_envs > 1:
@@ -121,15 +126,17 @@ class Panel:
         commands = self._commands
         seed = gui.add_number("Seed", simulation.seed, min=0, step=1)
         gui.add_button("Reset").on_click(lambda _: commands.reset(int(seed.value)))
-        driver = gui.add_dropdown(
+        self._driver = gui.add_dropdown(
             "Moved by",
             simulation.drivers,
             initial_value=simulation.driver,
             hint="what moves the robot",
         )
-        _on_user(driver, commands.drive)
+        _on_user(self._driver, commands.drive)
         safety = gui.add_checkbox("Safety filter", simulation.filtered)
         _on_user(safety, commands.set_filter)
+        self._gripper = gui.add_checkbox("Gripper closed", False, visible=simulation.has_gripper)
+        _on_user(self._gripper, commands.close_gripper)
         self._obstacle = gui.add_dropdown(
             "Obstacle", (_NO_OBSTACLE,), hint="to be dragged; or click on one", visible=False
         )
@@ -169,6 +176,11 @@ class Panel:
         self._time.min, self._time.max = first.step * self._dt, max(last.step, 1) * self._dt
         self._time.value = snapshot.step * self._dt
         self.say(self._report(snapshot, rate))
+        if self._env.physics.pairs:
+            self._touches.content = touches(contact_forces(self._env, snapshot))
+        if self._simulation is not None:
+            self._gripper.value = snapshot.closed
+            self._driver.value = self._simulation.driver
         if snapshot is not self._plotted:
             self._plot(past[-round(SECONDS / self._dt) :])
             self._plotted = snapshot
@@ -177,8 +189,9 @@ class Panel:
         pace = f"{rate:.2f} x real time" if self._commands.playing else "paused"
         lines = [f"{snapshot.step * self._dt:.2f} s, {pace}"]
         info = snapshot.info or {}
-        reached = ["**reached**"] if info.get("success") else []
-        if parts := told(self._reported, info) + reached:
+        if "success" in info:
+            lines.append(light("#2f9e5b", "**success**") if info["success"] else NO_SUCCESS)
+        if parts := told(self._reported, info):
             lines.append(", ".join(parts))
         report = snapshot.safety
         if report is not None and np.isfinite(report["min_barrier"]):
@@ -212,6 +225,22 @@ class Panel:
                     self._plots[title] = Plot(self._gui, title, tuple(rows[-1]), limits)
             if title in self._plots:
                 self._plots[title].show(times, rows)
+
+
+def light(color: str, text: str) -> str:
+    """A lamp of a colour, and what it means, as Markdown."""
+    return f'<span style="color: {color}; font-size: 1.4em">●</span> {text}'
+
+
+NO_SUCCESS: Final = light("#ced4da", "no success yet")
+
+
+def touches(forces: Mapping[str, float]) -> str:
+    """Pairs that press on each other, and how strongly, the strongest first, as Markdown."""
+    pressing = sorted(((f, name) for name, f in forces.items() if f > 0), reverse=True)
+    if not pressing:
+        return "Nothing touches."
+    return "  \n".join(f"**{f:.1f} N** {name}" for f, name in pressing[:_TOUCHES])
 
 
 def _index(label: str) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from fraxenv.controllers import SafetyFilter
 from fraxenv.controllers.hands import EndEffectors, Hands
@@ -31,6 +32,10 @@ class Snapshot:
         info: that this step reported; None at a reset.
         obs: that the policy would see; None where nobody needs it.
         barriers: their smallest values, by name.
+        key: that the episode is drawn from; None where nobody steps it here.
+        action: (k,), of the step that led here; None where it had none of its own.
+        intervention: whether a person gave it.
+        closed: whether the gripper is told to be.
     """
 
     step: int
@@ -39,6 +44,10 @@ class Snapshot:
     info: Mapping[str, Any] | None = None
     obs: Any = None
     barriers: Numbers = field(default_factory=dict)
+    key: Any = None
+    action: NDArray[Any] | None = None
+    intervention: bool = False
+    closed: bool = False
 
     @property
     def safety(self) -> Mapping[str, Any] | None:

@@ -13,6 +13,7 @@ import threading
 import time
 import webbrowser
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import jax
@@ -26,10 +27,14 @@ from fraxenv.envs.world import world_shapes
 from ..errors import ConfigError, FraxenvError, check_choice, check_count, import_extra
 from ..recording import Policy, Recording, replay
 from ..rendering import env_camera, env_scene, scene
+from .demonstrations import Demonstrations, marked
+from .hand_panel import HandPanel
 from .panel import Panel
-from .simulation import Simulation, with_obstacle
+from .session import Session
+from .simulation import BY_KEYS, KEYS, SHARED, Simulation, with_obstacle
 from .snapshots import Snapshot, barrier_meter
 from .stage import Stage, quaternion, rotation_of
+from .teleoperation import MARK, RECORD, RESET, UNDO, Command
 
 _LOG: Final = logging.getLogger("fraxenv")
 
@@ -45,6 +50,9 @@ def open_viewer(
     *,
     policy: Policy | None = None,
     recording: Recording | None = None,
+    teleop: bool = False,
+    demonstrations: str | Path = "demonstrations",
+    recipe: Mapping[str, Any] | None = None,
     host: str = "127.0.0.1",
     port: int = 8080,
     seed: int = 0,
@@ -57,22 +65,35 @@ def open_viewer(
         policy: what acts at first, as of `fraxenv.record`; None to follow the target that is
             dragged. Both can be chosen on the page.
         recording: of this environment, to scrub through instead of stepping it.
+        teleop: whether a person's keys and gamepad move the hand at first, and where there is a
+            policy take over from it while they are held.
+        demonstrations: folder of those that are recorded on the page.
+        recipe: the arguments of `make` that `env` was made with, as of `fraxenv.record`.
         host: address to serve on; "0.0.0.0" for all of the machine's.
         port: to serve on; a later one that is free if it is not.
         seed: decides the episodes.
 
     Raises:
         MissingExtraError: the extra `viewer` is not installed.
-        ConfigError: a policy and a recording, or no such port.
-        CheckpointError: the recording is not of this environment.
+        ConfigError: a recording, and a policy or `teleop`; no such port; or keys cannot move the
+            robot.
+        CheckpointError: the recording is not of this environment, or a demonstration cannot be
+            read.
     """
     if recording is None:
         simulation = Simulation(env, params, policy, seed)
-        return Viewer(env, params, simulation=simulation, host=host, port=port)
-    if policy is not None:
+        if teleop:
+            if simulation.no_keys is not None:
+                raise simulation.no_keys
+            simulation.driver = KEYS if policy is None else SHARED
+        folder = Demonstrations(env, demonstrations, recipe)
+        return Viewer(
+            env, params, simulation=simulation, demonstrations=folder, host=host, port=port
+        )
+    if policy is not None or teleop:
         raise ConfigError(
-            "open_viewer: a policy and a recording, expected one of them: what was recorded has "
-            "been decided. Leave one out."
+            f"open_viewer: a {'policy' if policy is not None else 'person'} and a recording, "
+            "expected one of them: what was recorded has been decided. Leave one out."
         )
     recorded = recorded_snapshots(recording, env, params)
     return Viewer(
@@ -113,6 +134,7 @@ class Viewer:
         env: the environment.
         params: its parameters.
         simulation: steps it; None if nobody here does.
+        demonstrations: of a simulation, where those are that a person records.
         recorded: snapshots of an environment of a recording, by its number; None without one.
         recorded_envs: how many environments there are.
         host: address to serve on.
@@ -128,6 +150,7 @@ class Viewer:
         params: EnvParams,
         *,
         simulation: Simulation | None = None,
+        demonstrations: Demonstrations | None = None,
         recorded: Callable[[int], list[Snapshot]] | None = None,
         recorded_envs: int = 1,
         host: str = "127.0.0.1",
@@ -155,7 +178,12 @@ class Viewer:
         self._held: set[str] = set()
         self._contacts = False
         self._obstacle: int | None = None
+        self._session = Session(demonstrations)
+        self._server.on_client_disconnect(
+            lambda client: self._post(lambda: self._session.leave(client))
+        )
         self._panel = Panel(self, self._server.gui, env, params, simulation, recorded_envs)
+        self._hand_panel = self._add_hand_panel()
         self._thread = threading.Thread(target=self._loop, name="fraxenv-viewer", daemon=True)
         self._thread.start()
         # A thread that computes while the interpreter goes away brings the process down.
@@ -201,14 +229,24 @@ class Viewer:
         self._post(reset)
 
     def drive(self, driver: str) -> None:
-        """Let "the target", "the policy" or "random actions" move the robot.
+        """Let something else move the robot: one of `Simulation.drivers`.
+
+        "the target", "keys or gamepad", "the policy", "the policy, and keys" or "random actions".
 
         Raises:
             ConfigError: there is no such driver, or nothing that could be driven.
         """
         simulation = self._own_simulation("drive")
         check_choice("driver", driver, simulation.drivers)
-        self._post(lambda: setattr(simulation, "driver", driver))
+
+        def drive() -> None:
+            simulation.driver = driver
+            self._session.pilot.release()
+            if self._timeline:
+                simulation.aim_here(self._timeline[self._at].state)
+                self._show_hand_panel()
+
+        self._post(drive)
 
     def set_filter(self, on: bool) -> None:
         """Have the safety filter change torques, or not.
@@ -271,6 +309,85 @@ class Viewer:
             return with_obstacle(snapshot.state, index, shape)
 
         self._edit(move)
+
+    # --- what a person can do, by keys and gamepad ---
+
+    def tell(self, text: str, client: Any = None) -> None:
+        """Take what a page tells of keys and gamepad: what `teleoperation.read_controls` reads.
+
+        Args:
+            text: JSON.
+            client: viser's, whose camera decides where ahead is; None for the world's x axis.
+        """
+
+        def tell() -> None:
+            if self._session.pilot.tell(text):
+                self._session.client = client
+
+        self._posts.put(tell)
+
+    def set_hand_speed(self, speed: float) -> None:
+        """Of motions by keys and sticks, as a part of the fastest.
+
+        Raises:
+            ConfigError: it is not between 0 and 1.
+        """
+        if not 0 < speed <= 1:
+            raise ConfigError(f"hand speed {speed!r}, expected a number above 0, and up to 1.")
+        self._post(lambda: setattr(self._session.pilot, "speed", float(speed)))
+
+    def choose_hand(self, index: int) -> None:
+        """Move another hand by keys and sticks.
+
+        Raises:
+            ConfigError: there is no such hand, or nobody to move it.
+        """
+        simulation = self._own_simulation("choose_hand")
+        check_count("hand", index, least=0, most=Hands.of(simulation.hands).count - 1)
+        self._post(lambda: setattr(self._session.pilot, "hand", index))
+
+    def close_gripper(self, on: bool) -> None:
+        """Have the gripper close, or open, whoever moves the hand, unless it is a policy.
+
+        Raises:
+            ConfigError: there is nobody to close it.
+        """
+        self._own_simulation("close_gripper")
+        self._change(lambda snapshot: dataclasses.replace(snapshot, closed=bool(on)))
+
+    def record(self) -> None:
+        """Begin a new episode as a demonstration; or save the one that has begun, up to now.
+
+        Raises:
+            ConfigError: there is nothing that could be recorded.
+        """
+        self._own_simulation("record")
+        self._post(lambda: self._stop() if self._session.recording else self._start())
+
+    def mark(self) -> None:
+        """Remember this moment, for `undo`."""
+
+        def mark() -> None:
+            if self._timeline:
+                self._session.marks.append(self._timeline[self._at].step)
+
+        self._post(mark)
+
+    def undo(self) -> None:
+        """Go back to the last mark of this episode before now, or to its beginning.
+
+        The state is what it was there, bit for bit, and what came after it is forgotten. Where keys
+        move the hand, time goes on with the next of them.
+        """
+
+        def undo() -> None:
+            if self._simulation is not None and self._timeline:
+                there = marked(self._timeline[: self._at + 1], self._session.marks)
+                self._at = there.step - self._timeline[0].step
+                del self._timeline[self._at + 1 :]
+                self._session.waits = True
+
+        self._post(undo)
 
     def show_env(self, index: int) -> None:
         """Show another environment of a recording.
@@ -353,10 +470,11 @@ class Viewer:
         while not self._posts.empty():
             self._posts.get()()
             self._dirty = True
+        command = self._listen()
         if self._simulation is not None and not self._timeline:
             self._append(self._simulation.reset())
         elif self._playing and self._timeline:
-            self._advance()
+            self._advance(command)
         now = time.perf_counter()
         if self._timeline and self._dirty and now - self._pictured > 1.0 / _PICTURES_HZ:
             self._pictured, self._dirty = now, False
@@ -366,14 +484,21 @@ class Viewer:
             self._measure_rate(now)
             self._panelled = now
             self._panel.show(self._timeline[: self._at + 1], self._timeline[-1], self._rate)
+            self._show_hand_panel()
 
-    def _advance(self) -> None:
+    def _advance(self, command: Command) -> None:
         before, simulation = self._at, self._simulation
         if simulation is not None:
+            now = self._timeline[self._at]
             if not simulation.compiled:
                 self._panel.say("compiling ...")
+            if self._stands(simulation, now, command):
+                if not simulation.compiled:
+                    simulation.step(now)  # so that the first command need not wait
+                return
+            self._session.waits = False
             del self._timeline[self._at + 1 :]
-            self._append(simulation.step(self._timeline[self._at]))
+            self._append(simulation.step(now, command))
         elif self._recorded is None:
             self._at = len(self._timeline) - 1
         elif self._at + 1 < len(self._timeline):
@@ -384,9 +509,10 @@ class Viewer:
         self._rate_steps += self._at != before
 
     def _append(self, snapshot: Snapshot) -> None:
+        self._session.marks = [step for step in self._session.marks if step < snapshot.step]
         self._timeline.append(with_barriers(self._env, snapshot))
         surplus = len(self._timeline) - _KEPT_SECONDS * self._env.policy_hz
-        if surplus > 0:
+        if surplus > 0 and not self._session.recording:
             del self._timeline[:surplus]
             self._at = max(0, self._at - surplus)
         if self._playing or self._simulation is not None:
@@ -402,10 +528,12 @@ class Viewer:
         return self._timeline[-1].step + 1 if self._timeline else 0
 
     def _edit(self, change: Callable[[Snapshot], EnvState]) -> None:
+        self._change(lambda snapshot: dataclasses.replace(snapshot, state=change(snapshot)))
+
+    def _change(self, change: Callable[[Snapshot], Snapshot]) -> None:
         def edit() -> None:
             if self._timeline:
-                snapshot = self._timeline[self._at]
-                self._timeline[self._at] = dataclasses.replace(snapshot, state=change(snapshot))
+                self._timeline[self._at] = change(self._timeline[self._at])
 
         self._post(edit)
 
@@ -424,6 +552,56 @@ class Viewer:
             self._rate = self._rate_steps / self._env.policy_hz / passed if self._playing else 0.0
             self._rate_since, self._rate_steps = now, 0
 
+    # --- a person's commands, in the viewer's thread ---
+
+    def _add_hand_panel(self) -> HandPanel | None:
+        simulation = self._simulation
+        if simulation is None or simulation.no_keys is not None:
+            return None
+        names = Hands.of(simulation.hands).names
+        return HandPanel(self, self._server.gui, names, simulation.driver in BY_KEYS)
+
+    def _listen(self) -> Command:
+        """What a person commands now; what else was asked for is done."""
+        command, asked = self._session.pilot.take(self._session.heading)
+        does = {RECORD: self.record, MARK: self.mark, UNDO: self.undo, RESET: self._begin_anew}
+        for what in asked:
+            does[what]()
+        return command
+
+    def _stands(self, simulation: Simulation, now: Snapshot, command: Command) -> bool:
+        """Whether time waits for a person: at the beginning of an episode, and after `undo`."""
+        begins = now.info is None or self._session.waits
+        return begins and simulation.driver == KEYS and not command.given
+
+    def _begin_anew(self) -> None:
+        def begin() -> None:
+            if self._simulation is not None:
+                self._append(self._simulation.reset(self._next_step()))
+
+        self._post(begin)
+
+    def _start(self) -> None:
+        """Begin a demonstration."""
+        if self._simulation is None or self._simulation.driver not in BY_KEYS:
+            self._session.note = f"to record, choose {KEYS!r} under Moved by"
+            return
+        self._session.recording, self._session.note = True, ""
+        self._begin_anew()
+        self._post(lambda: self._set_playing(True))
+
+    def _stop(self) -> None:
+        """Save the demonstration that has begun."""
+        if self._simulation is not None:
+            past = self._timeline[: self._at + 1]
+            self._session.save(past, self._simulation.own_params)
+
+    def _show_hand_panel(self) -> None:
+        if self._hand_panel is not None and self._simulation is not None:
+            driver, past = self._simulation.driver, self._timeline[: self._at + 1]
+            told = self._session.report(past, self._env.policy_hz, driver == SHARED)
+            self._hand_panel.show(driver in BY_KEYS, self._session.recording, told)
+
     # --- the scene ---
 
     def _picture(self) -> None:
@@ -441,7 +619,11 @@ class Viewer:
         if self._simulation is None:
             return
         for i, pose in enumerate(self._simulation.targets(snapshot.state)):
-            self._place(f"/target/{i}", pose, functools.partial(self.move_target, hand=i), True)
+            name = f"/target/{i}"
+            if self._simulation.shows_targets(snapshot.state):
+                self._place(name, pose, functools.partial(self.move_target, hand=i), True)
+            elif name in self._handles:
+                self._handles.pop(name).remove()
         found = world_shapes(snapshot.state.world)
         self._panel.offer_obstacles({i: shape.kind for i, shape in found.items()})
         chosen = self._obstacle if self._obstacle in found else None

@@ -401,6 +401,17 @@ def test_view_a_policy(viewer: dict[str, Any], capsys: Capture) -> None:
     assert np.abs(action).max() <= 1
 
 
+def test_view_by_hand(viewer: dict[str, Any], tmp_path: Path, capsys: Capture) -> None:
+    assert main(["view", "PandaReach-v0", *SETTINGS, "--teleop", "--output", str(tmp_path)]) == 0
+    assert viewer["teleop"]
+    assert viewer["demonstrations"] == tmp_path
+    assert fraxenv.make(**viewer["recipe"])[0] == viewer["env"]
+    assert f"Demonstrations in {tmp_path}/" in capsys.readouterr().out
+    assert main(["view", "PandaReach-v0", *SETTINGS]) == 0
+    assert not viewer["teleop"]
+    assert "Demonstrations" not in capsys.readouterr().out
+
+
 def test_view_a_recording(viewer: dict[str, Any], tmp_path: Path) -> None:
     command = ["rollout", "PandaReach-v0", *SETTINGS, "--record", "--episodes", "1"]
     assert main([*command, "--size", "32", "--output", str(tmp_path)]) == 0

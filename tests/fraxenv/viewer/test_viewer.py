@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import io
-import shutil
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pages import browsed, free_port, wait
 
 import fraxenv
 from fraxenv.controllers import SafetyFilter
@@ -35,10 +33,6 @@ from fraxenv.viewer.simulation import RANDOM, Simulation, with_obstacle
 from fraxenv.viewer.stage import quaternion, rotation_of
 
 FAST = {"control_hz": 250, "physics_hz": 250}
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
-WIDTH, HEIGHT = 1280, 800
 
 Made = tuple[Environment, EnvParams]
 
@@ -62,20 +56,6 @@ def opened(reach: Made) -> Iterator[Viewer]:
     wait(lambda: viewer.snapshot is not None and viewer.snapshot.info is not None)
     yield viewer
     viewer.close()
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
-def wait(condition: Callable[[], Any], seconds: float = 120.0) -> None:
-    """Until something holds that another thread brings about."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came to hold"
-        time.sleep(0.02)
 
 
 def hand(env: Environment, state: EnvState) -> NDArray[np.float64]:
@@ -377,35 +357,6 @@ def test_show_holds_to_the_policys_rate(reach: Made, monkeypatch: pytest.MonkeyP
 
 
 # --- in a browser ---------------------------------------------------------------------------------
-
-
-@contextmanager
-def browsed(viewer: Viewer) -> Iterator[tuple[Any, list[int]]]:
-    """The page in a browser, and where its canvas is: x, y, width and height, pixels."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    if not BROWSER:
-        pytest.skip("no chromium or chrome on this machine")
-    flags = [
-        "--no-sandbox",
-        "--use-angle=swiftshader",
-        "--enable-unsafe-swiftshader",
-        "--ignore-gpu-blocklist",
-    ]
-    with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=BROWSER, args=flags)
-        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        page.set_default_timeout(180_000)
-        page.goto(viewer.url)
-        page.wait_for_selector("canvas")
-        page.get_by_text("Safety filter").wait_for()
-        yield (
-            page,
-            page.evaluate(
-                "(() => { const r = document.querySelector('canvas').getBoundingClientRect();"
-                "return [r.x, r.y, r.width, r.height].map(Math.round) })()"
-            ),
-        )
-        browser.close()
 
 
 def drag(page: Any, start: NDArray[Any], end: NDArray[Any]) -> None:
