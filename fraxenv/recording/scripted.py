@@ -13,6 +13,7 @@ from ..envs import (
     Environment,
     EnvParams,
     GoalEnvironment,
+    JointGoals,
     ObjectGoals,
     PoseGoals,
     Steerable,
@@ -40,8 +41,9 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             `Steerable`.
     """
     task, robot, layout = params.task, env.robot, env.observation_layout
-    if not isinstance(task, PoseGoals) or isinstance(env, GoalEnvironment):
-        kind = f"a goal environment of {env.name}" if isinstance(task, PoseGoals) else env.name
+    steered = isinstance(task, PoseGoals | JointGoals)
+    if not isinstance(task, PoseGoals | JointGoals) or isinstance(env, GoalEnvironment):
+        kind = f"a goal environment of {env.name}" if steered else env.name
         raise ConfigError(
             f"{kind} has no scripted policy: it needs a task of hands, and its goals in a flat "
             "observation. Pass a policy of your own, or 'random'."
@@ -58,8 +60,9 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             "space with the method `towards`: one of poses, or of joint positions or velocities. "
             "Pass a policy of your own, or 'random'."
         )
-    expert = EXPERTS.get(type(task)) if isinstance(task, ObjectGoals) else None
-    if isinstance(task, ObjectGoals) and expert is None:
+    handles = isinstance(task, ObjectGoals | JointGoals)
+    expert = EXPERTS.get(type(task)) if handles else None
+    if handles and expert is None:
         raise ConfigError(
             f"{env.name} has no scripted policy: {type(task).__name__} has no expert, expected one "
             f"of {', '.join(t.__name__ for t in EXPERTS)}. Pass a policy of your own, or 'random'."
@@ -74,7 +77,7 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             return obs[starts[name] : starts[name] + layout[name]]
 
         q = _configuration(env, term("joint_position"))
-        if isinstance(task, ObjectGoals) and expert is not None:
+        if expert is not None:
             move, turn, width = expert({name: term(name) for name in layout}, task)
             ways = [(move, turn)]
         else:
