@@ -58,6 +58,9 @@ NEIGHBOUR = 0.1
 PULL, PULL_AT_MOST = 0.6, 0.05
 """m of the hand, by the part of an opening that lacks, and at most."""
 
+BESIDE, ABOVE = 0.08, 0.022
+"""m, from the hand to a handle, across and upwards, from which the open fingers are clear of it."""
+
 BEYOND = 0.05
 """Of the opening that is asked for, how much further it is opened."""
 
@@ -131,6 +134,11 @@ def open_up(terms: Terms, task: JointGoals) -> tuple[Array, Array, Array]:
     facing = terms["object_facing"]
     turn = _downwards(terms, jnp.arctan2(facing[0], -facing[1]), 2.0)
     over, closes = _fetch(terms, turn)
+    # Beside the handle until the fingers are above it.
+    across = norm(over[:2])
+    blocked = (0.1 * terms["to_object"][2] > -ABOVE) & (across > 0.5 * BESIDE)
+    onwards = jnp.where(blocked, 1.0 - BESIDE / jnp.maximum(across, ALIGNED), 1.0)
+    over = over.at[:2].multiply(onwards)
     engaged = closes & jnp.any(10.0 * terms["pad_force"] >= LEAST_FORCE)
     ahead = jnp.clip(PULL * (terms["to_goal"][0] + BEYOND), 0.0, PULL_AT_MOST)
     back = jnp.concatenate([ahead * facing, jnp.zeros(1)])
