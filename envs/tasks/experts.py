@@ -142,7 +142,8 @@ def open_up(terms: Terms, task: JointGoals) -> tuple[Array, Array, Array]:
     engaged = closes & jnp.any(10.0 * terms["pad_force"] >= LEAST_FORCE)
     ahead = jnp.clip(PULL * (terms["to_goal"][0] + BEYOND), 0.0, PULL_AT_MOST)
     back = jnp.concatenate([ahead * facing, jnp.zeros(1)])
-    return jnp.where(engaged, over + back, over), turn, jnp.where(closes, 0.0, OPEN)
+    move = jnp.where(engaged, over + back, 2.0 * over)
+    return move, turn, jnp.where(closes, 0.0, OPEN)
 
 
 EXPERTS: dict[type[GoalTask], Expert] = {
