@@ -231,7 +231,8 @@ class JointGoals(GoalTask):
 
     def achieved_goal(self, robot: Robot, motion: Motion, state: Any) -> Array:
         """How far it is open (1,), m or rad."""
-        return self._object(motion).q[4:]
+        opened: Array = self._object(motion).q[4:]
+        return opened
 
     def desired_goal(self, state: Any) -> Array:
         """How far it has to be opened (1,), m or rad."""
@@ -267,7 +268,8 @@ class JointGoals(GoalTask):
 
     def _lacking(self, thing: Any) -> Array:
         """Part () of the opening that lacks, negative beyond it."""
-        return 1.0 - thing.q[4] / jnp.asarray(self.opening)
+        lacking: Array = 1.0 - thing.q[4] / jnp.asarray(self.opening)
+        return lacking
 
     def _object(self, motion: Motion) -> Any:
         return motion.world.objects[self.object]

@@ -26,11 +26,11 @@ from ..errors import ConfigError
 def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array], Array]:
     """A policy that moves the hands straight towards their goals, obstacles or not.
 
-    Where an object is to be brought to a goal, it is the task's expert: one of `EXPERTS`.
+    Where something is to be handled, it is the task's expert: one of `EXPERTS`.
 
     Args:
-        env: the environment, of a task of hands (reach, track and those derived from them), or of
-            an object with an expert.
+        env: the environment, of a task of hands (reach, track and those derived from them), or one
+            that has an expert.
         params: its parameters.
 
     Returns:
@@ -41,9 +41,9 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             `Steerable`.
     """
     task, robot, layout = params.task, env.robot, env.observation_layout
-    steered = isinstance(task, PoseGoals | JointGoals)
     if not isinstance(task, PoseGoals | JointGoals) or isinstance(env, GoalEnvironment):
-        kind = f"a goal environment of {env.name}" if steered else env.name
+        has_goals = isinstance(task, PoseGoals | JointGoals)
+        kind = f"a goal environment of {env.name}" if has_goals else env.name
         raise ConfigError(
             f"{kind} has no scripted policy: it needs a task of hands, and its goals in a flat "
             "observation. Pass a policy of your own, or 'random'."
@@ -60,9 +60,8 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             "space with the method `towards`: one of poses, or of joint positions or velocities. "
             "Pass a policy of your own, or 'random'."
         )
-    handles = isinstance(task, ObjectGoals | JointGoals)
-    expert = EXPERTS.get(type(task)) if handles else None
-    if handles and expert is None:
+    expert = EXPERTS.get(type(task))
+    if expert is None and isinstance(task, ObjectGoals | JointGoals):
         raise ConfigError(
             f"{env.name} has no scripted policy: {type(task).__name__} has no expert, expected one "
             f"of {', '.join(t.__name__ for t in EXPERTS)}. Pass a policy of your own, or 'random'."
