@@ -135,6 +135,7 @@ from .scene.equalities import (
     weld_equality,
 )
 from .scene.forces import actuator_forces, passive_forces
+from .scene.jointed import jointed_body
 from .scene.mjcf import load_mjcf, load_mjcf_robot
 from .scene.parts import JointActuators
 from .scene.presets import grip, soften
@@ -227,6 +228,7 @@ __all__ = [
     "inverse_dynamics_derivatives",
     "inverse_dynamics_second_derivatives",
     "joint_equality",
+    "jointed_body",
     "kinetic_energy",
     "list_assemblies",
     "list_robots",

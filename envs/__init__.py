@@ -14,7 +14,11 @@ from .goal_environment import GoalEnvironment
 from .randomisation import Randomisation, RandomisedEpisode
 from .state import EnvParams, EnvState
 from .tasks.base import GoalTask, Motion, Task
+from .tasks.door import Door
+from .tasks.drawer import Drawer
+from .tasks.furniture import door, drawer, furniture_scene, with_hand_across
 from .tasks.grasping import grasped, pad_forces, slip_speed
+from .tasks.joint_goals import OPEN_WEIGHTS, JointGoals, JointGoalState
 from .tasks.measures import Measure
 from .tasks.object_goals import ObjectGoals, ObjectGoalState
 from .tasks.pick import PICK_WEIGHTS, Pick
@@ -32,6 +36,7 @@ from .world import ObjectState, SceneState, World
 __all__ = [
     "ACTION_SPACES",
     "OBSTACLE_WEIGHTS",
+    "OPEN_WEIGHTS",
     "PICK_POSE_WEIGHTS",
     "PICK_WEIGHTS",
     "POSE_WEIGHTS",
@@ -41,6 +46,8 @@ __all__ = [
     "ActionAxis",
     "ActionSpace",
     "ContactPhysics",
+    "Door",
+    "Drawer",
     "EEDelta",
     "EEPose",
     "EnvParams",
@@ -50,6 +57,8 @@ __all__ = [
     "GoalEnvironment",
     "GoalTask",
     "JointDelta",
+    "JointGoalState",
+    "JointGoals",
     "JointPosition",
     "JointRate",
     "JointTorque",
@@ -82,6 +91,9 @@ __all__ = [
     "World",
     "action_names",
     "block",
+    "door",
+    "drawer",
+    "furniture_scene",
     "grasped",
     "joint_terms",
     "make_action",
@@ -92,4 +104,5 @@ __all__ = [
     "static",
     "tabletop_scene",
     "with_closed_fingers",
+    "with_hand_across",
 ]

@@ -195,7 +195,7 @@ def free_body(
     for g in geoms:
         _pose(f"geom {g.name!r}", g.position, g.rotation)
     _, R = _pose(f"free_body {name!r}", position, np.eye(3) if rotation is None else rotation)
-    own_com, per_mass = _solid(geoms)
+    own_com, per_mass = solid_inertia(geoms)
     own_com = own_com if com is None else np.asarray(com, float)
     own_inertia = per_mass * mass if inertia is None else np.asarray(inertia, float)
     if own_com.shape != (3,) or own_inertia.shape != (3, 3):
@@ -226,7 +226,7 @@ def free_body(
         rotation=np.eye(3)[None],
         frames=(Frame(name, 0, np.zeros(3), np.eye(3)),),
         end_effectors={},
-        collision_shapes=tuple(s for g in named if (s := _shape(g, 0)) is not None),
+        collision_shapes=tuple(s for g in named if (s := drawn_shape(g, 0)) is not None),
     )
     unlimited = np.full(6, np.inf)
     model = Robot(
@@ -249,7 +249,7 @@ def free_body(
     return SceneObject(model, named)
 
 
-def _solid(geoms: Sequence[ContactGeom]) -> tuple[Array, Array]:
+def solid_inertia(geoms: Sequence[ContactGeom]) -> tuple[Array, Array]:
     """Centre of mass, and inertia about it per mass, of solid geoms of one density."""
     parts = [_volume_and_inertia(g) for g in geoms]
     volumes = np.array([volume for volume, _ in parts])
@@ -341,7 +341,7 @@ def build_scene(
         raise ConfigError(f"scene {name!r} has nothing that moves: give it a robot or an object.")
     gravity = members[0].model.gravity
     models = [dataclasses.replace(m.model, gravity=gravity) for m in members]
-    drawn = tuple(s for g in static if (s := _shape(g, WORLD)) is not None)
+    drawn = tuple(s for g in static if (s := drawn_shape(g, WORLD)) is not None)
     system = _with_shapes(combine(*models, name=name), drawn)
     all_geoms = sorted(
         [*(g for m in members for g in m.geoms), *static], key=lambda g: _body(system, g)
@@ -632,7 +632,7 @@ def _with_shapes(system: Robot, shapes: tuple[Shape, ...]) -> Robot:
     return dataclasses.replace(system, topology=changed)
 
 
-def _shape(geom: ContactGeom, body: int) -> Shape | None:
+def drawn_shape(geom: ContactGeom, body: int) -> Shape | None:
     """A geom as a shape; None for a plane."""
     if geom.kind == "plane":
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -15,7 +16,11 @@ from jax import Array
 from fraxenv.dynamics import orientation_error
 from fraxenv.dynamics.math.algebra import norm
 
+from .base import GoalTask
+from .door import Door
+from .drawer import Drawer
 from .grasping import LEAST_FORCE
+from .joint_goals import JointGoals
 from .object_goals import ObjectGoals
 from .pick import Pick
 from .pick_pose import PickPose
@@ -25,7 +30,7 @@ from .stack import Stack
 Terms = Mapping[str, Array]
 """Observation terms by name."""
 
-Expert = Callable[[Terms, ObjectGoals], tuple[Array, Array, Array]]
+Expert = Callable[[Terms, Any], tuple[Array, Array, Array]]
 """(terms, task) -> displacement (3,), m, and turn (3,), rad, of the hand, world axes; width (), m,
 of the gripper."""
 
@@ -49,6 +54,15 @@ CARRY = 0.03
 
 NEIGHBOUR = 0.1
 """m, between the centres of cubes, within which the open fingers would be in the other's way."""
+
+PULL, PULL_AT_MOST = 0.6, 0.05
+"""m of the hand, by the part of an opening that lacks, and at most."""
+
+BESIDE, ABOVE = 0.08, 0.022
+"""m, from the hand to a handle, across and upwards, from which the open fingers are clear of it."""
+
+BEYOND = 0.05
+"""Of the opening that is asked for, how much further it is opened."""
 
 CLEAR = 0.06
 """m, of the closed hand above the cube on its way around it."""
@@ -115,7 +129,26 @@ def push(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:
     return move, _downwards(terms, jnp.arctan2(ahead[1], ahead[0])), jnp.zeros(())
 
 
-EXPERTS: dict[type[ObjectGoals], Expert] = {
+def open_up(terms: Terms, task: JointGoals) -> tuple[Array, Array, Array]:
+    """Over the handle, a finger on either side; down; close; back, as the handle faces; stop."""
+    facing = terms["object_facing"]
+    turn = _downwards(terms, jnp.arctan2(facing[0], -facing[1]), 2.0)
+    over, closes = _fetch(terms, turn)
+    # Beside the handle until the fingers are above it.
+    across = norm(over[:2])
+    blocked = (0.1 * terms["to_object"][2] > -ABOVE) & (across > 0.5 * BESIDE)
+    onwards = jnp.where(blocked, 1.0 - BESIDE / jnp.maximum(across, ALIGNED), 1.0)
+    over = over.at[:2].multiply(onwards)
+    engaged = closes & jnp.any(10.0 * terms["pad_force"] >= LEAST_FORCE)
+    ahead = jnp.clip(PULL * (terms["to_goal"][0] + BEYOND), 0.0, PULL_AT_MOST)
+    back = jnp.concatenate([ahead * facing, jnp.zeros(1)])
+    move = jnp.where(engaged, over + back, 2.0 * over)
+    return move, turn, jnp.where(closes, 0.0, OPEN)
+
+
+EXPERTS: dict[type[GoalTask], Expert] = {
+    Door: open_up,
+    Drawer: open_up,
     Pick: pick,
     PickPose: pick,
     Push: push,

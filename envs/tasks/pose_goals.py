@@ -101,13 +101,7 @@ class PoseGoals(GoalTask):
 
     def start(self, key: Array, robot: Robot) -> Array:
         """Initial configuration (nq,) near the default one, within the position limits."""
-        default = jnp.asarray(robot.q_default, float)
-        dtype = default.dtype
-        noise = jax.random.uniform(key, (robot.nv,), dtype, -1.0, 1.0)
-        noise = jnp.asarray(self.start_noise, dtype) * noise
-        lower, upper = jnp.asarray(robot.position_limits, dtype).T
-        x = scalar_coordinates(robot, default)
-        return integrate(robot, default, jnp.clip(noise, lower - x, upper - x), 1.0)
+        return near_default(key, robot, self.start_noise)
 
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """Joints, subjects, goals, the way to the goals, and the last action.
@@ -219,6 +213,23 @@ class PoseGoals(GoalTask):
             return position.ravel()
         columns = jnp.swapaxes(rotation[:, :, :2], 1, 2).reshape(-1, 6)
         return jnp.concatenate([position, columns], axis=1).ravel()
+
+
+def near_default(key: Array, robot: Robot, deviation: ArrayLike) -> Array:
+    """A configuration (nq,) near the default one, within the position limits.
+
+    Args:
+        key: of the random numbers.
+        robot: the model.
+        deviation: rad or m, largest, of each joint.
+    """
+    default = jnp.asarray(robot.q_default, float)
+    dtype = default.dtype
+    noise = jax.random.uniform(key, (robot.nv,), dtype, -1.0, 1.0)
+    noise = jnp.asarray(deviation, dtype) * noise
+    lower, upper = jnp.asarray(robot.position_limits, dtype).T
+    x = scalar_coordinates(robot, default)
+    return integrate(robot, default, jnp.clip(noise, lower - x, upper - x), 1.0)
 
 
 def joint_terms(robot: Robot, motion: Motion) -> dict[str, Array]:

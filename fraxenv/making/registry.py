@@ -119,6 +119,18 @@ def _stack(setup: RobotSetup, hands: EndEffectors) -> Task:
     return Stack(end_effector=hands, **setup.task_options.get("stack", {}))
 
 
+def _drawer(setup: RobotSetup, hands: EndEffectors) -> Task:
+    from ..envs import Drawer
+
+    return Drawer(end_effector=hands, **setup.task_options.get("drawer", {}))
+
+
+def _door(setup: RobotSetup, hands: EndEffectors) -> Task:
+    from ..envs import Door
+
+    return Door(end_effector=hands, **setup.task_options.get("door", {}))
+
+
 def _push_scene(robot: Robot) -> Scene:
     from ..envs import pad_names, tabletop_scene, with_closed_fingers
 
@@ -148,6 +160,18 @@ def _stack_scene(robot: Robot) -> Scene:
     return tabletop_scene(robot, pad_names(robot), cubes, **STIFF)
 
 
+def _drawer_scene(robot: Robot) -> Scene:
+    from ..envs import drawer, furniture_scene, pad_names, with_hand_across
+
+    return furniture_scene(with_hand_across(robot), pad_names(robot), drawer())
+
+
+def _door_scene(robot: Robot) -> Scene:
+    from ..envs import door, furniture_scene, pad_names, with_hand_across
+
+    return furniture_scene(with_hand_across(robot), pad_names(robot), door())
+
+
 TASKS = {
     "reach": TaskSpec("Reach", "bring the hand to a random position", _reach),
     "reach_pose": TaskSpec("ReachPose", "bring the hand to a random pose", _reach_pose),
@@ -171,6 +195,8 @@ TASKS = {
     "stack": TaskSpec(
         "Stack", "put a red cube on a green one and let go of it", _stack, scene=_stack_scene
     ),
+    "drawer": TaskSpec("Drawer", "open a drawer by its handle", _drawer, scene=_drawer_scene),
+    "door": TaskSpec("Door", "open a door by its handle", _door, scene=_door_scene),
 }
 """The tasks by name."""
 

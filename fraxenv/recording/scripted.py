@@ -13,6 +13,7 @@ from ..envs import (
     Environment,
     EnvParams,
     GoalEnvironment,
+    JointGoals,
     ObjectGoals,
     PoseGoals,
 )
@@ -24,11 +25,11 @@ from .steering import steering
 def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array], Array]:
     """A policy that moves the hands straight towards their goals, obstacles or not.
 
-    Where an object is to be brought to a goal, it is the task's expert: one of `EXPERTS`.
+    Where something is to be handled, it is the task's expert: one of `EXPERTS`.
 
     Args:
-        env: the environment, of a task of hands (reach, track and those derived from them), or of
-            an object with an expert.
+        env: the environment, of a task of hands (reach, track and those derived from them), or one
+            that has an expert.
         params: its parameters.
 
     Returns:
@@ -39,15 +40,16 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             `Steerable`.
     """
     task, layout = params.task, env.observation_layout
-    if not isinstance(task, PoseGoals) or isinstance(env, GoalEnvironment):
-        kind = f"a goal environment of {env.name}" if isinstance(task, PoseGoals) else env.name
+    if not isinstance(task, PoseGoals | JointGoals) or isinstance(env, GoalEnvironment):
+        has_goals = isinstance(task, PoseGoals | JointGoals)
+        kind = f"a goal environment of {env.name}" if has_goals else env.name
         raise ConfigError(
             f"{kind} has no scripted policy: it needs a task of hands, and its goals in a flat "
             "observation. Pass a policy of your own, or 'random'."
         )
     steer = steering(env, params, task.end_effector)
-    expert = EXPERTS.get(type(task)) if isinstance(task, ObjectGoals) else None
-    if isinstance(task, ObjectGoals) and expert is None:
+    expert = EXPERTS.get(type(task))
+    if expert is None and isinstance(task, ObjectGoals | JointGoals):
         raise ConfigError(
             f"{env.name} has no scripted policy: {type(task).__name__} has no expert, expected one "
             f"of {', '.join(t.__name__ for t in EXPERTS)}. Pass a policy of your own, or 'random'."
@@ -59,7 +61,7 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             return obs[starts[name] : starts[name] + layout[name]]
 
         q = _configuration(env, term("joint_position"))
-        if isinstance(task, ObjectGoals) and expert is not None:
+        if expert is not None:
             move, turn, width = expert({name: term(name) for name in layout}, task)
             return steer(q, [(move, turn)], width)
         # Where the goal moves, to where it will be when the hand arrives.
