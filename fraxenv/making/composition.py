@@ -92,7 +92,13 @@ def _with_gripper(name: str, setup: RobotSetup) -> RobotSetup:
             f"{name}: {setup.title} has no gripper, expected one of the robots {has}, or a Robot "
             "with fingers, such as dynamics.load_robot('panda_gripper')."
         )
-    return dataclasses.replace(setup, robot=setup.gripper, posture=setup.tabletop_posture)
+    options = {**setup.controller_options, **setup.tabletop_controller_options}
+    return dataclasses.replace(
+        setup,
+        robot=setup.gripper,
+        posture=setup.tabletop_posture,
+        controller_options=options,
+    )
 
 
 def task_physics(task: str | None, robot: Robot) -> ContactPhysics | None:
