@@ -1,1 +1,3 @@
-"""Data: `robots/NAME.yaml`, `environments/NAME.yaml`, `training/ENV-ALGORITHM.yaml`."""
+"""Data: `robots/NAME.yaml`, `environments/NAME.yaml`, `peers/NAME.yaml`,
+`training/ENV-ALGORITHM.yaml`.
+"""

@@ -118,7 +118,9 @@ def push(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:
     # Where it touches, the hand recentres as it pushes.
     behind = (along > 0.02) & (jnp.abs(across) < jnp.where(along < 0.045, 0.018, 0.01))
     # No further down while it pushes: friction would press the cube on the table, and jam it.
-    forwards = away * jnp.clip(2.0 * distance, 0.02, 0.045) + sideways * 1.5 * across
+    # Nor where it is too low: fingers that tilt jam on the table, and are lifted first.
+    free = jnp.clip(2.0 - down / 0.004, 0.0, 1.0)
+    forwards = away * free * jnp.clip(2.0 * distance, 0.02, 0.045) + sideways * 1.5 * across
     forwards = forwards.at[2].set(jnp.maximum(down, -0.004))
     station = (along - 0.055) * away + across * sideways
     over = norm(station) < 0.012

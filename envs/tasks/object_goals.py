@@ -50,7 +50,7 @@ class ObjectGoals(PoseGoals):
     """Bring an object to a goal position; the base of tasks with one object.
 
     The object lies in a box on the table, turned about the vertical. The goal is drawn from a box,
-    and never nearer to the object than `least_distance`. Episodes end by time only.
+    and never nearer to the object than `least_distance`.
 
     Attributes:
         object: name of the object, which is one box, and of its geom.
@@ -62,6 +62,15 @@ class ObjectGoals(PoseGoals):
         goal_low: (3,), m, corner of the box of goals.
         goal_high: (3,), m, the other corner.
         least_distance: m, between the object at first and its goal, along x.
+        goal_from_object: whether the box of goals is about the object at first, not the world's
+            origin.
+        table_share: of all goals, those at the height of the object at first; the others are in
+            their box.
+        success_ends: whether success ends the episode; otherwise time alone does.
+
+    Raises:
+        ConfigError: the hands are not one, or `orientation` is not the task's, or the share is not
+            one.
     """
 
     start_noise: ArrayLike = 0.02
@@ -75,6 +84,9 @@ class ObjectGoals(PoseGoals):
     goal_low: ArrayLike = (0.4, -0.1, 0.02)
     goal_high: ArrayLike = (0.6, 0.1, 0.32)
     least_distance: ArrayLike = 0.05
+    goal_from_object: bool = static(default=False)
+    table_share: float = static(default=0.0)
+    success_ends: bool = static(default=False)
 
     oriented: ClassVar[bool] = False
     """Whether the goal's orientation counts, which `orientation` has to say as well."""
@@ -104,6 +116,7 @@ class ObjectGoals(PoseGoals):
                 f"{type(self).__name__}: orientation={self.orientation}, end_effector="
                 f"{self.end_effector!r}, expected {self.oriented}, and one hand: {counts} here."
             )
+        check_range(self, "table_share", 1.0)
 
     def check(self, robot: Robot) -> None:
         """Check that objects and goals are within reach, and that goals can be far enough.
@@ -111,21 +124,24 @@ class ObjectGoals(PoseGoals):
         Raises:
             ConfigError: a box is not possible, or narrower along x than twice `least_distance`.
         """
-        check_within_reach(robot, self.end_effector, "goal", self.goal_low, self.goal_high)
-        values = self.object_low, self.object_high, self.half_height
-        if is_concrete(values):
-            corners = [
-                np.append(np.asarray(c, float), np.asarray(self.half_height)) for c in values[:2]
-            ]
+        objects = self.object_low, self.object_high
+        goals: tuple[ArrayLike, ArrayLike] = (self.goal_low, self.goal_high)
+        if is_concrete(objects, goals, self.half_height):
+            half = float(np.asarray(self.half_height))
+            corners = [np.append(np.asarray(c, float), half) for c in objects]
             check_within_reach(robot, self.end_effector, "object", *corners)
+            if self.goal_from_object and np.shape(goals) == (2, 3):
+                low, high = (np.asarray(g) + c for g, c in zip(goals, corners, strict=True))
+                goals = low, high
+        check_within_reach(robot, self.end_effector, "goal", *goals)
         box = self.goal_low, self.goal_high, self.least_distance
         if is_concrete(box):
             width = float(np.asarray(box[1])[0] - np.asarray(box[0])[0])
             least = float(np.asarray(self.least_distance))
-            if not 0 < 2 * least <= width + 1e-6:
+            if not 0 <= 2 * least <= width + 1e-6:
                 raise ConfigError(
-                    f"{type(self).__name__}: least_distance={least:g} m, expected a positive "
-                    f"number of at most half of the goals' box along x, which is {width:g} m wide. "
+                    f"{type(self).__name__}: least_distance={least:g} m, expected at least zero, "
+                    f"and at most half of the goals' box along x, which is {width:g} m wide. "
                     "Choose a smaller distance, or a wider box."
                 )
 
@@ -145,7 +161,11 @@ class ObjectGoals(PoseGoals):
         zero = jnp.zeros((), dtype)
         height = jnp.asarray(self.half_height, dtype)
         start = jnp.stack([*place, height, jnp.cos(half), zero, zero, jnp.sin(half)])
-        goal = self._far_enough(between(key_goal, self.goal_low, self.goal_high, 3), start[:3])
+        goal = between(key_goal, self.goal_low, self.goal_high, 3)
+        goal = goal + start[:3] if self.goal_from_object else self._far_enough(goal, start[:3])
+        if self.table_share:
+            low = jax.random.bernoulli(jax.random.fold_in(key, 2), self.table_share)
+            goal = goal.at[2].set(jnp.where(low, height, goal[2]))
         return q, ObjectGoalState(goal[None], jnp.eye(3, dtype=dtype)[None], start)
 
     def _far_enough(self, goal: Array, start: Array) -> Array:
@@ -199,12 +219,23 @@ class ObjectGoals(PoseGoals):
         thing = self._object(motion)
         distance = norm(self.goal(motion, state) - thing.position)
         speed = norm(jnp.asarray(thing.v)[:3])
-        success = (distance < jnp.asarray(self.position_tolerance)) & self.done(motion, speed)
+        success = self.there(motion, distance) & self.done(motion, speed)
         return {"object_distance": distance, "object_speed": speed, "success": success}
+
+    def there(self, motion: Motion, distance: Array) -> Array:
+        """Whether the object is at its goal, () bool."""
+        return distance < jnp.asarray(self.position_tolerance)
 
     def done(self, motion: Motion, speed: Array) -> Array:
         """What success needs besides an object at its goal, () bool."""
         return jnp.ones((), bool)
+
+    def terminated(self, robot: Robot, motion: Motion, state: Any) -> Array:
+        """Whether success ends the episode, () bool."""
+        if not self.success_ends:
+            return super().terminated(robot, motion, state)
+        success: Array = self.measures(robot, motion, state)["success"]
+        return success
 
     @property
     def reported(self) -> tuple[Measure, ...]:
@@ -269,3 +300,16 @@ class ObjectGoals(PoseGoals):
 
     def _object(self, motion: Motion) -> ObjectState:
         return motion.world.objects[self.object]
+
+
+def check_range(task: ObjectGoals, name: str, most: float = math.inf) -> None:
+    """Check a field that decides what is computed: one number, from zero to `most`.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    value = getattr(task, name)
+    if not (isinstance(value, int | float) and 0 <= value <= most):
+        raise ConfigError(
+            f"{type(task).__name__}: {name}={value!r}, expected a number from 0 to {most:g}."
+        )

@@ -21,7 +21,7 @@ from fraxenv.errors import ConfigError, is_concrete
 from ..world import ObjectState, SceneState, World
 from .base import Motion, Task
 from .grasp_goals import FIRM, GraspGoals
-from .object_goals import ObjectGoalState
+from .object_goals import ObjectGoalState, check_range
 
 STACK_WEIGHTS = {
     "reach": 0.1,
@@ -63,8 +63,9 @@ class Stack(GraspGoals):
 
     Attributes:
         base: name of the cube below, and of its geom.
-        half_height: m, of both cubes.
-        goal_low: (3,), m, corner of the box of places on the base; `3 half_height` high.
+        base_half_height: m, of the base; that of the cube if zero.
+        half_height: m, of the cube.
+        goal_low: (3,), m, corner of the box of places on the base; as high as the cube is there.
         goal_high: (3,), m, the other corner.
         least_distance: m, between the cube at first and its place on the base, along x.
         height_tolerance: m.
@@ -75,6 +76,7 @@ class Stack(GraspGoals):
 
     position_tolerance: ArrayLike = 0.02
     base: str = static(default="base")
+    base_half_height: float = static(default=0.0)
     object_low: ArrayLike = (0.4, -0.15)
     object_high: ArrayLike = (0.6, 0.15)
     goal_low: ArrayLike = (0.4, -0.15, 0.06)
@@ -105,6 +107,15 @@ class Stack(GraspGoals):
         """Raises `ConfigError`: there is no goal that can be moved."""
         return Task.with_goal(self, state, i, jnp.asarray(position), jnp.asarray(rotation))
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "base_half_height")
+        if self.goal_from_object or self.table_share:
+            raise ConfigError(
+                f"{type(self).__name__}: goal_from_object={self.goal_from_object} and table_share="
+                f"{self.table_share!r}, expected False and 0: the cube's place is on the base."
+            )
+
     def check(self, robot: Robot) -> None:
         """As of `ObjectGoals`, and that the cubes are apart at first, the base on the table.
 
@@ -116,14 +127,16 @@ class Stack(GraspGoals):
         if not is_concrete(numbers):
             return
         half, least = float(np.asarray(self.half_height)), float(np.asarray(self.least_distance))
+        base = self.base_half_height or half
         heights = [float(np.asarray(corner)[2]) for corner in (self.goal_low, self.goal_high)]
-        if any(abs(height - 3 * half) > 1e-6 for height in heights):
+        if any(abs(height - 2 * base - half) > 1e-6 for height in heights):
             raise ConfigError(
                 f"{type(self).__name__}: goals at heights from {heights[0]:g} to {heights[1]:g} m, "
-                f"expected {3 * half:g} m, of a cube on another of half_height={half:g} m."
+                f"expected {2 * base + half:g} m, of a cube of half_height={half:g} m on another "
+                f"of {base:g} m."
             )
-        # Diagonals side by side, and one cube's height up.
-        apart = math.sqrt(12.0) * half
+        # Diagonals side by side, and the base's height up.
+        apart = math.hypot(math.sqrt(2.0) * (half + base), 2.0 * base)
         if least < apart:
             raise ConfigError(
                 f"{type(self).__name__}: least_distance={least:g} m, expected at least {apart:.4f} "
@@ -217,5 +230,6 @@ class Stack(GraspGoals):
 
     def _up(self, dtype: Any) -> Array:
         """From the base to a cube on it (3,), m."""
-        height = 2.0 * jnp.asarray(self.half_height, dtype)
+        half = jnp.asarray(self.half_height, dtype)
+        height = half + self.base_half_height if self.base_half_height else 2.0 * half
         return jnp.stack([jnp.zeros_like(height), jnp.zeros_like(height), height])

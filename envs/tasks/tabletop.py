@@ -97,6 +97,7 @@ def tabletop_scene(
     objects: Sequence[SceneObject] | None = None,
     *,
     friction: float = 1.0,
+    pad_friction: float | None = None,
     solref: Sequence[float] = (0.01, 1.0),
     solimp: Sequence[float] = (0.95, 0.99, 0.001, 0.5, 2.0),
     impratio: float = 10.0,
@@ -110,7 +111,8 @@ def tabletop_scene(
         robot: stands on the table.
         pads: names of its collision shapes that touch things.
         objects: what is on the table; `block("cube")` alone if omitted.
-        friction: coefficient of all contacts.
+        friction: coefficient of contacts of objects and the table.
+        pad_friction: of the pads with them, if it is more; the same if omitted.
         solref: (2,), of all contacts, as in MuJoCo.
         solimp: (5,), likewise.
         impratio: ratio of frictional to normal impedance.
@@ -120,8 +122,11 @@ def tabletop_scene(
         "solref": tuple(solref),
         "solimp": tuple(solimp),
     }
+    of_pads = soft | ({} if pad_friction is None else {"friction": pad_friction})
 
-    def softened(geoms: Iterable[ContactGeom]) -> tuple[ContactGeom, ...]:
+    def softened(
+        geoms: Iterable[ContactGeom], soft: dict[str, Any] = soft
+    ) -> tuple[ContactGeom, ...]:
         return tuple(dataclasses.replace(g, **soft) for g in geoms)
 
     things = [
@@ -133,7 +138,7 @@ def tabletop_scene(
         robot,
         things,
         [plane_geom(TABLE, **soft)],
-        geoms=softened(g for g in shape_geoms(robot) if g.name in pads),
+        geoms=softened((g for g in shape_geoms(robot) if g.name in pads), of_pads),
         pairs=[
             *combinations([*names, TABLE], 2),
             *((pad, thing) for pad in pads for thing in (*names, TABLE)),

@@ -35,6 +35,8 @@ NEAREST = 3
 
 BESIDE = 0.05
 """m, beyond the box of goals of reaching, in which hands above a table may be told to be."""
+HEIGHTS = {"half_height": "half_extents", "base_half_height": "base_half_extents"}
+"""Option of tasks with objects -> option of their scenes, of which it is the last number."""
 
 CONTROL_HZ = 1000
 """Updates of controllers and physics per second, where nothing says otherwise."""
@@ -101,19 +103,42 @@ def _with_gripper(name: str, setup: RobotSetup) -> RobotSetup:
     low, high = np.array(setup.goal_low, float), np.array(setup.goal_high, float)
     low[:2], high[:2] = low[:2] - BESIDE, high[:2] + BESIDE
     low[2] = 0.0
+    options = {**setup.controller_options, **setup.tabletop_controller_options}
     return dataclasses.replace(
         setup,
         robot=setup.gripper,
         posture=setup.tabletop_posture,
         goal_low=tuple(low.tolist()),
         goal_high=tuple(high.tolist()),
+        controller_options=options,
     )
 
 
-def task_physics(task: str | None, robot: Robot) -> ContactPhysics | None:
-    """The physics of the scene of a task with objects; None of other tasks."""
+def task_physics(
+    name: str, task: str | None, robot: Robot, options: Mapping[str, Any] | None
+) -> ContactPhysics | None:
+    """The physics of the scene of a task with objects, with its options; None of other tasks."""
     scene = None if task is None else TASKS[task].scene
-    return None if scene is None else ContactPhysics(scene(robot), robot.name)
+    if task is None or scene is None:
+        if options:
+            raise ConfigError(
+                f"scene_options of {name}, whose task brings no scene. Leave them out, or choose "
+                f"one of {', '.join(t for t, spec in TASKS.items() if spec.scene)}."
+            )
+        return None
+    known = TASKS[task].scene_options
+    for key, value in (options or {}).items():
+        if key not in known:
+            raise unknown_name("scene option", key, known, f"of {name}")
+        what = f"scene option {key} of {name}"
+        check_kind(what, value, known[key])
+        numbers = np.asarray(value, float)
+        possible = (numbers >= 0) & np.isfinite(numbers)
+        if numbers.shape != np.shape(known[key]) or not possible.all():
+            raise ConfigError(
+                f"{what}: {value!r}, expected something like {known[key]!r}, at least zero."
+            )
+    return ContactPhysics(scene(robot, **{**known, **(options or {})}), robot.name)
 
 
 def build_physics(name: str, given: object, member: object) -> ContactPhysics | None:
@@ -134,8 +159,18 @@ def build_task(
     name: str | None,
     given: object,
     options: Mapping[str, Any] | None,
+    scene_options: Mapping[str, Any] | None,
 ) -> Task:
-    """The task of a name, or the one that is given, with its options."""
+    """The task of a name, or the one that is given, with its options.
+
+    Where the scene's objects have another size, so have the task's.
+    """
+    sizes = {
+        own: (scene_options or {})[theirs][2]
+        for own, theirs in HEIGHTS.items()
+        if theirs in (scene_options or {})
+    }
+    options = {**sizes, **(options or {})}
     task = TASKS[name].build(setup, hands) if name is not None else given
     if not isinstance(task, Task):
         raise ConfigError(

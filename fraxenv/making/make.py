@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from ..errors import ConfigError, check_count, unknown_name
 from ..storage.config import ENVIRONMENTS, read_yaml, with_tuples
+from .peers import with_peer
 from .registry import MAX_STEPS, NAMESPACE, env_spec
 
 if TYPE_CHECKING:
@@ -23,16 +24,21 @@ T = TypeVar("T")
 
 
 def _with_known_keywords(function: Callable[P, T]) -> Callable[P, T]:
-    """A function of an id and keywords that refuses unknown keywords and names the closest ones."""
+    """A function of an id and keywords that refuses unknown keywords and names the closest ones.
+
+    What `like` stands for is filled in, where the keywords do not say otherwise.
+    """
     known = list(inspect.signature(function).parameters)
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        id: Any = args[0] if args else kwargs.get("id")
         for key in kwargs:
             if key not in known:
-                id = args[0] if args else kwargs.get("id")
                 where = "of the environment" if id is None else f"of {id}"
                 raise unknown_name("override", key, known[1:], where)
+        if kwargs.get("like") is not None:
+            return function(*args, **with_peer(id, kwargs))
         return function(*args, **kwargs)
 
     return checked
@@ -42,6 +48,7 @@ def _with_known_keywords(function: Callable[P, T]) -> Callable[P, T]:
 def make(
     id: str | None = None,
     *,
+    like: str | None = None,
     robot: str | Robot | Scene | None = None,
     member: str | None = None,
     task: str | Task | None = None,
@@ -54,6 +61,7 @@ def make(
     actuators: Actuators | None = None,
     actuator_options: Mapping[str, Any] | None = None,
     task_options: Mapping[str, Any] | None = None,
+    scene_options: Mapping[str, Any] | None = None,
     safety: str | SafetyFilter | None = None,
     safety_options: Mapping[str, Any] | None = None,
     randomisation: Randomisation | Mapping[str, Any] | None = None,
@@ -73,6 +81,9 @@ def make(
 
     Args:
         id: one of `list_envs()`; None to compose one of `robot` and `task`.
+        like: name of another suite ("maniskill", "panda-gym", "fetch", "robosuite", "playground",
+            "isaaclab", "metaworld"), whose numbers are in place of ours: sizes, masses, friction,
+            ranges, thresholds, horizon and rates; other arguments win over it.
         robot: name of a bundled robot, a YAML file of a robot's setup, a `Robot`, or a `Scene`.
         member: name of the scene's robot that acts; the scene's first member if omitted.
         task: name of a task ("reach", "reach_pose", "track", "reach_obstacles"; "push", "pick",
@@ -89,6 +100,8 @@ def make(
         actuators: an `Actuators`, the motors; without limits besides the robot's if omitted.
         actuator_options: options of the actuators, a dict.
         task_options: options of the task, a dict.
+        scene_options: options of the scene that a task with objects comes with, a dict: sizes (m),
+            masses (kg) and coefficients of friction.
         safety: "cbf", "none", or a `SafetyFilter`; the task's own choice if omitted.
         safety_options: options of the safety filter, a dict.
         randomisation: a `Randomisation`, or its fields in a dict.
@@ -124,6 +137,7 @@ def make(
         ("controller_options", controller_options),
         ("actuator_options", actuator_options),
         ("task_options", task_options),
+        ("scene_options", scene_options),
         ("safety_options", safety_options),
     ):
         if not isinstance(values, Mapping | None):
@@ -141,11 +155,13 @@ def make(
         task = parts.own_task(task)
     name, setup, robot, task_name = parts.subject(spec, name, robot, task, end_effector)
     if physics is None:
-        physics = parts.task_physics(task_name, robot)
+        physics = parts.task_physics(name, task_name, robot, scene_options)
         robot = robot if physics is None else physics.robot
+    elif scene_options:
+        raise ConfigError(f"{name}: scene_options with a Scene. Build it with these options.")
     hands = end_effector or setup.end_effector
     Hands.of(hands).check(robot)
-    built_task = parts.build_task(setup, hands, task_name, task, task_options)
+    built_task = parts.build_task(setup, hands, task_name, task, task_options, scene_options)
     space = parts.build_action(setup, hands, action, action_options)
     space = parts.build_gripper(name, robot, space, gripper)
     law = parts.build_controller(setup, space, controller, controller_options)

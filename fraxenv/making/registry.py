@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import unknown_name
@@ -12,6 +12,8 @@ from .setups import SETUPS, EndEffectors, RobotSetup
 if TYPE_CHECKING:
     from ..dynamics import Robot, Scene
     from ..envs import Task
+
+Triple = tuple[float, float, float]
 
 NAMESPACE = "fraxenv"
 """Gymnasium namespace: the id `PandaReach-v0` is `fraxenv/PandaReach-v0` there."""
@@ -34,6 +36,7 @@ class TaskSpec:
         safety: "cbf" or "none": whether torques go through the safety filter by default.
         control_hz: controller updates per second by default, if the policy's rate divides it.
         scene: of tasks with objects, the scene of a robot with a gripper; None of other tasks.
+        scene_options: its options and their defaults.
     """
 
     title: str
@@ -41,7 +44,8 @@ class TaskSpec:
     build: Callable[[RobotSetup, EndEffectors], Task]
     safety: str = "none"
     control_hz: int = 1000
-    scene: Callable[[Robot], Scene] | None = None
+    scene: Callable[..., Scene] | None = None
+    scene_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -131,33 +135,44 @@ def _door(setup: RobotSetup, hands: EndEffectors) -> Task:
     return Door(end_effector=hands, **setup.task_options.get("door", {}))
 
 
-def _push_scene(robot: Robot) -> Scene:
-    from ..envs import pad_names, tabletop_scene, with_closed_fingers
+def _push_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: float) -> Scene:
+    from ..envs import block, pad_names, tabletop_scene, with_closed_fingers
+    from ..envs.tasks.tabletop import CUBE
 
-    return tabletop_scene(with_closed_fingers(robot), pad_names(robot))
-
-
-def _pick_scene(robot: Robot) -> Scene:
-    from ..envs import pad_names, tabletop_scene
-    from ..envs.tasks.tabletop import STIFF
-
-    return tabletop_scene(robot, pad_names(robot), **STIFF)
+    cube = block(CUBE, half_extents, mass=mass)
+    return tabletop_scene(with_closed_fingers(robot), pad_names(robot), [cube], **frictions)
 
 
-def _pick_pose_scene(robot: Robot) -> Scene:
+def _pick_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: float) -> Scene:
+    from ..envs import block, pad_names, tabletop_scene
+    from ..envs.tasks.tabletop import CUBE, STIFF
+
+    cube = block(CUBE, half_extents, mass=mass)
+    return tabletop_scene(robot, pad_names(robot), [cube], **frictions, **STIFF)
+
+
+def _pick_pose_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: float) -> Scene:
     from ..envs import block, pad_names, tabletop_scene
     from ..envs.tasks.tabletop import BOX, STIFF
 
-    box = block(BOX, (0.02, 0.02, 0.03), mass=0.096)
-    return tabletop_scene(robot, pad_names(robot), [box], **STIFF)
+    box = block(BOX, half_extents, mass=mass)
+    return tabletop_scene(robot, pad_names(robot), [box], **frictions, **STIFF)
 
 
-def _stack_scene(robot: Robot) -> Scene:
+def _stack_scene(
+    robot: Robot,
+    half_extents: Triple,
+    mass: float,
+    base_half_extents: Triple,
+    base_mass: float,
+    **frictions: float,
+) -> Scene:
     from ..envs import block, pad_names, tabletop_scene
     from ..envs.tasks.tabletop import BASE, BASE_COLOR, CUBE, STACKED_COLOR, STIFF
 
-    cubes = [block(CUBE, color=STACKED_COLOR), block(BASE, place=(0.5, 0.1), color=BASE_COLOR)]
-    return tabletop_scene(robot, pad_names(robot), cubes, **STIFF)
+    upper = block(CUBE, half_extents, mass=mass, color=STACKED_COLOR)
+    lower = block(BASE, base_half_extents, mass=base_mass, place=(0.5, 0.1), color=BASE_COLOR)
+    return tabletop_scene(robot, pad_names(robot), [upper, lower], **frictions, **STIFF)
 
 
 def _drawer_scene(robot: Robot) -> Scene:
@@ -172,6 +187,11 @@ def _door_scene(robot: Robot) -> Scene:
     return furniture_scene(with_hand_across(robot), pad_names(robot), door())
 
 
+_FRICTION = {"friction": 1.0, "pad_friction": 1.0}
+_CUBE = {"half_extents": (0.02, 0.02, 0.02), "mass": 0.064, **_FRICTION}
+_BOX = {"half_extents": (0.02, 0.02, 0.03), "mass": 0.096, **_FRICTION}
+_CUBES = {"base_half_extents": (0.02, 0.02, 0.02), "base_mass": 0.064, **_CUBE}
+
 TASKS = {
     "reach": TaskSpec("Reach", "bring the hand to a random position", _reach),
     "reach_pose": TaskSpec("ReachPose", "bring the hand to a random pose", _reach_pose),
@@ -184,16 +204,32 @@ TASKS = {
         control_hz=500,
     ),
     "push": TaskSpec(
-        "Push", "push a cube over the table to a random position", _push, scene=_push_scene
+        "Push",
+        "push a cube over the table to a random position",
+        _push,
+        scene=_push_scene,
+        scene_options=_CUBE,
     ),
     "pick": TaskSpec(
-        "Pick", "grasp a cube and hold it at a random position", _pick, scene=_pick_scene
+        "Pick",
+        "grasp a cube and hold it at a random position",
+        _pick,
+        scene=_pick_scene,
+        scene_options=_CUBE,
     ),
     "pick_pose": TaskSpec(
-        "PickPose", "grasp a box and hold it at a random pose", _pick_pose, scene=_pick_pose_scene
+        "PickPose",
+        "grasp a box and hold it at a random pose",
+        _pick_pose,
+        scene=_pick_pose_scene,
+        scene_options=_BOX,
     ),
     "stack": TaskSpec(
-        "Stack", "put a red cube on a green one and let go of it", _stack, scene=_stack_scene
+        "Stack",
+        "put a red cube on a green one and let go of it",
+        _stack,
+        scene=_stack_scene,
+        scene_options=_CUBES,
     ),
     "drawer": TaskSpec("Drawer", "open a drawer by its handle", _drawer, scene=_drawer_scene),
     "door": TaskSpec("Door", "open a door by its handle", _door, scene=_door_scene),

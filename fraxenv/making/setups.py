@@ -35,6 +35,7 @@ class RobotSetup:
         gripper: name of the bundled robot that is this one with fingers that move, which tasks with
             objects take; they need one.
         tabletop_posture: as `posture`, of these tasks: the hand above the table, pointing down.
+        tabletop_controller_options: of these tasks, besides `controller_options`.
         height: m, of the root link.
         armature: kg m^2, of every joint; None for the robot's own.
         stop_stiffness: N m/rad, of the soft stops at the position limits.
@@ -58,6 +59,7 @@ class RobotSetup:
     posture: Mapping[str, float] = field(default_factory=dict)
     gripper: str = ""
     tabletop_posture: Mapping[str, float] = field(default_factory=dict)
+    tabletop_controller_options: Mapping[str, Any] = field(default_factory=dict)
     height: float = 0.0
     armature: float | None = None
     stop_stiffness: float = 2000.0

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, import_extra
+from ..making.peers import with_peer
 from ..making.registry import NAMESPACE
 from ..storage.files import write_atomic
 from .record import Episode, Recording
@@ -93,6 +94,7 @@ def gymnasium_spec(recipe: Mapping[str, Any] | None) -> Any:
     spec = gymnasium.spec(f"{NAMESPACE}/{recipe['id'].removeprefix(f'{NAMESPACE}/')}")
     own = ("id", "backend", "max_steps_in_episode")  # which Gymnasium has other means for
     overrides = {name: value for name, value in recipe.items() if name not in own}
-    limit = recipe.get("max_steps_in_episode", spec.max_episode_steps)
+    filled = with_peer(recipe["id"], recipe)
+    limit = filled.get("max_steps_in_episode", spec.max_episode_steps)
     kwargs = {**spec.kwargs, **overrides}
     return dataclasses.replace(spec, kwargs=kwargs, max_episode_steps=limit)

@@ -15,7 +15,7 @@ import yaml
 from ..errors import ConfigError, unknown_name
 from .files import write_atomic
 
-ENVIRONMENTS, ROBOTS, TRAINING = "environments", "robots", "training"
+ENVIRONMENTS, PEERS, ROBOTS, TRAINING = "environments", "peers", "robots", "training"
 """Folders of `fraxenv.configs`."""
 
 

@@ -9,7 +9,7 @@ from fraxenv.recording.scripted import scripted_policy
 N, STEPS = 64, 150
 
 
-def rollout(env, params, n=N, seed=0):
+def rollout(env, params, n=N, seed=0, steps=STEPS):
     """First states, and by step the states, rewards and infos of the expert's episodes."""
     act = scripted_policy(env, params)
     keys = jax.random.split(jax.random.key(seed), n)
@@ -22,7 +22,7 @@ def rollout(env, params, n=N, seed=0):
 
     obs, first = jax.vmap(lambda key: env.reset(key, params))(keys)
     state, results = first, []
-    for _ in range(STEPS):
+    for _ in range(steps):
         obs, state, reward, info = step(keys, obs, state)
         results.append((state, reward, info))
     return first, results

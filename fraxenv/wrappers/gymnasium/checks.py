@@ -19,6 +19,7 @@ from ...errors import (
     check_count,
     unknown_name,
 )
+from ...making.peers import with_peer
 from ...rendering import RENDERERS, Renderer
 from .values import Numbers
 
@@ -115,6 +116,25 @@ def check_not_longer(env_id: str, own: object, outer: int) -> None:
             f"max_episode_steps={outer}. Pass max_episode_steps={own!r} to gymnasium.make or "
             "make_vec instead."
         )
+
+
+def with_peer_within(
+    name: str, env_id: str | None, overrides: Mapping[str, Any], outer: int
+) -> dict[str, Any]:
+    """Arguments of `make` with those that `like` stands for.
+
+    Of its horizon only if it is not beyond `outer`, steps: Gymnasium's time limit comes first, and
+    whether that is the registered one the environment is not told. Warns of a longer one.
+    """
+    filled = with_peer(env_id, overrides)
+    steps = filled.get("max_steps_in_episode", 0)
+    if "max_steps_in_episode" in overrides or steps <= outer:
+        return filled
+    gymnasium.logger.warn(
+        f"{name}: episodes of like={overrides['like']!r} have {steps} steps, and Gymnasium "
+        f"truncates them after {outer}, unless max_episode_steps={steps} is passed to its make."
+    )
+    return {key: value for key, value in filled.items() if key != "max_steps_in_episode"}
 
 
 def check_options(name: str, options: Mapping[str, Any] | None, known: tuple[str, ...]) -> None:

@@ -27,6 +27,7 @@ from .checks import (
     closed_error,
     not_reset_error,
     warn_no_render_mode,
+    with_peer_within,
 )
 from .programs import goal_reward, programs_of
 from .seeding import Words, draw_key
@@ -84,6 +85,7 @@ class GymnasiumEnv(gymnasium.Env[Observation, Numbers]):
         id = CUSTOM if env_id is None else env_id
         if not time_limit:
             registered = MAX_STEPS if env_id is None else env_spec(env_id).max_steps_in_episode
+            overrides = with_peer_within(id, env_id, overrides, registered)
             overrides.setdefault("max_steps_in_episode", NO_LIMIT)
             if overrides["max_steps_in_episode"] != NO_LIMIT:
                 check_not_longer(id, overrides["max_steps_in_episode"], registered)

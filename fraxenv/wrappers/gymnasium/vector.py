@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...envs import EnvState
 from ...errors import ConfigError, EnvStateError, check_count
 from ...making.make import make
+from ...making.peers import with_peer
 from ...making.registry import CUSTOM, NAMESPACE
 from ...rendering import Renderer, render_envs
 from .checks import (
@@ -110,6 +111,7 @@ class GymnasiumVectorEnv(VectorEnv[Observation, Numbers, NDArray[Any]]):
         time_limit: bool = True,
         **overrides: Any,
     ) -> None:
+        overrides = with_peer(env_id, overrides)
         if max_episode_steps is not None:
             id = CUSTOM if env_id is None else env_id
             max_episode_steps = check_count(f"{id}: max_episode_steps", max_episode_steps)

@@ -55,11 +55,33 @@ def test_the_push_expert_slides_the_cube(push) -> None:
     assert np.median(height) == pytest.approx(0.02, abs=1e-3)
 
 
+ARMS = ("UR10", "Iiwa14")
+"""Arms on whose flanges is a hand of two fingers; what needs a rollout of theirs is slow."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("id", ["PandaPush-v0", "PandaPick-v0"])
+@pytest.mark.parametrize(
+    "id",
+    ["PandaPush-v0", "PandaPick-v0"]
+    + [f"{arm}{task}-v0" for arm in ARMS for task in ("Push", "Pick", "PickPose", "Stack")],
+)
 def test_experts_of_a_thousand_episodes(id: str) -> None:
     _, results = rollout(*fraxenv.make(id), n=1000, seed=7)
     assert np.mean(results[-1][2]["success"]) >= 0.99
+
+
+@pytest.mark.parametrize("arm", ["Panda", *ARMS])
+def test_hands_begin_above_the_table_pointing_down(arm: str) -> None:
+    """Over where the objects lie."""
+    env, params = fraxenv.make(f"{arm}Pick-v0")
+    robot = env.robot
+    position, rotation = dynamics.frame_pose(robot, jnp.asarray(robot.q_default), "hand")
+    low, high = np.asarray(params.task.object_low), np.asarray(params.task.object_high)
+    assert (low < position[:2]).all()
+    assert (position[:2] < high).all()
+    assert position[2] == pytest.approx(0.2, abs=2e-3)
+    np.testing.assert_allclose(rotation[:, 2], [0, 0, -1], atol=2e-3)
+    assert pad_names(robot) == PADS
 
 
 def test_rewards_rise_with_every_stage(picked) -> None:
@@ -182,8 +204,10 @@ def test_grasps_are_read_from_contacts(picked) -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ConfigError, match="UR10 has no gripper, expected one of the robots panda"):
-        fraxenv.make(robot="ur10", task="pick")
+    with pytest.raises(
+        ConfigError, match="G1 has no gripper, expected one of the robots panda, ii"
+    ):
+        fraxenv.make(robot="g1", task="pick")
     with pytest.raises(ConfigError, match="robot 'panda' has no fingers"):
         pad_names(dynamics.load_robot("panda"))
     with pytest.raises(ConfigError, match="orientation=True"):
