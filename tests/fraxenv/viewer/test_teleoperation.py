@@ -241,7 +241,7 @@ def test_who_has_no_keys_says_why() -> None:
     env, params = fraxenv.make("PandaReach-v0", action="torque")
     simulation = Simulation(env, params)
     assert KEYS not in simulation.drivers
-    with pytest.raises(ConfigError, match="no keys, for JointTorque"):
+    with pytest.raises(ConfigError, match="for JointTorque, and no keys"):
         open_viewer(env, params, teleop=True)
     assert Simulation(*fraxenv.make("PandaTrack-v0", action="joint_delta")).no_keys is None
 
