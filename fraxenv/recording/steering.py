@@ -39,8 +39,8 @@ def steering(env: Environment, params: EnvParams, hands: EndEffectors) -> Steeri
         )
     if not isinstance(action, Steerable):
         raise ConfigError(
-            f"{env.name} has no scripted policy, and no keys, for {type(action).__name__}, "
-            "expected an action space with the method `towards`: one of poses, or of joint "
+            f"{env.name} has no scripted policy for {type(action).__name__}, and no keys, expected "
+            "an action space with the method `towards`: one of poses, or of joint "
             "positions or velocities. Pass a policy of your own, or 'random'."
         )
     axes = action.axes(robot)

@@ -29,7 +29,7 @@ viser = pytest.importorskip("viser")
 from fraxenv.viewer import Viewer, open_viewer
 from fraxenv.viewer.demonstrations import Demonstrations, marked
 from fraxenv.viewer.panel import touches
-from fraxenv.viewer.simulation import KEYS, SHARED, TARGET, Simulation
+from fraxenv.viewer.simulation import KEYS, POLICY, SHARED, TARGET, Simulation
 from fraxenv.viewer.snapshots import Snapshot
 from fraxenv.viewer.teleoperation import (
     CODES,
@@ -241,13 +241,13 @@ def test_who_has_no_keys_says_why() -> None:
     env, params = fraxenv.make("PandaReach-v0", action="torque")
     simulation = Simulation(env, params)
     assert KEYS not in simulation.drivers
-    with pytest.raises(ConfigError, match="no keys, for JointTorque"):
+    with pytest.raises(ConfigError, match="for JointTorque, and no keys"):
         open_viewer(env, params, teleop=True)
     assert Simulation(*fraxenv.make("PandaTrack-v0", action="joint_delta")).no_keys is None
 
 
-def test_a_person_takes_over_from_a_policy_while_keys_are_held(reach: Made) -> None:
-    env, params = reach
+def test_a_person_takes_over_from_a_policy_while_keys_are_held(reach: Made, tmp_path: Path) -> None:
+    env, params = reach[0], reach[1].replace(max_steps_in_episode=5)
 
     def up(obs: Any, key: Any) -> Any:
         return jnp.zeros(6).at[2].set(1.0)
@@ -265,12 +265,20 @@ def test_a_person_takes_over_from_a_policy_while_keys_are_held(reach: Made) -> N
         if t == 7:
             person.release("KeyI", "KeyW")
         past.append(simulation.step(past[-1], pilot.take()[0]))
-    assert [s.intervention for s in past[1:]] == [False] * 3 + [True] * 4 + [False] * 2
+    taken_over = [False] * 3 + [True] * 4 + [False] * 2
+    assert [s.intervention for s in past[1:]] == taken_over
     actions = np.stack([s.action for s in past[1:] if s.action is not None])
     expected = np.zeros((9, 6))
     expected[[0, 1, 2, 7, 8], 2] = 1.0
     expected[5:7, 0] = 0.5
     np.testing.assert_allclose(actions, expected, atol=1e-6)
+    path = Demonstrations(env, tmp_path, RECIPE).save(past, simulation.own_params)
+    (episode,) = fraxenv.load_recording(path).episodes()
+    assert episode.infos["intervention"].tolist() == taken_over
+    # Only a policy by itself has no more than its time.
+    simulation.driver = POLICY
+    assert simulation.step(past[3]).info is not None
+    assert simulation.step(past[4]).info is None
 
 
 def test_the_gripper_is_held_where_it_is_told_to_be() -> None:
