@@ -123,7 +123,7 @@ def _stack(setup: RobotSetup, hands: EndEffectors) -> Task:
     return Stack(end_effector=hands, **setup.task_options.get("stack", {}))
 
 
-def _push_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: float) -> Scene:
+def _push_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: Any) -> Scene:
     from ..envs import block, pad_names, tabletop_scene, with_closed_fingers
     from ..envs.tasks.tabletop import CUBE
 
@@ -131,7 +131,7 @@ def _push_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: fl
     return tabletop_scene(with_closed_fingers(robot), pad_names(robot), [cube], **frictions)
 
 
-def _pick_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: float) -> Scene:
+def _pick_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: Any) -> Scene:
     from ..envs import block, pad_names, tabletop_scene
     from ..envs.tasks.tabletop import CUBE, STIFF
 
@@ -139,7 +139,7 @@ def _pick_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: fl
     return tabletop_scene(robot, pad_names(robot), [cube], **frictions, **STIFF)
 
 
-def _pick_pose_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: float) -> Scene:
+def _pick_pose_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: Any) -> Scene:
     from ..envs import block, pad_names, tabletop_scene
     from ..envs.tasks.tabletop import BOX, STIFF
 
@@ -153,7 +153,7 @@ def _stack_scene(
     mass: float,
     base_half_extents: Triple,
     base_mass: float,
-    **frictions: float,
+    **frictions: Any,
 ) -> Scene:
     from ..envs import block, pad_names, tabletop_scene
     from ..envs.tasks.tabletop import BASE, BASE_COLOR, CUBE, STACKED_COLOR, STIFF
