@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -160,12 +161,52 @@ class ContactPhysics(Physics):
             return robot
         return extract(params.scene.system, self.member, self.controlled)
 
-    def model(self, robot: Robot, true_robot: Robot | None, params: EnvParams) -> Scene:
-        """The scene that moves, with the numbers of the true robot."""
+    def model(
+        self,
+        robot: Robot,
+        true_robot: Robot | None,
+        params: EnvParams,
+        drawn: Mapping[str, Array],
+    ) -> Scene:
+        """The scene that moves, with the numbers of the true robot, and what is drawn of it."""
         scene = self.scene if params.scene is None else params.scene
+        system = scene.system
         if true_robot is not None:
-            scene = scene.with_system(with_extracted(scene.system, self.member, true_robot))
+            system = with_extracted(system, self.member, true_robot)
+        if "object_mass" in drawn:
+            system = self._with_masses(system, drawn["object_mass"])
+        if system is not scene.system:
+            scene = scene.with_system(system)
+        scene = self._with_contacts(scene, drawn)
         return dataclasses.replace(scene, actuators=joint_actuators(scene.system, (), scene.name))
+
+    def _with_masses(self, system: Robot, factors: Array) -> Robot:
+        """The forest with other masses of all objects, and inertias with them."""
+        factor = jnp.ones(system.nb, factors.dtype)
+        for member, own in zip(self.objects.values(), factors, strict=True):
+            factor = factor.at[member.bodies].set(own)
+        mass, inertia = jnp.asarray(system.mass), jnp.asarray(system.inertia)
+        return system.replace(mass=factor * mass, inertia=factor[:, None, None] * inertia)
+
+    def _with_contacts(self, scene: Scene, drawn: Mapping[str, Array]) -> Scene:
+        """The scene with other friction of all geoms, and other time constants of the robot's."""
+        constraints = scene.constraints
+        geoms, bodies = constraints.geoms, self.member.bodies
+        if "contact_friction" in drawn:
+            geoms = dataclasses.replace(
+                geoms, friction=drawn["contact_friction"] * jnp.asarray(geoms.friction)
+            )
+        if "pad_compliance" in drawn:
+            owned = np.array(
+                [g.body in range(bodies.start, bodies.stop) for g in constraints.layout.geoms]
+            )
+            factor = jnp.where(owned, drawn["pad_compliance"], 1.0)
+            geoms = dataclasses.replace(
+                geoms, solref=jnp.asarray(geoms.solref).at[:, 0].multiply(factor)
+            )
+        if geoms is constraints.geoms:
+            return scene
+        return dataclasses.replace(scene, constraints=dataclasses.replace(constraints, geoms=geoms))
 
     def begin(self, where: str, world: World, dtype: DTypeLike) -> World:
         """The world with all objects, those it does not name as they are by default.

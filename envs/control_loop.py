@@ -111,13 +111,28 @@ class Physics(ABC):
                 f"{where}: params.scene is set, expected None: the environment has a robot, and no "
                 "scene. Make it of one: fraxenv.make(robot=scene, ...)."
             )
+        random = params.randomisation
+        if random is not None and random.of_scenes:
+            raise ConfigError(
+                f"{where}: randomisation of {', '.join(random.of_scenes)}, expected none of these: "
+                "the environment has a robot, and no scene. Leave them out."
+            )
 
     def nominal(self, robot: Robot, params: EnvParams) -> Robot:
         """The robot as the parameters have it; `robot` is the environment's own."""
         return robot if params.robot is None else params.robot
 
-    def model(self, robot: Robot, true_robot: Robot | None, params: EnvParams) -> Any:
-        """What is moved: the robot, or the true one if it is another, or a scene of it."""
+    def model(
+        self,
+        robot: Robot,
+        true_robot: Robot | None,
+        params: EnvParams,
+        drawn: Mapping[str, Array],
+    ) -> Any:
+        """What is moved: the robot, or the true one if it is another, or a scene of it.
+
+        `drawn` are the factors of a scene, `RandomisedEpisode.scene`; none of a robot.
+        """
         return robot if true_robot is None else true_robot
 
     def begin(self, where: str, world: World, dtype: DTypeLike) -> World:

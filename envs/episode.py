@@ -80,6 +80,7 @@ def first_state(
             rates.policy,
             state.action,
             observation(keys[2], state),
+            len(physics.objects),
         )
         actuators = episode.own_actuators(actuators)
         state = state.replace(episode=episode)
@@ -189,7 +190,8 @@ def _loop_parts(
         controller = episode.own_controller(controller)
         actuators = episode.own_actuators(actuators)
         true_robot = episode.true_robot(robot)
-    model, nominal = physics.model(robot, true_robot, params), true_robot is None
+    drawn = {} if episode is None else episode.scene
+    model, nominal = physics.model(robot, true_robot, params, drawn), true_robot is None
     return LoopParts(robot, model, nominal, controller, params.safety, actuators, physics)
 
 

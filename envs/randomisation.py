@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import field
 from typing import Any, TypeVar
 
 import jax
@@ -15,7 +16,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from fraxenv.controllers import Controller
+from fraxenv.controllers import ArmWithGripper, Controller
 from fraxenv.dynamics import Actuators, Robot
 from fraxenv.dynamics.delay import Delay, delay_of
 from fraxenv.dynamics.math.algebra import matmul
@@ -37,6 +38,9 @@ _RANGES = (
     "action_delay",
     "observation_delay",
 )
+OF_SCENES = ("object_mass", "contact_friction", "pad_compliance")
+"""Ranges of factors, of environments with a scene."""
+
 _SIZES = ("link_com", "payload_offset", "gravity", "start_velocity", "observation_noise")
 
 
@@ -68,6 +72,10 @@ class Randomisation:
             scalar or one for each; drawn at every step.
         observation_delay: s, range of the age of observations, in whole policy steps.
         action_delay: s, range of the time from an action to its effect, in whole policy steps.
+        object_mass: range of factors of the mass of every object of a scene, and of its inertia.
+        contact_friction: range of factors of all friction between a scene's geoms.
+        pad_compliance: range of factors of the time constants, `solref`, of the robot's geoms in a
+            scene: the greater, the softer what it touches is to it.
         end_effectors: the hands that carry payloads.
         steps: lengths of the longest delays of motors, observations and actions, in steps; None to
             have the environment work them out from the ranges.
@@ -93,6 +101,9 @@ class Randomisation:
     observation_noise: ArrayLike | None = None
     observation_delay: ArrayLike | None = None
     action_delay: ArrayLike | None = None
+    object_mass: ArrayLike | None = None
+    contact_friction: ArrayLike | None = None
+    pad_compliance: ArrayLike | None = None
     end_effectors: tuple[str, ...] = static(default=())
     steps: tuple[int, int, int] | None = static(default=None)
 
@@ -112,7 +123,7 @@ class Randomisation:
                 f"Randomisation: steps={room!r}, expected three whole numbers at least zero, or "
                 "None for those that are needed."
             )
-        for name in (*_RANGES, *_SIZES):
+        for name in (*_RANGES, *OF_SCENES, *_SIZES):
             value = getattr(self, name)
             if value is None or not is_concrete(value):
                 continue
@@ -120,7 +131,7 @@ class Randomisation:
                 numbers = np.asarray(value, float)
             except (OverflowError, TypeError, ValueError):
                 numbers = np.array(np.nan)
-            if name in _RANGES:
+            if name not in _SIZES:
                 valid = numbers.shape[-1:] == (2,) and bool(
                     np.all(numbers[..., 0] <= numbers[..., 1])
                 )
@@ -132,11 +143,17 @@ class Randomisation:
                     f"Randomisation: {name}={value!r}, expected {expected}, finite and at least "
                     "zero; None leaves it out."
                 )
-            if name in ("link_mass", "link_inertia") and not (numbers > 0).all():
+            positive = ("link_mass", "link_inertia", "object_mass", "pad_compliance")
+            if name in positive and not (numbers > 0).all():
                 raise ConfigError(
                     f"Randomisation: {name}={value!r}, expected factors greater than zero: nothing "
-                    "massless can move."
+                    "massless can move, and nothing is without give."
                 )
+
+    @property
+    def of_scenes(self) -> tuple[str, ...]:
+        """Names of what is drawn of a scene."""
+        return tuple(name for name in OF_SCENES if getattr(self, name) is not None)
 
     def sized(self, control_hz: int, policy_hz: int) -> Randomisation:
         """A copy with `steps` for the longest delays of the ranges.
@@ -173,6 +190,7 @@ class RandomisedEpisode:
         actuators: the actuators', likewise.
         observations: (m,), on their way to the policy.
         actions: (k,), on their way to the controller.
+        scene: factors by kind: of each object's mass (k,), of friction () and time constants ().
     """
 
     robot: dict[str, Array]
@@ -180,13 +198,16 @@ class RandomisedEpisode:
     actuators: dict[str, Array]
     observations: Delay | None = None
     actions: Delay | None = None
+    scene: dict[str, Array] = field(default_factory=dict)
 
     def true_robot(self, nominal: Robot) -> Robot | None:
         """The robot of the physics; None for the nominal one."""
         return _with_fields(nominal, self.robot) if self.robot else None
 
     def own_controller(self, nominal: Controller[Any]) -> Controller[Any]:
-        """The controller with this episode's gains."""
+        """The controller with this episode's gains; a gripper's servo keeps its own."""
+        if isinstance(nominal, ArmWithGripper):
+            return dataclasses.replace(nominal, arm=_with_fields(nominal.arm, self.controller))
         return _with_fields(nominal, self.controller)
 
     def own_actuators(self, nominal: Actuators) -> Actuators:
@@ -210,6 +231,7 @@ def draw_episode(
     policy_hz: int,
     action: Array,
     observation: Array,
+    objects: int = 0,
 ) -> RandomisedEpisode:
     """Draw an episode.
 
@@ -222,6 +244,7 @@ def draw_episode(
         policy_hz: actions per second.
         action: (k,), in effect until the first one arrives.
         observation: (m,), seen until the first one arrives.
+        objects: how many a scene has.
 
     Raises:
         ConfigError: there is a delay, and `randomisation.steps` is None.
@@ -229,11 +252,12 @@ def draw_episode(
     ranges, dtype = randomisation, observation.dtype
     names = (*_RANGES, *_SIZES)
     keys = dict(zip(names, jax.random.split(key, len(names)), strict=True))
+    arm = controller.arm if isinstance(controller, ArmWithGripper) else controller
     gains = {
         name: _between(keys[name], getattr(ranges, name), (), dtype)
-        * jnp.asarray(getattr(controller, name), dtype)
+        * jnp.asarray(getattr(arm, name), dtype)
         for name in ("kp", "damping_ratio")
-        if getattr(ranges, name) is not None and hasattr(controller, name)
+        if getattr(ranges, name) is not None and hasattr(arm, name)
     }
     motors: dict[str, Array] = {}
     if ranges.motor_gain is not None:
@@ -262,6 +286,16 @@ def draw_episode(
         motors,
         delayed("observation_delay", observation, longest_observation),
         delayed("action_delay", action, longest_action),
+        {
+            name: _between(
+                jax.random.fold_in(key, i),  # after those of `split`
+                getattr(ranges, name),
+                (objects,) if name == "object_mass" else (),
+                dtype,
+            )
+            for i, name in enumerate(OF_SCENES, len(names))
+            if name in ranges.of_scenes
+        },
     )
 
 

@@ -164,7 +164,8 @@ class ObjectGoals(PoseGoals):
         goal = between(key_goal, self.goal_low, self.goal_high, 3)
         goal = goal + start[:3] if self.goal_from_object else self._far_enough(goal, start[:3])
         if self.table_share:
-            low = jax.random.bernoulli(jax.random.fold_in(key, 2), self.table_share)
+            # Of keys that are folded in, the first are those of `split`.
+            low = jax.random.bernoulli(jax.random.fold_in(key, 4), self.table_share)
             goal = goal.at[2].set(jnp.where(low, height, goal[2]))
         return q, ObjectGoalState(goal[None], jnp.eye(3, dtype=dtype)[None], start)
 

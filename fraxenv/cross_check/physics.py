@@ -22,6 +22,7 @@ from fraxenv.dynamics.scene.pair_contacts import PairContacts, no_contacts
 from fraxenv.envs import Environment, EnvParams, GoalEnvironment
 from fraxenv.envs.contact_physics import ContactPhysics, Solved
 from fraxenv.envs.control_loop import Physics
+from fraxenv.envs.randomisation import OF_SCENES
 from fraxenv.envs.world import SceneState, SolverReport
 
 from ..errors import ConfigError
@@ -47,7 +48,7 @@ _MODELLED = (
 )
 """Randomisation of what MuJoCo's model holds; damping and friction are ours, and reach it anew."""
 
-_MODELLED_IN_SCENES = (*_MODELLED, "damping", "friction")
+_MODELLED_IN_SCENES = (*_MODELLED, "damping", "friction", *OF_SCENES)
 """Of scenes MuJoCo has all."""
 
 

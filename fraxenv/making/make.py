@@ -37,8 +37,9 @@ def _with_known_keywords(function: Callable[P, T]) -> Callable[P, T]:
             if key not in known:
                 where = "of the environment" if id is None else f"of {id}"
                 raise unknown_name("override", key, known[1:], where)
-        if kwargs.get("like") is not None:
-            return function(*args, **with_peer(id, kwargs))
+        filled = with_peer(id, kwargs)
+        kwargs.clear()
+        kwargs.update(filled)
         return function(*args, **kwargs)
 
     return checked

@@ -34,7 +34,7 @@ def with_peer(id: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
     if like is None:
         return own
     peers = list_peers()
-    if like not in peers:
+    if not isinstance(like, str) or like not in peers:
         raise unknown_name("suite", like, peers, "of like")
     task = own.get("task")
     task = env_spec(id).task if task is None and id is not None else task

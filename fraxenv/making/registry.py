@@ -135,7 +135,7 @@ def _door(setup: RobotSetup, hands: EndEffectors) -> Task:
     return Door(end_effector=hands, **setup.task_options.get("door", {}))
 
 
-def _push_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: float) -> Scene:
+def _push_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: Any) -> Scene:
     from ..envs import block, pad_names, tabletop_scene, with_closed_fingers
     from ..envs.tasks.tabletop import CUBE
 
@@ -143,7 +143,7 @@ def _push_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: fl
     return tabletop_scene(with_closed_fingers(robot), pad_names(robot), [cube], **frictions)
 
 
-def _pick_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: float) -> Scene:
+def _pick_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: Any) -> Scene:
     from ..envs import block, pad_names, tabletop_scene
     from ..envs.tasks.tabletop import CUBE, STIFF
 
@@ -151,7 +151,7 @@ def _pick_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: fl
     return tabletop_scene(robot, pad_names(robot), [cube], **frictions, **STIFF)
 
 
-def _pick_pose_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: float) -> Scene:
+def _pick_pose_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: Any) -> Scene:
     from ..envs import block, pad_names, tabletop_scene
     from ..envs.tasks.tabletop import BOX, STIFF
 
@@ -165,7 +165,7 @@ def _stack_scene(
     mass: float,
     base_half_extents: Triple,
     base_mass: float,
-    **frictions: float,
+    **frictions: Any,
 ) -> Scene:
     from ..envs import block, pad_names, tabletop_scene
     from ..envs.tasks.tabletop import BASE, BASE_COLOR, CUBE, STACKED_COLOR, STIFF

@@ -17,7 +17,7 @@ import fraxenv
 from fraxenv import dynamics
 from fraxenv.dynamics import Actuators
 from fraxenv.envs import Environment, EnvParams, EnvState, Randomisation
-from fraxenv.envs.randomisation import _drawn_robot
+from fraxenv.envs.randomisation import _drawn_robot, draw_episode
 from fraxenv.errors import ConfigError, EnvStateError, UnknownNameError
 from fraxenv.making.make import load_env_config
 
@@ -83,7 +83,9 @@ def test_everything_is_drawn_within_its_range(everything: Env) -> None:
 
 
 FACTORS = ("link_mass", "link_inertia", "motor_gain", "kp", "damping_ratio")
-KINDS = [f.name for f in fields(Randomisation) if f.name not in ("end_effectors", "steps")]
+OF_SCENES = ("object_mass", "contact_friction", "pad_compliance")
+OTHERS = (*OF_SCENES, "end_effectors", "steps")
+KINDS = [f.name for f in fields(Randomisation) if f.name not in OTHERS]
 
 
 def test_everything_is_every_kind() -> None:
@@ -333,3 +335,108 @@ def test_states_without_an_episode_are_refused(everything: Env) -> None:
     _, state = plain.reset_env(jax.random.key(0), plain_params)
     with pytest.raises(EnvStateError, match="without randomisation"):
         environment.step(jax.random.key(0), state, jnp.zeros(6), params)
+
+
+# --- of scenes ------------------------------------------------------------------------------------
+
+OBJECTS = {"object_mass": (0.5, 2.0), "contact_friction": (0.3, 1.2), "pad_compliance": (1.0, 4.0)}
+
+
+@pytest.fixture(scope="module")
+def stack() -> Env:
+    return fraxenv.make("PandaStack-v0", randomisation={**OBJECTS, "kp": (0.5, 2.0)})
+
+
+def episodes(env: Env, n: int) -> Any:
+    """Draws of n episodes."""
+    environment, params = env
+    some = jnp.zeros(2)
+    return jax.vmap(
+        lambda key: draw_episode(
+            key,
+            params.randomisation,
+            environment.robot,
+            params.controller,
+            params.actuators,
+            environment.policy_hz,
+            some,
+            some,
+            len(environment.physics.objects),
+        )
+    )(jax.random.split(KEY, n))
+
+
+def test_draws_of_scenes_are_in_their_ranges_and_independent(stack: Env) -> None:
+    found = episodes(stack, 2000)
+    numbers = [*np.asarray(found.scene["object_mass"]).T, found.scene["contact_friction"],
+               found.scene["pad_compliance"], found.controller["kp"] / 150.0]  # fmt: skip
+    ranges = [OBJECTS["object_mass"]] * 2 + [OBJECTS[k] for k in OF_SCENES[1:]] + [(0.5, 2.0)]
+    for number, (low, high) in zip(numbers, ranges, strict=True):
+        margin = 0.01 * (high - low)
+        assert low - 1e-6 <= np.min(number) < low + margin
+        assert high - margin < np.max(number) <= high + 1e-6
+    correlation = np.corrcoef(np.array(numbers)) - np.eye(5)
+    assert np.abs(correlation).max() < 0.1
+
+
+def test_gains_of_an_arm_with_a_gripper(stack: Env) -> None:
+    """The arm's, and not the gripper's."""
+    own = jax.tree.map(lambda x: x[0], episodes(stack, 1))
+    nominal: Any = stack[1].controller
+    changed = own.own_controller(nominal)
+    assert float(changed.arm.kp) == pytest.approx(float(own.controller["kp"]))
+    assert changed.arm.kp != nominal.arm.kp
+    assert changed.gripper_kp == nominal.gripper_kp
+
+
+def test_what_is_drawn_is_in_the_scene_that_moves(stack: Env) -> None:
+    environment, params = stack
+    physics: Any = environment.physics
+    drawn = {
+        "object_mass": jnp.array([2.0, 0.5]),
+        "contact_friction": jnp.array(0.7),
+        "pad_compliance": jnp.array(3.0),
+    }
+    before, after = physics.scene, physics.model(environment.robot, None, params, drawn)
+    for name, factor in zip(physics.objects, (2.0, 0.5), strict=True):
+        body = before.members[name].bodies
+        for kind in ("mass", "inertia"):
+            old, new = (np.asarray(getattr(s.system, kind))[body] for s in (before, after))
+            np.testing.assert_allclose(new, factor * old, rtol=1e-6)
+    arm = before.members[physics.controlled].bodies
+    np.testing.assert_array_equal(after.system.mass[arm], np.float32(before.system.mass[arm]))
+    old, new = (s.constraints.geoms for s in (before, after))
+    np.testing.assert_allclose(new.friction, 0.7 * old.friction, rtol=1e-6)
+    for name in before.geom_names:
+        factor = 3.0 if name.endswith("_pad") else 1.0
+        i = before.geom(name)
+        np.testing.assert_allclose(new.solref[i], old.solref[i] * [factor, 1.0], rtol=1e-6)
+    # What follows from the masses: MuJoCo's inverse weights.
+    expected = before.with_system(after.system).constraints.weights
+    chex.assert_trees_all_close(after.constraints.weights, expected, rtol=1e-6)
+    nothing = physics.model(environment.robot, None, params, {})
+    assert nothing.constraints is before.constraints
+    assert nothing.system is before.system
+
+
+def test_scenes_are_needed() -> None:
+    with pytest.raises(ConfigError, match="randomisation of object_mass, expected none of these"):
+        make({"object_mass": (0.5, 2.0)})
+    with pytest.raises(ConfigError, match=r"pad_compliance=.*greater than zero"):
+        Randomisation(pad_compliance=(0.0, 1.0))
+    assert Randomisation(contact_friction=(0.0, 1.0)).of_scenes == ("contact_friction",)
+
+
+@pytest.mark.slow
+def test_heavier_objects_weigh_more() -> None:
+    """Each as its own factor says, on the table, after they have settled."""
+    environment, params = fraxenv.make("PandaStack-v0", randomisation=OBJECTS)
+    keys = jax.random.split(KEY, 8)
+    _, state = jax.vmap(environment.reset, (0, None))(keys, params)
+    step = jax.jit(jax.vmap(environment.step_env, (0, 0, 0, None)))
+    for _ in range(15):
+        _, state, *_ = step(keys, state, jnp.zeros((8, 7)), params)
+    for i, name in enumerate(environment.physics.objects):
+        pair = state.world.contacts.between(name, "table")
+        weight = 9.81 * 0.064 * np.asarray(state.episode.scene["object_mass"])[:, i]
+        np.testing.assert_allclose(np.ravel(pair.normal_force), weight, rtol=0.02)
