@@ -27,6 +27,7 @@ from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled
 from .tasks.stack import STACK_WEIGHTS, Stack, StackState
 from .tasks.tabletop import block, pad_names, tabletop_scene, with_closed_fingers
 from .tasks.track import Track, TrackState
+from .tasks.upright import UPRIGHT_WEIGHTS, Upright
 from .world import ObjectState, SceneState, World
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "POSITION_WEIGHTS",
     "PUSH_WEIGHTS",
     "STACK_WEIGHTS",
+    "UPRIGHT_WEIGHTS",
     "ActionAxis",
     "ActionSpace",
     "ContactPhysics",
@@ -77,6 +79,7 @@ __all__ = [
     "Task",
     "Track",
     "TrackState",
+    "Upright",
     "VariableImpedance",
     "WithGripper",
     "World",

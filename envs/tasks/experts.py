@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from fraxenv.dynamics import orientation_error
 from fraxenv.dynamics.math.algebra import norm
@@ -21,6 +24,7 @@ from .pick import Pick
 from .pick_pose import PickPose
 from .push import Push
 from .stack import Stack
+from .upright import Upright
 
 Terms = Mapping[str, Array]
 """Observation terms by name."""
@@ -52,6 +56,24 @@ NEIGHBOUR = 0.1
 
 CLEAR = 0.06
 """m, of the closed hand above the cube on its way around it."""
+
+STRAIGHT = 0.08, 0.2
+"""Sines of a peg's lean from the vertical below which it is lowered, and turned by its own axis."""
+
+STOOD = 0.004, 0.004, 0.008
+"""Sine of a peg's lean, m of its height, m/s: below these it is let go of."""
+
+SAG = 0.018
+"""m, that a peg's weight draws the hand down while it is lowered."""
+
+LIFT = 0.03
+"""m, of a peg above the table while it is turned; its weight takes some of it."""
+
+STAND = 0.38
+"""m, from the arm's first axis to where a peg is stood: the hand points back to the arm."""
+
+UP = np.array([0.0, 0.0, 1.0], np.float32)
+"""The vertical, world."""
 
 QUARTER = 0.5 * math.pi
 """rad, between the poses of a gripper that fit a cube."""
@@ -115,11 +137,44 @@ def push(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:
     return move, _downwards(terms, jnp.arctan2(ahead[1], ahead[0])), jnp.zeros(())
 
 
+def upright(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
+    """As `pick`, in the middle; up, nearer to the arm, and turned; down on the table; open."""
+    rise, axis, here = 0.1 * terms["to_goal"][0], terms["object_axes"][:3], terms["object_position"]
+    length, half = jnp.asarray(task.half_length), jnp.asarray(task.half_height)
+    lean = norm(axis[:2])
+    turn = _downwards(terms, _face_angle(axis), 2.0)
+    over, closes = _fetch(terms, turn)
+    stands = (lean < STRAIGHT[1]) & (jnp.abs(rise) < STOOD[1])
+    loose = jnp.all(terms["pad_force"] == 0.0)
+    calm = (lean < STOOD[0]) & (norm(terms["object_velocity"]) < STOOD[2])
+    lets_go = stands & (calm | loose)
+    held = _held(terms) | stands
+
+    distance = norm(here[:2])
+    away = here[:2] / jnp.maximum(distance, 1e-6)
+    # No lower than the end of a peg that leans so.
+    free = here[2] - length * jnp.abs(axis[2]) - half * lean
+    slowly = 0.5 * rise - 0.005
+    lower = SAG + slowly + 0.3 * (6.0 * slowly - terms["object_velocity"][2])
+    up = jnp.where(lean < STRAIGHT[0], lower, 3.0 * (rise + LIFT))
+    carried = jnp.append(away * (STAND - distance), up) * jnp.where(stands, 0.0, 1.0)
+    onwards = _turn(terms, -UP, -jnp.append(away, 0.0))
+    # What the hand has of the turn the peg may lack: it slips between the pads.
+    own = jnp.cross(jnp.sign(axis[2]) * axis, UP)
+    freely = onwards * jnp.clip(free / (0.2 * LIFT), 0.0, 1.0)
+    onwards = 6.0 * jnp.where(lean < STRAIGHT[1], own.at[2].set(onwards[2]), freely)
+
+    move = jnp.where(lets_go, 0.0, jnp.where(held, carried, 2.0 * over))
+    turn = jnp.where(lets_go, 0.0, jnp.where(held, onwards, 3.0 * turn))
+    return move, turn, jnp.where((held | closes) & ~lets_go, 0.0, OPEN)
+
+
 EXPERTS: dict[type[ObjectGoals], Expert] = {
     Pick: pick,
     PickPose: pick,
     Push: push,
     Stack: stack,
+    Upright: upright,
 }
 """Task -> its expert."""
 
@@ -168,11 +223,14 @@ def _downwards(terms: Terms, angle: Array, quarters: float = 1.0) -> Array:
 
     Of the poses that differ by some quarter turns the nearest.
     """
-    x, y = terms["hand_axes"].reshape(2, 3)
     goal = _nearest(terms, angle, quarters)
-    c, s, zero, one = jnp.cos(goal), jnp.sin(goal), jnp.zeros(()), jnp.ones(())
-    target = jnp.stack(
-        [jnp.stack([c, s, zero]), jnp.stack([s, -c, zero]), jnp.stack([zero, zero, -one])]
-    )
-    rotation = jnp.stack([x, y, jnp.cross(x, y)], axis=1)
+    return _turn(terms, jnp.stack([jnp.cos(goal), jnp.sin(goal), jnp.zeros(())]), -UP)
+
+
+def _turn(terms: Terms, x: ArrayLike, z: ArrayLike) -> Array:
+    """Turn (3,), rad, to a hand whose x and z axes are these unit vectors (3,)."""
+    now_x, now_y = terms["hand_axes"].reshape(2, 3)
+    rotation = jnp.stack([now_x, now_y, jnp.cross(now_x, now_y)], axis=1)
+    x, z = jnp.asarray(x), jnp.asarray(z)
+    target = jnp.stack([x, jnp.cross(z, x), z], axis=1)
     return orientation_error(target.astype(rotation.dtype), rotation)

@@ -24,7 +24,7 @@ from fraxenv.dynamics import (
 from fraxenv.dynamics.geometry.shapes import Color
 from fraxenv.dynamics.scene.build import shape_geoms
 
-CUBE, BASE, BOX, TABLE = "cube", "base", "box", "table"
+CUBE, BASE, BOX, PEG, TABLE = "cube", "base", "box", "peg", "table"
 STIFF: dict[str, Any] = {"solref": (0.004, 1.0), "solimp": (0.99, 0.999, 0.001, 0.5, 2.0)}
 """Contacts as stiff as two timesteps of 2 ms allow: what is held creeps by some um/s."""
 

@@ -119,6 +119,12 @@ def _stack(setup: RobotSetup, hands: EndEffectors) -> Task:
     return Stack(end_effector=hands, **setup.task_options.get("stack", {}))
 
 
+def _upright(setup: RobotSetup, hands: EndEffectors) -> Task:
+    from ..envs import Upright
+
+    return Upright(end_effector=hands, **setup.task_options.get("upright", {}))
+
+
 def _push_scene(robot: Robot) -> Scene:
     from ..envs import pad_names, tabletop_scene, with_closed_fingers
 
@@ -148,6 +154,14 @@ def _stack_scene(robot: Robot) -> Scene:
     return tabletop_scene(robot, pad_names(robot), cubes, **STIFF)
 
 
+def _upright_scene(robot: Robot) -> Scene:
+    from ..envs import block, pad_names, tabletop_scene
+    from ..envs.tasks.tabletop import PEG
+
+    peg = block(PEG, (0.12, 0.025, 0.025), mass=0.3)
+    return tabletop_scene(robot, pad_names(robot), [peg])
+
+
 TASKS = {
     "reach": TaskSpec("Reach", "bring the hand to a random position", _reach),
     "reach_pose": TaskSpec("ReachPose", "bring the hand to a random pose", _reach_pose),
@@ -170,6 +184,9 @@ TASKS = {
     ),
     "stack": TaskSpec(
         "Stack", "put a red cube on a green one and let go of it", _stack, scene=_stack_scene
+    ),
+    "upright": TaskSpec(
+        "Upright", "stand a peg on its end and let go of it", _upright, scene=_upright_scene
     ),
 }
 """The tasks by name."""
