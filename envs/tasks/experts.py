@@ -23,6 +23,7 @@ from .object_goals import ObjectGoals
 from .pick import Pick
 from .pick_pose import PickPose
 from .push import Push
+from .slide import GRAVITY, Slide
 from .stack import Stack
 from .upright import Upright
 
@@ -71,6 +72,18 @@ LIFT = 0.03
 
 STAND = 0.38
 """m, from the arm's first axis to where a peg is stood: the hand points back to the arm."""
+
+STATION = 0.05
+"""m, of the closed hand behind a puck, from where it strikes."""
+
+TOUCHES = 0.037
+"""m, between hand and puck, where they are about to touch."""
+
+STRIKE_SPEED = 0.15
+"""m/s, of the hand when it meets the puck; a slower puck rests."""
+
+PER_SPEED = 0.16
+"""s, of a target ahead of the hand by its speed: 2 / sqrt(kp) of the controller."""
 
 UP = np.array([0.0, 0.0, 1.0], np.float32)
 """The vertical, world."""
@@ -169,10 +182,36 @@ def upright(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
     return move, turn, jnp.where((held | closes) & ~lets_go, 0.0, OPEN)
 
 
+def slide(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
+    """Behind the puck, as `push`; forwards until it is fast enough to slide to its goal; stop."""
+    to_puck, to_goal = 0.1 * terms["to_object"], 0.1 * terms["to_goal"]
+    distance = norm(to_goal[:2])
+    ahead = jnp.append(to_goal[:2] / jnp.maximum(distance, 1e-6), 0.0)
+    aside = jnp.stack([-ahead[1], ahead[0], jnp.zeros(())])
+    along, across, down = jnp.dot(to_puck, ahead), jnp.dot(to_puck, aside), to_puck[2]
+    speed = jnp.dot(terms["object_velocity"], ahead)
+    enough = jnp.sqrt(2.0 * GRAVITY * jnp.asarray(task.sliding_friction) * distance)
+    moves = speed > STRIKE_SPEED
+    level = jnp.abs(down) < jnp.where(along < STATION - 0.005, 0.01, 0.006)
+    behind = (along > 0.02) & (jnp.abs(across) < ALIGNED) & level
+    # The hand's speed is in proportion to how far ahead its target is.
+    faster = jnp.where(moves | (along < TOUCHES), 1.2 * enough, STRIKE_SPEED)
+    strike = (PER_SPEED * faster * ahead + 1.5 * across * aside).at[2].set(down)
+    station = (along - STATION) * ahead + across * aside
+    over = norm(station) < 0.012
+    around = 2.0 * station.at[2].set(jnp.where(over, down, down + CLEAR))
+    # What has left the hand is not struck again while it moves.
+    gone = (speed > 0.97 * enough) | (moves & (along > 0.96 * TOUCHES))
+    there = (distance < 0.8 * jnp.asarray(task.position_tolerance)) & ~moves
+    move = jnp.where(gone | there, 0.0, jnp.where(behind, strike, around))
+    return move, _downwards(terms, jnp.arctan2(ahead[1], ahead[0]), 2.0), jnp.zeros(())
+
+
 EXPERTS: dict[type[ObjectGoals], Expert] = {
     Pick: pick,
     PickPose: pick,
     Push: push,
+    Slide: slide,
     Stack: stack,
     Upright: upright,
 }

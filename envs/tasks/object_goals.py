@@ -111,7 +111,7 @@ class ObjectGoals(PoseGoals):
         Raises:
             ConfigError: a box is not possible, or narrower along x than twice `least_distance`.
         """
-        check_within_reach(robot, self.end_effector, "goal", self.goal_low, self.goal_high)
+        self.check_goals(robot)
         values = self.object_low, self.object_high, self.half_height
         if is_concrete(values):
             corners = [
@@ -128,6 +128,14 @@ class ObjectGoals(PoseGoals):
                     f"number of at most half of the goals' box along x, which is {width:g} m wide. "
                     "Choose a smaller distance, or a wider box."
                 )
+
+    def check_goals(self, robot: Robot) -> None:
+        """Check that the box of goals is within reach.
+
+        Raises:
+            ConfigError: it is not, or is no box.
+        """
+        check_within_reach(robot, self.end_effector, "goal", self.goal_low, self.goal_high)
 
     def reset(self, key: Array, robot: Robot) -> tuple[Array, ObjectGoalState]:
         """Initial configuration (nq,) near the default one; a random object and goal."""

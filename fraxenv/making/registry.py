@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import unknown_name
@@ -34,6 +34,7 @@ class TaskSpec:
         safety: "cbf" or "none": whether torques go through the safety filter by default.
         control_hz: controller updates per second by default, if the policy's rate divides it.
         scene: of tasks with objects, the scene of a robot with a gripper; None of other tasks.
+        action_options: options of the action space by default, as far as it has them.
     """
 
     title: str
@@ -42,6 +43,7 @@ class TaskSpec:
     safety: str = "none"
     control_hz: int = 1000
     scene: Callable[[Robot], Scene] | None = None
+    action_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,12 @@ def _upright(setup: RobotSetup, hands: EndEffectors) -> Task:
     return Upright(end_effector=hands, **setup.task_options.get("upright", {}))
 
 
+def _slide(setup: RobotSetup, hands: EndEffectors) -> Task:
+    from ..envs import Slide
+
+    return Slide(end_effector=hands, **setup.task_options.get("slide", {}))
+
+
 def _push_scene(robot: Robot) -> Scene:
     from ..envs import pad_names, tabletop_scene, with_closed_fingers
 
@@ -162,6 +170,20 @@ def _upright_scene(robot: Robot) -> Scene:
     return tabletop_scene(robot, pad_names(robot), [peg])
 
 
+def _slide_scene(robot: Robot) -> Scene:
+    from ..envs import pad_names, tabletop_scene, with_closed_fingers
+    from ..envs.tasks.tabletop import PUCK, TABLE, puck
+
+    pads, foot = pad_names(robot), f"{PUCK}_foot"
+    return tabletop_scene(
+        with_closed_fingers(robot),
+        pads,
+        [puck()],
+        pairs=[(foot, TABLE), *((pad, thing) for pad in pads for thing in (PUCK, TABLE))],
+        frictions={foot: 0.04, TABLE: 0.04},
+    )
+
+
 TASKS = {
     "reach": TaskSpec("Reach", "bring the hand to a random position", _reach),
     "reach_pose": TaskSpec("ReachPose", "bring the hand to a random pose", _reach_pose),
@@ -187,6 +209,13 @@ TASKS = {
     ),
     "upright": TaskSpec(
         "Upright", "stand a peg on its end and let go of it", _upright, scene=_upright_scene
+    ),
+    "slide": TaskSpec(
+        "Slide",
+        "strike a puck so that it comes to rest at a random position out of reach",
+        _slide,
+        scene=_slide_scene,
+        action_options={"position_scale": 0.15},
     ),
 }
 """The tasks by name."""
