@@ -28,9 +28,11 @@ from .tasks.push import PUSH_WEIGHTS, Push
 from .tasks.reach import Reach, ReachState
 from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles
 from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled
+from .tasks.slide import SLIDE_WEIGHTS, Slide
 from .tasks.stack import STACK_WEIGHTS, Stack, StackState
-from .tasks.tabletop import block, pad_names, tabletop_scene, with_closed_fingers
+from .tasks.tabletop import block, pad_names, puck, tabletop_scene, with_closed_fingers
 from .tasks.track import Track, TrackState
+from .tasks.upright import UPRIGHT_WEIGHTS, Upright
 from .world import ObjectState, SceneState, World
 
 __all__ = [
@@ -42,7 +44,9 @@ __all__ = [
     "POSE_WEIGHTS",
     "POSITION_WEIGHTS",
     "PUSH_WEIGHTS",
+    "SLIDE_WEIGHTS",
     "STACK_WEIGHTS",
+    "UPRIGHT_WEIGHTS",
     "ActionAxis",
     "ActionSpace",
     "ContactPhysics",
@@ -80,12 +84,14 @@ __all__ = [
     "Reference",
     "Sampled",
     "SceneState",
+    "Slide",
     "Stack",
     "StackState",
     "Steerable",
     "Task",
     "Track",
     "TrackState",
+    "Upright",
     "VariableImpedance",
     "WithGripper",
     "World",
@@ -99,6 +105,7 @@ __all__ = [
     "make_action",
     "pad_forces",
     "pad_names",
+    "puck",
     "pytree_dataclass",
     "slip_speed",
     "static",

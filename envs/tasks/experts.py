@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from fraxenv.dynamics import orientation_error
 from fraxenv.dynamics.math.algebra import norm
@@ -25,7 +27,9 @@ from .object_goals import ObjectGoals
 from .pick import Pick
 from .pick_pose import PickPose
 from .push import Push
+from .slide import GRAVITY, Slide
 from .stack import Stack
+from .upright import Upright
 
 Terms = Mapping[str, Array]
 """Observation terms by name."""
@@ -66,6 +70,36 @@ BEYOND = 0.05
 
 CLEAR = 0.06
 """m, of the closed hand above the cube on its way around it."""
+
+STRAIGHT = 0.08, 0.2
+"""Sines of a peg's lean from the vertical below which it is lowered, and turned by its own axis."""
+
+STOOD = 0.004, 0.004, 0.008
+"""Sine of a peg's lean, m of its height, m/s: below these it is let go of."""
+
+SAG = 0.018
+"""m, that a peg's weight draws the hand down while it is lowered."""
+
+LIFT = 0.03
+"""m, of a peg above the table while it is turned; its weight takes some of it."""
+
+STAND = 0.38
+"""m, from the arm's first axis to where a peg is stood: the hand points back to the arm."""
+
+STATION = 0.05
+"""m, of the closed hand behind a puck, from where it strikes."""
+
+TOUCHES = 0.037
+"""m, between hand and puck, where they are about to touch."""
+
+STRIKE_SPEED = 0.15
+"""m/s, of the hand when it meets the puck; a slower puck rests."""
+
+PER_SPEED = 0.16
+"""s, of a target ahead of the hand by its speed: 2 / sqrt(kp) of the controller."""
+
+UP = np.array([0.0, 0.0, 1.0], np.float32)
+"""The vertical, world."""
 
 QUARTER = 0.5 * math.pi
 """rad, between the poses of a gripper that fit a cube."""
@@ -148,13 +182,72 @@ def open_up(terms: Terms, task: JointGoals) -> tuple[Array, Array, Array]:
     return move, turn, jnp.where(closes, 0.0, OPEN)
 
 
+def upright(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
+    """As `pick`, in the middle; up, nearer to the arm, and turned; down on the table; open."""
+    rise, axis, here = 0.1 * terms["to_goal"][0], terms["object_axes"][:3], terms["object_position"]
+    length, half = jnp.asarray(task.half_length), jnp.asarray(task.half_height)
+    lean = norm(axis[:2])
+    turn = _downwards(terms, _face_angle(axis), 2.0)
+    over, closes = _fetch(terms, turn)
+    stands = (lean < STRAIGHT[1]) & (jnp.abs(rise) < STOOD[1])
+    loose = jnp.all(terms["pad_force"] == 0.0)
+    calm = (lean < STOOD[0]) & (norm(terms["object_velocity"]) < STOOD[2])
+    lets_go = stands & (calm | loose)
+    held = _held(terms) | stands
+
+    distance = norm(here[:2])
+    away = here[:2] / jnp.maximum(distance, 1e-6)
+    # No lower than the end of a peg that leans so.
+    free = here[2] - length * jnp.abs(axis[2]) - half * lean
+    slowly = 0.5 * rise - 0.005
+    lower = SAG + slowly + 0.3 * (6.0 * slowly - terms["object_velocity"][2])
+    up = jnp.where(lean < STRAIGHT[0], lower, 3.0 * (rise + LIFT))
+    carried = jnp.append(away * (STAND - distance), up) * jnp.where(stands, 0.0, 1.0)
+    onwards = _turn(terms, -UP, -jnp.append(away, 0.0))
+    # What the hand has of the turn the peg may lack: it slips between the pads.
+    own = jnp.cross(jnp.sign(axis[2]) * axis, UP)
+    freely = onwards * jnp.clip(free / (0.2 * LIFT), 0.0, 1.0)
+    onwards = 6.0 * jnp.where(lean < STRAIGHT[1], own.at[2].set(onwards[2]), freely)
+
+    move = jnp.where(lets_go, 0.0, jnp.where(held, carried, 2.0 * over))
+    turn = jnp.where(lets_go, 0.0, jnp.where(held, onwards, 3.0 * turn))
+    return move, turn, jnp.where((held | closes) & ~lets_go, 0.0, OPEN)
+
+
+def slide(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
+    """Behind the puck, as `push`; forwards until it is fast enough to slide to its goal; stop."""
+    to_puck, to_goal = 0.1 * terms["to_object"], 0.1 * terms["to_goal"]
+    distance = norm(to_goal[:2])
+    ahead = jnp.append(to_goal[:2] / jnp.maximum(distance, 1e-6), 0.0)
+    aside = jnp.stack([-ahead[1], ahead[0], jnp.zeros(())])
+    along, across, down = jnp.dot(to_puck, ahead), jnp.dot(to_puck, aside), to_puck[2]
+    speed = jnp.dot(terms["object_velocity"], ahead)
+    enough = jnp.sqrt(2.0 * GRAVITY * jnp.asarray(task.sliding_friction) * distance)
+    moves = speed > STRIKE_SPEED
+    level = jnp.abs(down) < jnp.where(along < STATION - 0.005, 0.01, 0.006)
+    behind = (along > 0.02) & (jnp.abs(across) < ALIGNED) & level
+    # The hand's speed is in proportion to how far ahead its target is.
+    faster = jnp.where(moves | (along < TOUCHES), 1.2 * enough, STRIKE_SPEED)
+    strike = (PER_SPEED * faster * ahead + 1.5 * across * aside).at[2].set(down)
+    station = (along - STATION) * ahead + across * aside
+    over = norm(station) < 0.012
+    around = 2.0 * station.at[2].set(jnp.where(over, down, down + CLEAR))
+    # What has left the hand is not struck again while it moves.
+    gone = (speed > 0.97 * enough) | (moves & (along > 0.96 * TOUCHES))
+    there = (distance < 0.8 * jnp.asarray(task.position_tolerance)) & ~moves
+    move = jnp.where(gone | there, 0.0, jnp.where(behind, strike, around))
+    return move, _downwards(terms, jnp.arctan2(ahead[1], ahead[0]), 2.0), jnp.zeros(())
+
+
 EXPERTS: dict[type[GoalTask], Expert] = {
     Door: open_up,
     Drawer: open_up,
     Pick: pick,
     PickPose: pick,
     Push: push,
+    Slide: slide,
     Stack: stack,
+    Upright: upright,
 }
 """Task -> its expert."""
 
@@ -203,11 +296,14 @@ def _downwards(terms: Terms, angle: Array, quarters: float = 1.0) -> Array:
 
     Of the poses that differ by some quarter turns the nearest.
     """
-    x, y = terms["hand_axes"].reshape(2, 3)
     goal = _nearest(terms, angle, quarters)
-    c, s, zero, one = jnp.cos(goal), jnp.sin(goal), jnp.zeros(()), jnp.ones(())
-    target = jnp.stack(
-        [jnp.stack([c, s, zero]), jnp.stack([s, -c, zero]), jnp.stack([zero, zero, -one])]
-    )
-    rotation = jnp.stack([x, y, jnp.cross(x, y)], axis=1)
+    return _turn(terms, jnp.stack([jnp.cos(goal), jnp.sin(goal), jnp.zeros(())]), -UP)
+
+
+def _turn(terms: Terms, x: ArrayLike, z: ArrayLike) -> Array:
+    """Turn (3,), rad, to a hand whose x and z axes are these unit vectors (3,)."""
+    now_x, now_y = terms["hand_axes"].reshape(2, 3)
+    rotation = jnp.stack([now_x, now_y, jnp.cross(now_x, now_y)], axis=1)
+    x, z = jnp.asarray(x), jnp.asarray(z)
+    target = jnp.stack([x, jnp.cross(z, x), z], axis=1)
     return orientation_error(target.astype(rotation.dtype), rotation)

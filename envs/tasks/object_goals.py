@@ -133,7 +133,7 @@ class ObjectGoals(PoseGoals):
             if self.goal_from_object and np.shape(goals) == (2, 3):
                 low, high = (np.asarray(g) + c for g, c in zip(goals, corners, strict=True))
                 goals = low, high
-        check_within_reach(robot, self.end_effector, "goal", *goals)
+        self.check_goals(robot, *goals)
         box = self.goal_low, self.goal_high, self.least_distance
         if is_concrete(box):
             width = float(np.asarray(box[1])[0] - np.asarray(box[0])[0])
@@ -144,6 +144,14 @@ class ObjectGoals(PoseGoals):
                     f"and at most half of the goals' box along x, which is {width:g} m wide. "
                     "Choose a smaller distance, or a wider box."
                 )
+
+    def check_goals(self, robot: Robot, low: ArrayLike, high: ArrayLike) -> None:
+        """Check that the box of goals, from corner (3,) to corner (3,), m, is within reach.
+
+        Raises:
+            ConfigError: it is not, or is no box.
+        """
+        check_within_reach(robot, self.end_effector, "goal", low, high)
 
     def reset(self, key: Array, robot: Robot) -> tuple[Array, ObjectGoalState]:
         """Initial configuration (nq,) near the default one; a random object and goal."""

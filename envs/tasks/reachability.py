@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,34 @@ def check_within_reach(
         robot.frame(name)
     if not is_concrete(low, high):
         return
+    corners = check_box(names, what, low, high)
+    for i, name in enumerate(names):
+        anchor, length = reach(robot, name)
+        for corner in itertools.product(*zip(corners[0][i], corners[1][i], strict=True)):
+            distance = float(np.linalg.norm(np.asarray(corner) - anchor))
+            if distance > length:
+                at = ", ".join(f"{x:.3g}" for x in corner)
+                raise ConfigError(
+                    f"the corner ({at}) m of {what}_low..{what}_high is out of reach of {name!r} "
+                    f"of robot {robot.name!r}: {distance:.3g} m from its first joint, which "
+                    f"reaches {length:.3g} m at most. Choose a smaller box, or one that is nearer."
+                )
+
+
+def check_box(
+    names: Sequence[str], what: str, low: ArrayLike, high: ArrayLike
+) -> list[NDArray[np.floating[Any]]]:
+    """The corners (k, 3) of a box for each of k hands, checked; they must not be traced.
+
+    Args:
+        names: the hands.
+        what: as of `check_within_reach`.
+        low: (3,) or (k, 3), m, a corner, world.
+        high: the other corner, likewise.
+
+    Raises:
+        ConfigError: the box is not finite, or inside out.
+    """
     try:
         corners = [np.broadcast_to(np.asarray(x, float), (len(names), 3)) for x in (low, high)]
     except ValueError as error:
@@ -74,14 +103,4 @@ def check_within_reach(
             f"{what}_low={corners[0].tolist()} and {what}_high={corners[1].tolist()}, expected "
             f"finite corners of a box with {what}_low <= {what}_high in every coordinate, m."
         )
-    for i, name in enumerate(names):
-        anchor, length = reach(robot, name)
-        for corner in itertools.product(*zip(corners[0][i], corners[1][i], strict=True)):
-            distance = float(np.linalg.norm(np.asarray(corner) - anchor))
-            if distance > length:
-                at = ", ".join(f"{x:.3g}" for x in corner)
-                raise ConfigError(
-                    f"the corner ({at}) m of {what}_low..{what}_high is out of reach of {name!r} "
-                    f"of robot {robot.name!r}: {distance:.3g} m from its first joint, which "
-                    f"reaches {length:.3g} m at most. Choose a smaller box, or one that is nearer."
-                )
+    return corners

@@ -19,9 +19,9 @@ from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError, is_concrete
 
 from ..world import ObjectState, SceneState, World
-from .base import Motion, Task
-from .grasp_goals import FIRM, GraspGoals
+from .base import Motion
 from .object_goals import ObjectGoalState, check_range
+from .release_goals import ReleaseGoals
 
 STACK_WEIGHTS = {
     "reach": 0.1,
@@ -33,9 +33,6 @@ STACK_WEIGHTS = {
     "action_rate": -1e-3,
     "joint_velocity": -1e-4,
 }
-
-SLOW = 0.05
-"""m/s, of the upper cube, at which a release counts for a quarter."""
 
 
 @pytree_dataclass
@@ -50,7 +47,7 @@ class StackState(ObjectGoalState):
 
 
 @pytree_dataclass
-class Stack(GraspGoals):
+class Stack(ReleaseGoals):
     """Put a cube on another of its size, the base, and let go of it.
 
     Success is the cube within `position_tolerance` of its place on the base, wherever that is by
@@ -69,8 +66,6 @@ class Stack(GraspGoals):
         goal_high: (3,), m, the other corner.
         least_distance: m, between the cube at first and its place on the base, along x.
         height_tolerance: m.
-        tilt_tolerance: rad, of the cube's faces from the vertical.
-        spin_tolerance: rad/s, of the cube.
         reward_weights: term -> weight; see `stages`.
     """
 
@@ -83,29 +78,17 @@ class Stack(GraspGoals):
     goal_high: ArrayLike = (0.6, 0.15, 0.06)
     least_distance: ArrayLike = 0.08
     height_tolerance: ArrayLike = 0.005
-    tilt_tolerance: ArrayLike = 0.1
-    speed_tolerance: ArrayLike = 0.01
-    spin_tolerance: ArrayLike = 0.5
     reward_weights: Any = field(default_factory=lambda: dict(STACK_WEIGHTS))
 
-    goal_terms: ClassVar[tuple[str, ...]] = ("to_goal",)
     state_type: ClassVar[type | None] = StackState
 
     observation_units: ClassVar[Mapping[str, str]] = {
-        **{k: u for k, u in GraspGoals.observation_units.items() if k != "goal_position"},
+        **ReleaseGoals.observation_units,
         "base_position": "m",
         "base_axes": "1, two columns of the rotation matrix",
         "base_velocity": "m/s",
         "to_goal": "dm, from the object to its place on the base",
     }
-
-    # The base shows where the goal is, and is no marker that could be dragged.
-    goals = Task.goals
-    markers = Task.markers
-
-    def with_goal(self, state: Any, i: int, position: ArrayLike, rotation: ArrayLike) -> Any:
-        """Raises `ConfigError`: there is no goal that can be moved."""
-        return Task.with_goal(self, state, i, jnp.asarray(position), jnp.asarray(rotation))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,34 +165,8 @@ class Stack(GraspGoals):
             "to_goal": 10.0 * way,
         }
 
-    def stages(
-        self, robot: Robot, motion: Motion, state: Any
-    ) -> tuple[Array, dict[str, Array], Array]:
-        """The way to the cube; `grasp`, `release`; and how far it is in hand, or on the base.
-
-        `grasp` is tanh(f / 2 N) of the lesser of the pads' forces, `release` (1 - tanh(f / 2 N))
-        (1 - tanh(speed / 0.05 m/s)) of the greater, on the base, and zero elsewhere. A cube on the
-        base is reached and grasped, whatever the hand does.
-        """
-        thing, forces = self._object(motion), self.pad_forces(motion)
-        there = self._on_base(motion)
-        speed = norm(jnp.asarray(thing.v)[:3])
-        way = jnp.where(there, 0.0, thing.position - self.hand(robot, motion)[0])
-        held = jnp.where(there, 1.0, self.grip(motion))
-        release = (1.0 - jnp.tanh(jnp.max(forces) / FIRM)) * (1.0 - jnp.tanh(speed / SLOW))
-        return way, {"grasp": held, "release": jnp.where(there, release, 0.0)}, held
-
-    def done(self, motion: Motion, speed: Array) -> Array:
-        """Whether the cube rests on the base, and nothing but the base touches it."""
-        spin = norm(jnp.asarray(self._object(motion).v)[3:])
-        rests = (speed < jnp.asarray(self.speed_tolerance)) & (
-            spin < jnp.asarray(self.spin_tolerance)
-        )
-        pads = motion.world.contacts.between(self.pads, self.object)
-        return self._on_base(motion) & rests & ~jnp.any(pads.active)
-
-    def _on_base(self, motion: Motion) -> Array:
-        """Whether the cube lies on the base, moving or not, held or not; () bool."""
+    def placed(self, motion: Motion) -> Array:
+        """Whether the cube lies on the base, flat; () bool."""
         thing = self._object(motion)
         way = self._place(motion) - thing.position
         upright = jnp.max(jnp.abs(thing.rotation[2]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -17,14 +17,16 @@ from fraxenv.dynamics import (
     SceneObject,
     box_geom,
     build_scene,
+    cylinder_geom,
     free_body,
     lock_joints,
     plane_geom,
+    sphere_geom,
 )
 from fraxenv.dynamics.geometry.shapes import Color
 from fraxenv.dynamics.scene.build import shape_geoms
 
-CUBE, BASE, BOX, TABLE = "cube", "base", "box", "table"
+CUBE, BASE, BOX, PEG, PUCK, TABLE = "cube", "base", "box", "peg", "puck", "table"
 STIFF: dict[str, Any] = {"solref": (0.004, 1.0), "solimp": (0.99, 0.999, 0.001, 0.5, 2.0)}
 """Contacts as stiff as two timesteps of 2 ms allow: what is held creeps by some um/s."""
 
@@ -91,13 +93,46 @@ def block(
     )
 
 
+def puck(
+    name: str = PUCK,
+    radius: float = 0.025,
+    *,
+    mass: float = 0.2,
+    place: tuple[float, float] = (0.46, 0.0),
+    color: Color = CUBE_COLOR,
+) -> SceneObject:
+    """A cylinder as high as it is wide that moves freely, standing on the table by default.
+
+    It has two geoms: the cylinder, NAME_foot, for the table; and the largest ball in it, NAME, for
+    boxes, which touch no cylinders: it has the cylinder's outline at half its height.
+
+    Args:
+        name: its name, and that of its ball.
+        radius: m.
+        mass: kg, of all of the cylinder alike.
+        place: (2,), m, where it is by default.
+        color: its colour.
+    """
+    across, along = (1 / 4 + 1 / 3) * mass * radius**2, mass * radius**2 / 2
+    return free_body(
+        name,
+        sphere_geom(name, radius, rgba=color),
+        cylinder_geom(f"{name}_foot", radius, radius, rgba=color),
+        mass=mass,
+        inertia=np.diag([across, across, along]),
+        position=(*place, radius),
+    )
+
+
 def tabletop_scene(
     robot: Robot,
     pads: tuple[str, ...],
     objects: Sequence[SceneObject] | None = None,
     *,
+    pairs: Sequence[tuple[str, str]] | None = None,
     friction: float = 1.0,
     pad_friction: float | None = None,
+    frictions: Mapping[str, float] | None = None,
     solref: Sequence[float] = (0.01, 1.0),
     solimp: Sequence[float] = (0.95, 0.99, 0.001, 0.5, 2.0),
     impratio: float = 10.0,
@@ -111,23 +146,21 @@ def tabletop_scene(
         robot: stands on the table.
         pads: names of its collision shapes that touch things.
         objects: what is on the table; `block("cube")` alone if omitted.
+        pairs: names of geoms, or of things of one geom, that may touch; all those if omitted.
         friction: coefficient of contacts of objects and the table.
         pad_friction: of the pads with them, if it is more; the same if omitted.
+        frictions: geom -> another coefficient; the larger of both geoms' counts.
         solref: (2,), of all contacts, as in MuJoCo.
         solimp: (5,), likewise.
         impratio: ratio of frictional to normal impedance.
     """
-    soft: dict[str, Any] = {
-        "friction": friction,
-        "solref": tuple(solref),
-        "solimp": tuple(solimp),
-    }
-    of_pads = soft | ({} if pad_friction is None else {"friction": pad_friction})
+    soft: dict[str, Any] = {"solref": tuple(solref), "solimp": tuple(solimp)}
+    own = dict.fromkeys(() if pad_friction is None else pads, pad_friction) | dict(frictions or {})
 
-    def softened(
-        geoms: Iterable[ContactGeom], soft: dict[str, Any] = soft
-    ) -> tuple[ContactGeom, ...]:
-        return tuple(dataclasses.replace(g, **soft) for g in geoms)
+    def softened(geoms: Iterable[ContactGeom]) -> tuple[ContactGeom, ...]:
+        return tuple(
+            dataclasses.replace(g, friction=own.get(g.name, friction), **soft) for g in geoms
+        )
 
     things = [
         dataclasses.replace(thing, geoms=softened(thing.geoms))
@@ -137,9 +170,10 @@ def tabletop_scene(
     return build_scene(
         robot,
         things,
-        [plane_geom(TABLE, **soft)],
-        geoms=softened((g for g in shape_geoms(robot) if g.name in pads), of_pads),
-        pairs=[
+        softened([plane_geom(TABLE)]),
+        geoms=softened(g for g in shape_geoms(robot) if g.name in pads),
+        pairs=pairs
+        or [
             *combinations([*names, TABLE], 2),
             *((pad, thing) for pad in pads for thing in (*names, TABLE)),
         ],

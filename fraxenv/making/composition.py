@@ -216,12 +216,20 @@ def build_actuators(given: object, options: Mapping[str, Any] | None) -> Actuato
 
 
 def build_action(
-    setup: RobotSetup, hands: EndEffectors, given: object, options: Mapping[str, Any] | None
+    setup: RobotSetup,
+    hands: EndEffectors,
+    task: str | None,
+    given: object,
+    options: Mapping[str, Any] | None,
 ) -> ActionSpace:
     """The action space of a name, or the one that is given, with its options."""
     action: Any = given
     if isinstance(given, str):
         action = make_action(given, hands, (setup.goal_low, setup.goal_high), setup.hand_axes)
+        space = action.space if isinstance(action, VariableImpedance) else action
+        usual = {} if task is None else TASKS[task].action_options
+        usual = {k: v for k, v in usual.items() if hasattr(space, k)}
+        options = {**usual, **(options or {})}
     elif not dataclasses.is_dataclass(given) or not hasattr(given, "axes"):
         raise ConfigError(f"action={given!r}, expected the name of one, or an ActionSpace.")
     options = dict(options or {})

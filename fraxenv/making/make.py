@@ -88,12 +88,13 @@ def make(
         robot: name of a bundled robot, a YAML file of a robot's setup, a `Robot`, or a `Scene`.
         member: name of the scene's robot that acts; the scene's first member if omitted.
         task: name of a task ("reach", "reach_pose", "track", "reach_obstacles"; "push", "pick",
-            "pick_pose", "stack", "drawer" and "door", which come with a scene), "module:Class" of
+            "pick_pose", "stack", "upright", "slide", "drawer" and "door", which come with a scene),
+            "module:Class" of
             one's own, or a `Task`.
         end_effector: name of the frame that acts, or several in a tuple; the robot's own if
             omitted.
         action: name of an action space, or an `ActionSpace`.
-        action_options: options of the action space, a dict.
+        action_options: options of the action space, a dict; some tasks have defaults of their own.
         gripper: what the action's last number says of a gripper: "width", or "binary" (above zero
             it opens, else it closes); "width" if omitted, of a robot whose fingers move.
         controller: a `Controller`, in place of the action space's own.
@@ -163,7 +164,7 @@ def make(
     hands = end_effector or setup.end_effector
     Hands.of(hands).check(robot)
     built_task = parts.build_task(setup, hands, task_name, task, task_options, scene_options)
-    space = parts.build_action(setup, hands, action, action_options)
+    space = parts.build_action(setup, hands, task_name, action, action_options)
     space = parts.build_gripper(name, robot, space, gripper)
     law = parts.build_controller(setup, space, controller, controller_options)
     motors = parts.build_actuators(actuators, actuator_options)

@@ -37,6 +37,7 @@ class TaskSpec:
         control_hz: controller updates per second by default, if the policy's rate divides it.
         scene: of tasks with objects, the scene of a robot with a gripper; None of other tasks.
         scene_options: its options and their defaults.
+        action_options: options of the action space by default, as far as it has them.
     """
 
     title: str
@@ -46,6 +47,7 @@ class TaskSpec:
     control_hz: int = 1000
     scene: Callable[..., Scene] | None = None
     scene_options: Mapping[str, Any] = field(default_factory=dict)
+    action_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,18 @@ def _stack(setup: RobotSetup, hands: EndEffectors) -> Task:
     return Stack(end_effector=hands, **setup.task_options.get("stack", {}))
 
 
+def _upright(setup: RobotSetup, hands: EndEffectors) -> Task:
+    from ..envs import Upright
+
+    return Upright(end_effector=hands, **setup.task_options.get("upright", {}))
+
+
+def _slide(setup: RobotSetup, hands: EndEffectors) -> Task:
+    from ..envs import Slide
+
+    return Slide(end_effector=hands, **setup.task_options.get("slide", {}))
+
+
 def _drawer(setup: RobotSetup, hands: EndEffectors) -> Task:
     from ..envs import Drawer
 
@@ -173,6 +187,28 @@ def _stack_scene(
     upper = block(CUBE, half_extents, mass=mass, color=STACKED_COLOR)
     lower = block(BASE, base_half_extents, mass=base_mass, place=(0.5, 0.1), color=BASE_COLOR)
     return tabletop_scene(robot, pad_names(robot), [upper, lower], **frictions, **STIFF)
+
+
+def _upright_scene(robot: Robot) -> Scene:
+    from ..envs import block, pad_names, tabletop_scene
+    from ..envs.tasks.tabletop import PEG
+
+    peg = block(PEG, (0.12, 0.025, 0.025), mass=0.3)
+    return tabletop_scene(robot, pad_names(robot), [peg])
+
+
+def _slide_scene(robot: Robot) -> Scene:
+    from ..envs import pad_names, tabletop_scene, with_closed_fingers
+    from ..envs.tasks.tabletop import PUCK, TABLE, puck
+
+    pads, foot = pad_names(robot), f"{PUCK}_foot"
+    return tabletop_scene(
+        with_closed_fingers(robot),
+        pads,
+        [puck()],
+        pairs=[(foot, TABLE), *((pad, thing) for pad in pads for thing in (PUCK, TABLE))],
+        frictions={foot: 0.04, TABLE: 0.04},
+    )
 
 
 def _drawer_scene(robot: Robot) -> Scene:
@@ -230,6 +266,16 @@ TASKS = {
         _stack,
         scene=_stack_scene,
         scene_options=_CUBES,
+    ),
+    "upright": TaskSpec(
+        "Upright", "stand a peg on its end and let go of it", _upright, scene=_upright_scene
+    ),
+    "slide": TaskSpec(
+        "Slide",
+        "strike a puck so that it comes to rest at a random position out of reach",
+        _slide,
+        scene=_slide_scene,
+        action_options={"position_scale": 0.15},
     ),
     "drawer": TaskSpec("Drawer", "open a drawer by its handle", _drawer, scene=_drawer_scene),
     "door": TaskSpec("Door", "open a door by its handle", _door, scene=_door_scene),

@@ -32,3 +32,12 @@ def tilted(q, angle: float):
     w, x, y, z = q[3:]
     turned = jnp.stack([w * a - x * b, w * b + x * a, y * a + z * b, z * a - y * b])
     return jnp.concatenate([q[:3], turned])
+
+
+def touching(state, one: str, other: str, touch: bool):
+    """The state in which two geoms touch, or do not."""
+    contacts = state.world.contacts
+    index = next(i for i, pair in enumerate(contacts.pairs) if set(pair) == {one, other})
+    contacts = dataclasses.replace(contacts, active=contacts.active.at[index].set(touch))
+    scene = dataclasses.replace(state.world.scene, contacts=contacts)
+    return state.replace(world=dataclasses.replace(state.world, scene=scene))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from experts import N, rollout
-from objects import changed, measure, tilted
+from objects import changed, measure, tilted, touching
 
 import fraxenv
 from fraxenv import dynamics
@@ -86,15 +84,6 @@ def test_cubes_are_apart_and_in_their_boxes() -> None:
 
 
 # --- what counts ----------------------------------------------------------------------------------
-
-
-def touching(state, one: str, other: str, touch: bool):
-    """The state in which two geoms touch, or do not."""
-    contacts = state.world.contacts
-    index = next(i for i, pair in enumerate(contacts.pairs) if set(pair) == {one, other})
-    contacts = dataclasses.replace(contacts, active=contacts.active.at[index].set(touch))
-    scene = dataclasses.replace(state.world.scene, contacts=contacts)
-    return state.replace(world=dataclasses.replace(state.world, scene=scene))
 
 
 def test_near_misses_are_refused(stack, stacked) -> None:
