@@ -295,7 +295,7 @@ _SPECS = {
     spec.id: spec
     for robot, setup in SETUPS.items()
     for name, task in TASKS.items()
-    if task.scene is None or setup.gripper
+    if (task.scene is None or setup.gripper) and name not in setup.without
     for spec in [EnvSpec(f"{setup.title}{task.title}-v0", _description(setup, task), robot, name)]
 }
 

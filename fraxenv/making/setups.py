@@ -44,6 +44,7 @@ class RobotSetup:
         controller_options: of the operational space controller; a `singularity_threshold` is a
             third of the conditioning at the default configuration.
         task_options: task -> its options.
+        without: tasks of which there is no id with this robot; `make(robot=, task=)` composes them.
     """
 
     title: str
@@ -67,6 +68,7 @@ class RobotSetup:
     hand_axes: tuple[str, ...] = ("x", "y", "z", "rx", "ry", "rz")
     controller_options: Mapping[str, Any] = field(default_factory=dict)
     task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
 
 
 def read_setup(source: str | Path) -> dict[str, Any]:
@@ -100,7 +102,7 @@ _SAMPLES: dict[str, Any] = {
 }
 """A value of the kind of each field."""
 
-_LISTS = ("locked", "out_of_reach", "hand_axes")
+_LISTS = ("locked", "out_of_reach", "hand_axes", "without")
 """Fields that are lists of names."""
 
 _FIRST = ("panda", "iiwa14", "ur10", "planar_mobile_manipulator", "g1")
