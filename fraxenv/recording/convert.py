@@ -13,7 +13,7 @@ from jax import Array
 from ..controllers import JointTarget, PoseTarget
 from ..controllers.groups import GripperTarget
 from ..dynamics import frame_pose, orientation_error
-from ..envs import Environment, EnvParams, EnvState, PoseGoals
+from ..envs import Environment, EnvParams, EnvState, JointGoals, PoseGoals
 from ..errors import ConfigError
 from ..progress import progress as progress_bar
 from ..storage.state import check_environment, pack
@@ -68,7 +68,7 @@ def convert(
     recipe = checked_recipe(env, recipe)
     if successful is None:
         successful = recording.metadata.get("successful", False)
-    if not isinstance(params.task, PoseGoals):
+    if not isinstance(params.task, PoseGoals | JointGoals):
         raise ConfigError(
             f"{env.name}: recordings of {type(params.task).__name__} cannot be converted, expected "
             "a task of hands."

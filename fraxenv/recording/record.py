@@ -22,7 +22,15 @@ from ..making.registry import list_envs
 from ..progress import progress as progress_bar
 from ..storage.config import with_tuples
 from ..storage.provenance import provenance
-from ..storage.state import check_environment, checked_contents, identity, pack, read, write
+from ..storage.state import (
+    check_environment,
+    check_identity,
+    checked_contents,
+    identity,
+    pack,
+    read,
+    write,
+)
 from .stepping import begin, flat, split_final, step, unescaped
 
 FORMAT = "fraxenv recording"
@@ -141,6 +149,14 @@ class Recording:
         """How many episodes ended in success, and how many ended."""
         successes = [episode.success for episode in self._all_episodes()]
         return sum(successes), len(successes)
+
+    def check_is_of(self, env: Environment, where: str | Path = "the recording") -> None:
+        """Check that it is of an environment; `where` is what the message calls it.
+
+        Raises:
+            CheckpointError: it is of another one.
+        """
+        check_identity(where, self.metadata, env)
 
     def _all_episodes(self) -> Iterator[Episode]:
         ends = self.terminations | self.truncations

@@ -47,7 +47,7 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             f"{kind} has no scripted policy: it needs a task of hands, and its goals in a flat "
             "observation. Pass a policy of your own, or 'random'."
         )
-    steer = steering(env, params, task.end_effector)
+    steer = steering(env, params, task.hands.names)
     expert = EXPERTS.get(type(task))
     if expert is None and isinstance(task, ObjectGoals | JointGoals):
         raise ConfigError(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import jax.numpy as jnp
 from jax import Array
 
-from ..controllers.hands import EndEffectors, Hands
 from ..envs import Environment, EnvParams, Steerable, WithGripper
 from ..errors import ConfigError
 
@@ -20,7 +19,7 @@ Steering = Callable[[Array, Sequence[Way], Array | None], Array]
 Without a width the gripper, where there is one, stays in the middle of its range."""
 
 
-def steering(env: Environment, params: EnvParams, hands: EndEffectors) -> Steering:
+def steering(env: Environment, params: EnvParams, hands: Sequence[str]) -> Steering:
     """The inverse of an environment's action space.
 
     Args:
@@ -31,7 +30,7 @@ def steering(env: Environment, params: EnvParams, hands: EndEffectors) -> Steeri
     Raises:
         ConfigError: the robot's base floats, or the action space is not `Steerable`.
     """
-    robot, action, names = env.robot, params.action, Hands.of(hands).names
+    robot, action = env.robot, params.action
     if -1 in robot.topology.dof_coordinate:
         raise ConfigError(
             f"{env.name} has no scripted policy, and no keys: bases that float are not steered. "
@@ -47,7 +46,7 @@ def steering(env: Environment, params: EnvParams, hands: EndEffectors) -> Steeri
     low, high = (jnp.asarray([getattr(axis, end) for axis in axes]) for end in ("low", "high"))
 
     def steer(q: Array, ways: Sequence[Way], width: Array | None = None) -> Array:
-        meant = action.towards(robot, q, dict(zip(names, ways, strict=True)))
+        meant = action.towards(robot, q, dict(zip(hands, ways, strict=True)))
         # Gains, and a gripper, if they are part of the action.
         rest = 0.5 * (low + high)[len(meant) :]
         whole = jnp.concatenate([meant, rest])

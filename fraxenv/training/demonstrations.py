@@ -14,7 +14,6 @@ from ..envs import Environment, EnvParams
 from ..errors import ConfigError
 from ..recording import Episode, load_recording, record
 from ..recording.scripted import expert_policy
-from ..storage.state import check_identity
 from .bc import Demonstrations
 from .config import BCConfig
 
@@ -62,7 +61,7 @@ def _recorded(config: BCConfig, env: Environment) -> list[Episode]:
 
 def _successful(file: Path, env: Environment) -> Iterator[Episode]:
     recording = load_recording(file)
-    check_identity(str(file), recording.metadata, env)
+    recording.check_is_of(env, file)
     return (episode for episode in recording.episodes() if episode.success)
 
 

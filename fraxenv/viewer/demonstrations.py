@@ -13,7 +13,6 @@ from fraxenv.envs import Environment, EnvParams
 from fraxenv.errors import ConfigError
 
 from ..recording import load_recording, record_actions
-from ..storage.state import check_identity
 from .snapshots import Snapshot
 
 INTERVENTION = "intervention"
@@ -64,7 +63,7 @@ class Demonstrations:
         self.successes: list[bool] = []
         for path in sorted(self.folder.glob("demo-*.npz")):
             recording = load_recording(path)
-            check_identity(path, recording.metadata, env)
+            recording.check_is_of(env, path)
             self.successes += [episode.success for episode in recording.episodes()]
 
     def save(self, past: Sequence[Snapshot], params: EnvParams) -> Path:

@@ -293,7 +293,7 @@ class Simulation:
 
     def _steer(self, params: EnvParams) -> _Program:
         """The action for the hands' ways, and a gripper that is closed or open."""
-        steer, space = steering(self.env, params, self.hands), params.action
+        steer, space = steering(self.env, params, Hands.of(self.hands).names), params.action
 
         def action(q: Array, move: Array, turn: Array, closed: Array) -> Array:
             width = None
@@ -320,10 +320,10 @@ class Simulation:
 
 def _no_steering(env: Environment, params: EnvParams, hands: EndEffectors) -> ConfigError | None:
     """Why keys cannot move the hands; None where they can."""
-    still = jnp.zeros(3)
-    ways = [(still, still)] * Hands.of(hands).count
+    still, names = jnp.zeros(3), Hands.of(hands).names
+    ways = [(still, still)] * len(names)
     try:
-        steer = steering(env, params, hands)
+        steer = steering(env, params, names)
         jax.eval_shape(steer, jnp.asarray(env.robot.q_default), ways, still[0])
     except ConfigError as error:
         return error

@@ -78,7 +78,7 @@ def test_the_wheel_holds_what_is_meant_and_nothing_else(wheel: Path) -> None:
     assert names - metadata == intended()
     assert {name.split("/")[0] for name in names - metadata} == {"fraxenv"}
     suffixes = {Path(name).suffix or name.split("/")[-1] for name in names - metadata}
-    assert suffixes == {".py", ".typed", ".toml", ".urdf", ".yaml"}
+    assert suffixes == {".js", ".py", ".typed", ".toml", ".urdf", ".yaml"}
     assert not [name for name in names if "test" in name.lower()]
 
 
