@@ -130,7 +130,7 @@ class ObjectGoals(PoseGoals):
             half = float(np.asarray(self.half_height))
             corners = [np.append(np.asarray(c, float), half) for c in objects]
             check_within_reach(robot, self.end_effector, "object", *corners)
-            if self.goal_from_object and np.shape(goals) == (2, 3):
+            if self.goal_from_object and all(np.asarray(g).shape == (3,) for g in goals):
                 low, high = (np.asarray(g) + c for g, c in zip(goals, corners, strict=True))
                 goals = low, high
         self.check_goals(robot, *goals)

@@ -37,9 +37,10 @@ def _with_known_keywords(function: Callable[P, T]) -> Callable[P, T]:
             if key not in known:
                 where = "of the environment" if id is None else f"of {id}"
                 raise unknown_name("override", key, known[1:], where)
-        filled = with_peer(id, kwargs)
-        kwargs.clear()
-        kwargs.update(filled)
+        if kwargs.get("like") is not None:
+            filled = with_peer(id, kwargs)
+            kwargs.clear()
+            kwargs.update(filled)
         return function(*args, **kwargs)
 
     return checked
