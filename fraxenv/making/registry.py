@@ -133,6 +133,12 @@ def _slide(setup: RobotSetup, hands: EndEffectors) -> Task:
     return Slide(end_effector=hands, **setup.task_options.get("slide", {}))
 
 
+def _wipe(setup: RobotSetup, hands: EndEffectors) -> Task:
+    from ..envs import Wipe
+
+    return Wipe(end_effector=hands, **setup.task_options.get("wipe", {}))
+
+
 def _push_scene(robot: Robot) -> Scene:
     from ..envs import pad_names, tabletop_scene, with_closed_fingers
 
@@ -184,6 +190,13 @@ def _slide_scene(robot: Robot) -> Scene:
     )
 
 
+def _wipe_scene(robot: Robot) -> Scene:
+    from ..envs import pad_names, tabletop_scene, with_closed_fingers
+
+    closed, pads = with_closed_fingers(robot), pad_names(robot)
+    return tabletop_scene(closed, pads, [], friction=0.1, solref=(0.03, 1.0))
+
+
 TASKS = {
     "reach": TaskSpec("Reach", "bring the hand to a random position", _reach),
     "reach_pose": TaskSpec("ReachPose", "bring the hand to a random pose", _reach_pose),
@@ -212,10 +225,16 @@ TASKS = {
     ),
     "slide": TaskSpec(
         "Slide",
-        "strike a puck so that it comes to rest at a random position out of reach",
+        "strike a puck so that it comes to rest at a random position far away",
         _slide,
         scene=_slide_scene,
         action_options={"position_scale": 0.15},
+    ),
+    "wipe": TaskSpec(
+        "Wipe",
+        "wipe marks off the table, and press neither too little nor too much",
+        _wipe,
+        scene=_wipe_scene,
     ),
 }
 """The tasks by name."""

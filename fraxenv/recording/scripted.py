@@ -58,7 +58,7 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             "space with the method `towards`: one of poses, or of joint positions or velocities. "
             "Pass a policy of your own, or 'random'."
         )
-    expert = EXPERTS.get(type(task)) if isinstance(task, ObjectGoals) else None
+    expert = EXPERTS.get(type(task))
     if isinstance(task, ObjectGoals) and expert is None:
         raise ConfigError(
             f"{env.name} has no scripted policy: {type(task).__name__} has no expert, expected one "
@@ -74,7 +74,7 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             return obs[starts[name] : starts[name] + layout[name]]
 
         q = _configuration(env, term("joint_position"))
-        if isinstance(task, ObjectGoals) and expert is not None:
+        if expert is not None:
             move, turn, width = expert({name: term(name) for name in layout}, task)
             ways = [(move, turn)]
         else:

@@ -104,10 +104,10 @@ def test_descriptions_and_names(id: str) -> None:
 
 def test_there_are_many() -> None:
     ids = fraxenv.list_envs()
-    assert len(ids) == len(set(ids)) == 26
+    assert len(ids) == len(set(ids)) == 27
     for known in ("PandaReach-v0", "PandaReachPose-v0", "PandaTrack-v0", "PandaReachObstacles-v0"):
         assert known in ids
-    tabletop = ("Push", "Pick", "PickPose", "Stack", "Upright", "Slide")
+    tabletop = ("Push", "Pick", "PickPose", "Stack", "Upright", "Slide", "Wipe")
     assert {f"Panda{task}-v0" for task in tabletop} < set(ids)
     assert {"MobileReach-v0", "G1Reach-v0", "UR10Reach-v0", "Iiwa14Reach-v0"} < set(ids)
 
