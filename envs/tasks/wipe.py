@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any, ClassVar
 
 import jax
@@ -160,7 +160,7 @@ class Wipe(PoseGoals):
         over &= jnp.abs(x * rotation[0, 1] + y * rotation[1, 1]) < tool[1]
         wipes = (force >= jnp.asarray(self.least_force)) & (force <= jnp.asarray(self.most_force))
         peak = jnp.maximum(state.peak, force)
-        return replace(state, wiped=state.wiped | (over & wipes), peak=peak)
+        return WipeState(state.marks, state.wiped | (over & wipes), peak)
 
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """Joints, hand, force, the ways to the marks that are left, and the last action."""
@@ -238,7 +238,8 @@ class Wipe(PoseGoals):
 
     def goal_distance(self, achieved: Array, desired: Array) -> Array:
         """What is left (...,), as a fraction of what may be."""
-        return (desired - achieved)[..., 0] / (1.0 - jnp.asarray(self.share))
+        left: Array = (desired - achieved)[..., 0] / (1.0 - jnp.asarray(self.share))
+        return left
 
     def markers(self, state: Any) -> list[Shape]:
         """The marks that are left."""
