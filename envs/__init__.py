@@ -33,6 +33,7 @@ from .tasks.stack import STACK_WEIGHTS, Stack, StackState
 from .tasks.tabletop import block, pad_names, puck, tabletop_scene, with_closed_fingers
 from .tasks.track import Track, TrackState
 from .tasks.upright import UPRIGHT_WEIGHTS, Upright
+from .tasks.wipe import WIPE_WEIGHTS, Wipe, WipeState
 from .world import ObjectState, SceneState, World
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "SLIDE_WEIGHTS",
     "STACK_WEIGHTS",
     "UPRIGHT_WEIGHTS",
+    "WIPE_WEIGHTS",
     "ActionAxis",
     "ActionSpace",
     "ContactPhysics",
@@ -93,6 +95,8 @@ __all__ = [
     "TrackState",
     "Upright",
     "VariableImpedance",
+    "Wipe",
+    "WipeState",
     "WithGripper",
     "World",
     "action_names",

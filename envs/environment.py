@@ -300,7 +300,9 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         robot, task = self._robot(params), params.task
         new, report = next_state(robot, state, action, params, self.rates, self.physics)
         diverged = report["diverged"]
-        inputs = task_inputs(robot, new, state.action)
+        _, motion, task_state = task_inputs(robot, new, state.action)
+        new = new.replace(task_state=task.after(robot, motion, task_state))
+        inputs = robot, motion, new.task_state
         terms = task.reward_terms(*inputs)
         reward = self._reward(inputs, terms, diverged, params)
         terminated = diverged | task.terminated(*inputs)

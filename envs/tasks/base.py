@@ -111,6 +111,13 @@ class Task(ABC):
         """The task's state `dt`, s, later: a goal that has moved, for example."""
         return state
 
+    def after(self, robot: Robot, motion: Motion, state: Any) -> Any:
+        """The task's state once a policy step has led to this motion: what was wiped, for example.
+
+        Rewards, measures and observations of the step are those of the new state.
+        """
+        return state
+
     def goals(self, state: Any) -> list[tuple[Array, Array]]:
         """Position (3,), m, and rotation (3, 3) of each goal that can be moved."""
         return []

@@ -30,6 +30,7 @@ from .push import Push
 from .slide import GRAVITY, Slide
 from .stack import Stack
 from .upright import Upright
+from .wipe import Wipe
 
 Terms = Mapping[str, Array]
 """Observation terms by name."""
@@ -97,6 +98,12 @@ STRIKE_SPEED = 0.15
 
 PER_SPEED = 0.16
 """s, of a target ahead of the hand by its speed: 2 / sqrt(kp) of the controller."""
+
+PAD_TIP = 0.0077
+"""m, of the hand's frame above the tips of its pads."""
+
+PRESS, LANDING = 0.012, 0.006
+"""m, of a target below the hand while the pads press on the table, and before, at least."""
 
 UP = np.array([0.0, 0.0, 1.0], np.float32)
 """The vertical, world."""
@@ -239,6 +246,26 @@ def slide(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
     return move, _downwards(terms, jnp.arctan2(ahead[1], ahead[0]), 2.0), jnp.zeros(())
 
 
+def wipe(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
+    """To the nearer end of the marks that are left, down, and along them, pressing."""
+    ways, force = 0.1 * terms["to_marks"].reshape(-1, 2), terms["force"][0]
+    left = jnp.any(ways != 0.0, axis=1)
+    first, last = ways[jnp.argmax(left)], ways[len(ways) - 1 - jnp.argmax(left[::-1])]
+    way = jnp.where(norm(first) < norm(last), first, last)
+    distance = norm(way)
+    above = terms["hand_position"][2] - PAD_TIP
+    touches = (force > 0.0) | (above < 0.001)
+    # Slowly at the end: the less the speed is when they meet, the less the force.
+    landing = -jnp.clip(above, LANDING, 0.05)
+    hover = jnp.clip(4.0 * (distance - 0.01), 0.0, 0.02) - above
+    near = touches | (distance < 0.015)
+    down = jnp.where(touches, -PRESS, jnp.where(near, landing, 2.0 * hover))
+    along = way * jnp.minimum(6.0, 0.05 / jnp.maximum(distance, 1e-6))
+    move = jnp.append(along, down)
+    turn = 4.0 * _downwards(terms, jnp.zeros(()))
+    return jnp.where(jnp.any(left), move, 0.0), turn, jnp.zeros(())
+
+
 EXPERTS: dict[type[GoalTask], Expert] = {
     Door: open_up,
     Drawer: open_up,
@@ -248,6 +275,7 @@ EXPERTS: dict[type[GoalTask], Expert] = {
     Slide: slide,
     Stack: stack,
     Upright: upright,
+    Wipe: wipe,
 }
 """Task -> its expert."""
 

@@ -101,52 +101,16 @@ def _reach_obstacles(setup: RobotSetup, hands: EndEffectors) -> Task:
     return ReachObstacles(**options)
 
 
-def _push(setup: RobotSetup, hands: EndEffectors) -> Task:
-    from ..envs import Push
+def _handling(kind: str, name: str) -> Callable[[RobotSetup, EndEffectors], Task]:
+    """The builder of a task with objects: a class of `envs`, and its name in `task_options`."""
 
-    return Push(end_effector=hands, **setup.task_options.get("push", {}))
+    def build(setup: RobotSetup, hands: EndEffectors) -> Task:
+        from .. import envs
 
+        task: Task = getattr(envs, kind)(end_effector=hands, **setup.task_options.get(name, {}))
+        return task
 
-def _pick(setup: RobotSetup, hands: EndEffectors) -> Task:
-    from ..envs import Pick
-
-    return Pick(end_effector=hands, **setup.task_options.get("pick", {}))
-
-
-def _pick_pose(setup: RobotSetup, hands: EndEffectors) -> Task:
-    from ..envs import PickPose
-
-    return PickPose(end_effector=hands, **setup.task_options.get("pick_pose", {}))
-
-
-def _stack(setup: RobotSetup, hands: EndEffectors) -> Task:
-    from ..envs import Stack
-
-    return Stack(end_effector=hands, **setup.task_options.get("stack", {}))
-
-
-def _upright(setup: RobotSetup, hands: EndEffectors) -> Task:
-    from ..envs import Upright
-
-    return Upright(end_effector=hands, **setup.task_options.get("upright", {}))
-
-
-def _slide(setup: RobotSetup, hands: EndEffectors) -> Task:
-    from ..envs import Slide
-
-    return Slide(end_effector=hands, **setup.task_options.get("slide", {}))
-
-
-def _drawer(setup: RobotSetup, hands: EndEffectors) -> Task:
-    from ..envs import Drawer
-
-    return Drawer(end_effector=hands, **setup.task_options.get("drawer", {}))
-
-
-def _door(setup: RobotSetup, hands: EndEffectors) -> Task:
-    from ..envs import Door
-
-    return Door(end_effector=hands, **setup.task_options.get("door", {}))
+    return build
 
 
 def _push_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: Any) -> Scene:
@@ -211,6 +175,13 @@ def _slide_scene(robot: Robot) -> Scene:
     )
 
 
+def _wipe_scene(robot: Robot) -> Scene:
+    from ..envs import pad_names, tabletop_scene, with_closed_fingers
+
+    closed, pads = with_closed_fingers(robot), pad_names(robot)
+    return tabletop_scene(closed, pads, [], friction=0.1, solref=(0.03, 1.0))
+
+
 def _drawer_scene(robot: Robot) -> Scene:
     from ..envs import drawer, furniture_scene, pad_names, with_hand_across
 
@@ -242,43 +213,56 @@ TASKS = {
     "push": TaskSpec(
         "Push",
         "push a cube over the table to a random position",
-        _push,
+        _handling("Push", "push"),
         scene=_push_scene,
         scene_options=_CUBE,
     ),
     "pick": TaskSpec(
         "Pick",
         "grasp a cube and hold it at a random position",
-        _pick,
+        _handling("Pick", "pick"),
         scene=_pick_scene,
         scene_options=_CUBE,
     ),
     "pick_pose": TaskSpec(
         "PickPose",
         "grasp a box and hold it at a random pose",
-        _pick_pose,
+        _handling("PickPose", "pick_pose"),
         scene=_pick_pose_scene,
         scene_options=_BOX,
     ),
     "stack": TaskSpec(
         "Stack",
         "put a red cube on a green one and let go of it",
-        _stack,
+        _handling("Stack", "stack"),
         scene=_stack_scene,
         scene_options=_CUBES,
     ),
     "upright": TaskSpec(
-        "Upright", "stand a peg on its end and let go of it", _upright, scene=_upright_scene
+        "Upright",
+        "stand a peg on its end and let go of it",
+        _handling("Upright", "upright"),
+        scene=_upright_scene,
     ),
     "slide": TaskSpec(
         "Slide",
-        "strike a puck so that it comes to rest at a random position out of reach",
-        _slide,
+        "strike a puck so that it comes to rest at a random position far away",
+        _handling("Slide", "slide"),
         scene=_slide_scene,
         action_options={"position_scale": 0.15},
     ),
-    "drawer": TaskSpec("Drawer", "open a drawer by its handle", _drawer, scene=_drawer_scene),
-    "door": TaskSpec("Door", "open a door by its handle", _door, scene=_door_scene),
+    "wipe": TaskSpec(
+        "Wipe",
+        "wipe marks off the table, and press neither too little nor too much",
+        _handling("Wipe", "wipe"),
+        scene=_wipe_scene,
+    ),
+    "drawer": TaskSpec(
+        "Drawer", "open a drawer by its handle", _handling("Drawer", "drawer"), scene=_drawer_scene
+    ),
+    "door": TaskSpec(
+        "Door", "open a door by its handle", _handling("Door", "door"), scene=_door_scene
+    ),
 }
 """The tasks by name."""
 
