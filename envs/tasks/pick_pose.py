@@ -63,7 +63,8 @@ class PickPose(Pick):
     def reset(self, key: Array, robot: Robot) -> tuple[Array, ObjectGoalState]:
         """Initial configuration (nq,) near the default one; a random object and goal pose."""
         q, drawn = super().reset(key, robot)
-        turn = jax.random.uniform(jax.random.fold_in(key, 1), (3,), q.dtype, -1.0, 1.0)
+        # Of keys that are folded in, the first are those of `split`.
+        turn = jax.random.uniform(jax.random.fold_in(key, 5), (3,), q.dtype, -1.0, 1.0)
         turn = jnp.asarray(self.goal_rotation, q.dtype) * turn
         rotation = matmul(rotation_exp(turn), quaternion_to_matrix(drawn.start[3:]))
         return q, replace(drawn, rotation=rotation[None])

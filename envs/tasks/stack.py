@@ -130,7 +130,8 @@ class Stack(ReleaseGoals):
         """Initial configuration (nq,) near the default one; both cubes at random."""
         q, drawn = super().reset(key, robot)
         dtype = q.dtype
-        half = jax.random.uniform(jax.random.fold_in(key, 1), (), dtype, -1.0, 1.0)
+        # Of keys that are folded in, the first are those of `split`.
+        half = jax.random.uniform(jax.random.fold_in(key, 5), (), dtype, -1.0, 1.0)
         half = 0.5 * jnp.asarray(self.object_turn, dtype) * half
         zero = jnp.zeros((), dtype)
         turn = jnp.stack([jnp.cos(half), zero, zero, jnp.sin(half)])

@@ -62,6 +62,9 @@ SLOW = [
 CASES = [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
 STATES = 4
 
+PUSH = 10.0
+"""m/s^2 or rad/s^2, of what moves by itself, about."""
+
 TOUCHING = f"""<mujoco>{option()}<worldbody>
 <geom name="{{name}}0" type="{{kind}}" size="{{size}}" mass="1"/>
 <body name="{{name}}1" pos="0 0 .05"><freejoint/>
@@ -82,7 +85,8 @@ def states(model: mujoco.MjModel, n: int = STATES) -> tuple[np.ndarray, ...]:
         data.qpos[:] = pregrasp(model)
     for step in range(90 + 30 * n):
         if step % 10 == 0:
-            data.qfrc_applied[:] = (0.3 if model.nv == 6 else 1.0) * rng.normal(size=model.nv)
+            # In proportion to inertia: nothing light flies apart.
+            data.qfrc_applied[:] = PUSH * rng.normal(size=model.nv) / model.dof_invweight0
             data.ctrl[:] = data.qpos[: model.nu] if model.nu == 9 else 0.3
             data.ctrl[:] += 0.05 * rng.normal(size=model.nu)
             if model.nu == 9:

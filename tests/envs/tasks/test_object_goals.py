@@ -216,3 +216,23 @@ def test_refusals() -> None:
         fraxenv.make("PandaPick-v0", task_options={"least_distance": 0.3})
     with pytest.raises(ConfigError, match="has no fingers"):
         fraxenv.make("PandaPush-v0", gripper="width")
+
+
+@pytest.mark.parametrize("id", ["PandaPickPose-v0", "PandaStack-v0"])
+def test_what_is_drawn_is_independent(id: str) -> None:
+    """Of keys that are folded in, the first are those of `split`: none is taken twice."""
+    env, params = fraxenv.make(id)
+    keys = jax.random.split(jax.random.key(3), 2000)
+    _, drawn = jax.jit(jax.vmap(lambda key: params.task.reset(key, env.robot)))(keys)
+    start = np.asarray(drawn.start)
+    turn = np.arctan2(start[:, 6], start[:, 3])
+    if id == "PandaStack-v0":
+        base = np.asarray(drawn.base)
+        others = np.arctan2(base[:, 6], base[:, 3])[:, None]
+    else:
+        # The goal's turn about the world's axes, from how the box stands.
+        up = np.asarray(drawn.rotation)[:, 0, :, 2]
+        others = up[:, :2]
+    columns = np.column_stack([start[:, :2], turn, drawn.position[:, 0, 1], others])
+    correlation = np.corrcoef(columns.T)
+    assert np.abs(correlation - np.eye(len(correlation))).max() < 0.1
