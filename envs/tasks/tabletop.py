@@ -155,7 +155,9 @@ def tabletop_scene(
         impratio: ratio of frictional to normal impedance.
     """
     soft: dict[str, Any] = {"solref": tuple(solref), "solimp": tuple(solimp)}
-    own = dict.fromkeys(() if pad_friction is None else pads, pad_friction) | dict(frictions or {})
+    own = dict(frictions or {})
+    if pad_friction is not None:
+        own = dict.fromkeys(pads, pad_friction) | own
 
     def softened(geoms: Iterable[ContactGeom]) -> tuple[ContactGeom, ...]:
         return tuple(

@@ -225,7 +225,8 @@ class Wipe(PoseGoals):
         """Whether the force was too much, if that ends episodes."""
         if not self.force_ends:
             return super().terminated(robot, motion, state)
-        return state.peak > jnp.asarray(self.most_force)
+        ends: Array = state.peak > jnp.asarray(self.most_force)
+        return ends
 
     def achieved_goal(self, robot: Robot, motion: Motion, state: Any) -> Array:
         """Share (1,) of the marks that are wiped; zero where the force was too much."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -10,20 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..controllers import JointTarget, PoseTarget
-from ..controllers.groups import GripperTarget
-from ..dynamics import frame_pose, orientation_error
 from ..envs import Environment, EnvParams, EnvState, JointGoals, PoseGoals
+from ..envs.actions.poses import HandPoses, target_poses, ways_to
 from ..errors import ConfigError
 from ..progress import progress as progress_bar
 from ..storage.state import check_environment, pack
 from .record import Recording, Tape, checked_recipe
 from .replay import opened, visited
 from .steering import steering
-
-Targets = tuple[Array, Array, Array]
-"""Positions (h, 3), m, and rotations (h, 3, 3), world, of the hands; width (), m, of the gripper,
-zero if there is none."""
 
 
 def convert(
@@ -78,24 +72,26 @@ def convert(
     old, own, key, state = opened(recording, *(source or (None, None)))
     # Episodes end when the recorded ones did, by time.
     params = params.replace(max_steps_in_episode=own.max_steps_in_episode)
-    infos = tuple(recording.infos) if infos is None else infos
+    if infos is None:
+        noted = recording.metadata.get("annotations", ())
+        infos = tuple(name for name in recording.infos if name not in noted)
     tape = Tape(env, params, key, recording.num_envs, infos)
     _check_same_beginning(recording, tape.state)
 
-    def sought(state: EnvState, targets: Targets) -> Array:
-        positions, rotations, width = targets
-        ways = []
-        for hand, position, rotation in zip(hands, positions, rotations, strict=True):
-            here, R = frame_pose(env.robot, state.q, hand)
-            ways.append((position - here, orientation_error(rotation, R)))
-        return steer(state.q, ways, width)
+    def meant(state: EnvState, action: Array) -> HandPoses:
+        action = jnp.clip(action, -1.0, 1.0)
+        target, _ = own.action.command(old.robot, state.q, action, state.action_state)
+        return target_poses(old.robot, target, hands)
 
-    meant, seek = jax.jit(jax.vmap(_meant(old, own, hands))), jax.jit(jax.vmap(sought))
+    def sought(state: EnvState, poses: HandPoses) -> Array:
+        return steer(state.q, ways_to(env.robot, state.q, hands, poses), poses.width)
+
+    targets, seek = jax.jit(jax.vmap(meant)), jax.jit(jax.vmap(sought))
     states = visited(recording, old, own, key, state)
     total = recording.num_steps
     with progress_bar("Converting", total, extra="record", show=progress) as show:
         for t, (before, action) in enumerate(zip(states, recording.actions, strict=True)):
-            tape.step(seek(tape.state, meant(before, jnp.asarray(action))))
+            tape.step(seek(tape.state, targets(before, jnp.asarray(action))))
             show(t + 1)
     converted = tape.recording(
         recipe,
@@ -104,31 +100,6 @@ def convert(
     )
     _check_same_ends(recording, converted)
     return converted
-
-
-def _meant(
-    env: Environment, params: EnvParams, hands: tuple[str, ...]
-) -> Callable[[EnvState, Array], Targets]:
-    """What an action (k,) in a state means."""
-    robot, space = env.robot, params.action
-
-    def meant(state: EnvState, action: Array) -> Targets:
-        clipped = jnp.clip(action, -1.0, 1.0)
-        target, _ = space.command(robot, state.q, clipped, state.action_state)
-        width = jnp.zeros((), state.q.dtype)
-        if isinstance(target, GripperTarget):
-            target, width = target.arm, target.width
-        if isinstance(target, JointTarget):
-            poses = [frame_pose(robot, target.position, hand) for hand in hands]
-            return jnp.stack([p for p, _ in poses]), jnp.stack([R for _, R in poses]), width
-        if not isinstance(target, PoseTarget):
-            raise ConfigError(
-                f"{env.name} with {type(space).__name__}: its recordings cannot be converted, "
-                "expected actions that mean poses of hands, or joint positions. Record those."
-            )
-        return target.position.reshape(-1, 3), target.rotation.reshape(-1, 3, 3), width
-
-    return meant
 
 
 def _check_same_beginning(recording: Recording, fresh: EnvState) -> None:

@@ -161,14 +161,19 @@ def test_transitions_equal_mujoco_s_differences(name: str, integrator: str) -> N
         model.opt.integrator = getattr(kinds, f"mjINT_{integrator.upper()}")
         arrays = states(model)
         ours = compiled(closed(scene, integrator))(*arrays)
+        touching = compiled(lambda q: dynamics.contacts(scene, q).active)(arrays[0]).sum(axis=1)
     data, nv, nu = mujoco.MjData(model), model.nv, model.nu
     agree = total = 0
     for k in range(STATES):
-        if np.abs(arrays[1][k]).max() > 1e3:  # MuJoCo's motion flew apart: differences are noise
-            continue
         data.qpos, data.qvel, data.qfrc_applied, data.ctrl, data.qacc_warmstart = (
             x[k] for x in arrays
         )
+        mujoco.mj_forward(model, data)
+        # `servos` has a capsule whose axis lies in the face of a box: which contacts there are is
+        # a matter of rounding, and tested by itself.
+        if data.ncon != touching[k]:
+            continue
+        data.qacc_warmstart = arrays[-1][k]
         found = []
         for size in (2e-6, 1e-6):
             A, B = np.zeros((2 * nv, 2 * nv)), np.zeros((2 * nv, nu))

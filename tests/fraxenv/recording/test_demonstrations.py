@@ -32,10 +32,9 @@ def test_the_same_motion_in_another_action_space(reaching: Recording) -> None:
     assert found.actions.shape[2] == 9
     assert found.num_successful == reaching.num_successful
     assert found.num_successful[0] >= 15
-    largest = np.abs(found.observations - reaching.observations).max(axis=(0, 1))
-    layout = fraxenv.make(**REACH)[0].observation_layout
-    assert largest[: layout["joint_position"]].max() < 2e-3
-    assert np.abs(np.diff(reaching.observations, axis=0)).max() > 0.1
+    moved = np.abs(found.observations - reaching.observations)
+    joints = slice(0, fraxenv.make(**REACH)[0].observation_layout["joint_position"])
+    assert moved[..., joints].max() < 2e-3
     assert replay(found).identical
 
 
