@@ -213,7 +213,7 @@ def test_a_step_is_mujocos(x64):
     world = physics.begin("test", World(scene=SceneState({"cube": cube})), np.float64)
 
     def step(q, v, state):
-        model = physics.model(env.robot, None, params)
+        model = physics.model(env.robot, None, params, {})
         return physics.step(model, q, v, tau, jnp.asarray(dt), None, state)
 
     batch = fraxenv.fuse(step)
@@ -308,8 +308,8 @@ def test_links_are_randomised_in_the_scene():
     env, params = make_push(randomisation={"link_mass": (2.0, 2.0), "gravity": 0.0})
     _, state = env.reset(jax.random.key(0), params)
     true_robot = state.episode.true_robot(env.robot)
-    moved = env.physics.model(env.robot, true_robot, params)
-    nominal = env.physics.model(env.robot, None, params)
+    moved = env.physics.model(env.robot, true_robot, params, {})
+    nominal = env.physics.model(env.robot, None, params, {})
     np.testing.assert_allclose(moved.system.mass[:3], 2 * np.asarray(nominal.system.mass[:3]))
     np.testing.assert_array_equal(moved.system.mass[3:], np.float32(nominal.system.mass[3:]))
     weights = [m.constraints.weights.dof[:3] for m in (moved, nominal)]

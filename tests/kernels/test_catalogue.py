@@ -385,7 +385,7 @@ QUICKLY = (
 
 
 @pytest.mark.parametrize(
-    "name", with_slow(FOREIGN, *(d for d in FOREIGN if d not in ("bfloat16", "complex64")))
+    "name", with_slow(FOREIGN, *(d for d in FOREIGN if d != "complex64"))
 )
 def test_foreign_numbers(name: str, x64: None) -> None:
     """Moved in the kernel, computed with outside of it."""

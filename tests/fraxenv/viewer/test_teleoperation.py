@@ -469,6 +469,7 @@ def test_a_person_picks_and_stacks_a_cube(tmp_path: Path) -> None:
 # --- in a browser ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_page_listens_to_keys_and_gamepad(opened: Viewer, reach: Made) -> None:
     env, _ = reach
     with browsed(opened) as (page, _):
