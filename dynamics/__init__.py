@@ -135,7 +135,7 @@ from .scene.equalities import (
     weld_equality,
 )
 from .scene.forces import actuator_forces, passive_forces
-from .scene.jointed import jointed_body
+from .scene.jointed import jointed_body, placed_body
 from .scene.mjcf import load_mjcf, load_mjcf_robot
 from .scene.parts import JointActuators
 from .scene.presets import grip, soften
@@ -252,6 +252,7 @@ __all__ = [
     "obstacle_shapes",
     "orientation_error",
     "passive_forces",
+    "placed_body",
     "plane_geom",
     "position_actuator",
     "potential_energy",

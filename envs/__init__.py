@@ -18,6 +18,7 @@ from .tasks.door import Door
 from .tasks.drawer import Drawer
 from .tasks.furniture import door, drawer, furniture_scene, with_hand_across
 from .tasks.grasping import grasped, pad_forces, slip_speed
+from .tasks.insert import INSERT_WEIGHTS, Insert
 from .tasks.joint_goals import OPEN_WEIGHTS, JointGoals, JointGoalState
 from .tasks.measures import Measure
 from .tasks.object_goals import ObjectGoals, ObjectGoalState
@@ -30,7 +31,15 @@ from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles
 from .tasks.references import FigureEight, MinimumJerk, Reference, Sampled
 from .tasks.slide import SLIDE_WEIGHTS, Slide
 from .tasks.stack import STACK_WEIGHTS, Stack, StackState
-from .tasks.tabletop import block, pad_names, puck, tabletop_scene, with_closed_fingers
+from .tasks.tabletop import (
+    block,
+    pad_names,
+    peg,
+    puck,
+    socket,
+    tabletop_scene,
+    with_closed_fingers,
+)
 from .tasks.track import Track, TrackState
 from .tasks.upright import UPRIGHT_WEIGHTS, Upright
 from .tasks.wipe import WIPE_WEIGHTS, Wipe, WipeState
@@ -38,6 +47,7 @@ from .world import ObjectState, SceneState, World
 
 __all__ = [
     "ACTION_SPACES",
+    "INSERT_WEIGHTS",
     "OBSTACLE_WEIGHTS",
     "OPEN_WEIGHTS",
     "PICK_POSE_WEIGHTS",
@@ -62,6 +72,7 @@ __all__ = [
     "FigureEight",
     "GoalEnvironment",
     "GoalTask",
+    "Insert",
     "JointDelta",
     "JointGoalState",
     "JointGoals",
@@ -109,9 +120,11 @@ __all__ = [
     "make_action",
     "pad_forces",
     "pad_names",
+    "peg",
     "puck",
     "pytree_dataclass",
     "slip_speed",
+    "socket",
     "static",
     "tabletop_scene",
     "with_closed_fingers",

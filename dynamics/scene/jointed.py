@@ -1,4 +1,4 @@
-"""Bodies on a joint, such as drawers and doors, whose mount stands wherever it is put."""
+"""Bodies that stand wherever they are put: mounts, and what hangs on their joint, as a drawer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fraxenv.errors import ConfigError, check_choice
 
+from ..geometry.shapes import Shape
 from ..math.rotation import check_point
 from ..model.robot import WORLD, Frame, Joint, Robot, Topology
 from .build import ContactGeom, SceneObject, drawn_shape, solid_inertia
@@ -97,43 +98,108 @@ def jointed_body(
     ]
     fixed = [dataclasses.replace(g, frame=f"{name}_mount") for g in mount]
     com, per_mass = solid_inertia(own)
-    shapes = [drawn_shape(g, 1) for g in fixed] + [drawn_shape(g, 2) for g in own]
-    bodies = (f"{name}_height", f"{name}_mount", name)
-    topology = Topology(
-        name=name,
-        joints=(
-            Joint(f"{name}_height", "prismatic", Z),
-            Joint(f"{name}_place", "planar", Z),
-            Joint(f"{name}_joint", kind, direction / length),
-        ),
-        body_names=bodies,
-        parent=np.array([WORLD, 0, 1]),
-        position=np.array([np.zeros(3), np.zeros(3), point]),
+    base = _mount(name, f"{name}_mount", fixed, at, turn)
+    stand = base.topology
+    topology = dataclasses.replace(
+        stand,
+        joints=(*stand.joints, Joint(f"{name}_joint", kind, direction / length)),
+        body_names=(*stand.body_names, name),
+        parent=np.append(stand.parent, 1),
+        position=np.vstack([stand.position, point]),
         rotation=np.tile(np.eye(3), (3, 1, 1)),
-        frames=tuple(Frame(n, i, np.zeros(3), np.eye(3)) for i, n in enumerate(bodies)),
-        end_effectors={},
-        collision_shapes=tuple(s for s in shapes if s is not None),
+        frames=(*stand.frames, Frame(name, 2, np.zeros(3), np.eye(3))),
+        collision_shapes=(*stand.collision_shapes, *_drawn(own, 2)),
     )
     model = Robot(
         topology=topology,
-        mass=np.array([MOUNT_MASS, MOUNT_MASS, mass], float),
-        com=np.array([np.zeros(3), np.zeros(3), com]),
-        inertia=np.array([np.eye(3), np.eye(3), mass * per_mass]),
-        gravity=np.array([0.0, 0.0, -9.81]),
-        armature=_joint(MOUNT_ARMATURE, 0.0),
-        damping=_joint(MOUNT_DAMPING, damping),
-        friction=_joint(0.0, friction),
-        position_limits=np.stack([_joint(-np.inf, low), _joint(np.inf, high)], axis=1),
+        gravity=base.gravity,
+        mass=np.append(base.mass, mass),
+        com=np.vstack([base.com, com]),
+        inertia=np.concatenate([base.inertia, [mass * per_mass]]),
+        armature=np.append(base.armature, 0.0),
+        damping=np.append(base.damping, damping),
+        friction=np.append(base.friction, friction),
+        position_limits=np.vstack([base.position_limits, (low, high)]),
         stop_stiffness=np.zeros(5),
         stop_damping=np.zeros(5),
         velocity_limits=np.full(5, np.inf),
         effort_limits=np.zeros(5),
         effort_rate_limits=np.full(5, np.inf),
-        q_default=np.array([at[2], at[0], at[1], turn, np.clip(0.0, low, high)]),
+        q_default=np.append(base.q_default, np.clip(0.0, low, high)),
     )
     return SceneObject(model, (*fixed, *own))
 
 
-def _joint(of_mount: float, own: float) -> NDArray[np.float64]:
-    """Numbers (5,) of the mount's four coordinates, and of the joint's."""
-    return np.array([of_mount] * 4 + [own], float)
+def placed_body(
+    name: str,
+    *geoms: ContactGeom,
+    place: Sequence[float] = (0.0, 0.0, 0.0),
+    turn: float = 0.0,
+) -> SceneObject:
+    """A body that stays where it is put, which can be elsewhere in every episode.
+
+    Its four coordinates are its height z, m, its x and y, m, and its turn about the vertical, rad:
+    the mount of `jointed_body`, with nothing on it.
+
+    Args:
+        name: its name, and that of its body and frame.
+        *geoms: of the body, in its frame.
+        place: (3,), m, in the default configuration, world.
+        turn: rad, likewise.
+
+    Raises:
+        ConfigError: there is no geom, or a plane is among them.
+        ArrayError: an array has the wrong shape.
+    """
+    at = check_point(f"placed_body {name!r}: place", place)
+    if not geoms or any(g.kind == "plane" for g in geoms):
+        raise ConfigError(
+            f"placed_body {name!r}: expected at least one geom, none of them a plane, got "
+            f"{[g.kind for g in geoms]}."
+        )
+    own = [dataclasses.replace(g, frame=name) for g in geoms]
+    return SceneObject(_mount(name, name, own, at, turn), tuple(own))
+
+
+def _mount(
+    name: str, body: str, geoms: Sequence[ContactGeom], at: NDArray[np.float64], turn: float
+) -> Robot:
+    """The model of a body with some geoms that stays at a place (3,), m, turned by `turn`, rad."""
+    bodies = f"{name}_height", body
+    topology = Topology(
+        name=name,
+        joints=(
+            Joint(f"{name}_height", "prismatic", Z),
+            Joint(f"{name}_place", "planar", Z),
+        ),
+        body_names=bodies,
+        parent=np.array([WORLD, 0]),
+        position=np.zeros((2, 3)),
+        rotation=np.tile(np.eye(3), (2, 1, 1)),
+        frames=tuple(Frame(n, i, np.zeros(3), np.eye(3)) for i, n in enumerate(bodies)),
+        end_effectors={},
+        collision_shapes=_drawn(geoms, 1),
+    )
+    return Robot(
+        topology=topology,
+        mass=np.full(2, MOUNT_MASS),
+        com=np.zeros((2, 3)),
+        inertia=np.tile(np.eye(3), (2, 1, 1)),
+        gravity=np.array([0.0, 0.0, -9.81]),
+        armature=np.full(4, MOUNT_ARMATURE),
+        damping=np.full(4, MOUNT_DAMPING),
+        friction=np.zeros(4),
+        position_limits=np.tile((-np.inf, np.inf), (4, 1)),
+        stop_stiffness=np.zeros(4),
+        stop_damping=np.zeros(4),
+        velocity_limits=np.full(4, np.inf),
+        effort_limits=np.zeros(4),
+        effort_rate_limits=np.full(4, np.inf),
+        q_default=np.array([at[2], at[0], at[1], turn]),
+    )
+
+
+def _drawn(geoms: Sequence[ContactGeom], body: int) -> tuple[Shape, ...]:
+    """Geoms of a body as shapes."""
+    shapes = (drawn_shape(g, body) for g in geoms)
+    return tuple(s for s in shapes if s is not None)

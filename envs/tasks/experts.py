@@ -22,6 +22,7 @@ from .base import GoalTask
 from .door import Door
 from .drawer import Drawer
 from .grasping import LEAST_FORCE
+from .insert import TAIL, Insert
 from .joint_goals import JointGoals
 from .object_goals import ObjectGoals
 from .pick import Pick
@@ -86,6 +87,18 @@ LIFT = 0.03
 
 STAND = 0.38
 """m, from the arm's first axis to where a peg is stood: the hand points back to the arm."""
+
+IN_LINE = 0.0005, 0.35, 10.0
+"""m, and part of the clearance, from a hole's axis, within which a peg is put in; rad per m."""
+
+SOFTLY = 0.25
+"""Of the stiffness across, what is left in the hole."""
+
+PEG_SAG = 0.0032
+"""m, that the peg's weight draws the hand down."""
+
+BEFORE, DEEP = 0.03, -0.005
+"""m, of a peg's head before the hole until it is in line; and where it ends, from the middle."""
 
 STATION = 0.05
 """m, of the closed hand behind a puck, from where it strikes."""
@@ -221,6 +234,38 @@ def upright(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
     return move, turn, jnp.where((held | closes) & ~lets_go, 0.0, OPEN)
 
 
+def insert(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
+    """As `pick`, by the tail; up, before the hole, in line with it; in; hold still."""
+    axis = terms["object_axes"][:3]
+    ahead = jnp.append(terms["goal_axis"], 0.0)
+    turn = _downwards(terms, _face_angle(axis), 2.0)
+    to_tail = 0.1 * terms["to_object"] - TAIL * axis
+    over, closes = _fetch({**terms, "to_object": 10.0 * to_tail}, turn)
+    held = _held(terms)
+
+    # Of the head: along the hole, from its middle, and what lacks across.
+    way = 0.1 * terms["to_goal"]
+    along = -jnp.dot(way, ahead)
+    across = way + along * ahead
+    askew = jnp.cross(axis, ahead)
+    mouth = -jnp.asarray(task.half_length)
+    near = IN_LINE[0] + IN_LINE[1] * jnp.asarray(task.clearance)
+    straight = (norm(across) < near) & (norm(askew) < IN_LINE[2] * near)
+    enters = (along > mouth) | straight
+    onwards = jnp.clip(4.0 * (jnp.where(enters, DEEP, mouth - BEFORE) - along), -0.05, 0.05)
+    drift = terms["object_velocity"]
+    drift = drift - jnp.dot(drift, ahead) * ahead
+    # Softly in the hole, where the walls lead.
+    stiff = jnp.where(along > mouth + 0.01, SOFTLY, 1.0)
+    carried = stiff * (8.0 * across - 0.15 * drift) + onwards * ahead + PEG_SAG * UP
+    now_x, now_y = terms["hand_axes"].reshape(2, 3)
+    roll = jnp.dot(jnp.cross(jnp.cross(now_x, now_y), -UP), ahead)
+
+    move = jnp.where(held, carried, 4.0 * over)
+    turn = jnp.where(held, stiff * 4.0 * askew + 4.0 * roll * ahead, 3.0 * turn)
+    return move, turn, jnp.where(held | closes, 0.0, OPEN)
+
+
 def slide(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
     """Behind the puck, as `push`; forwards until it is fast enough to slide to its goal; stop."""
     to_puck, to_goal = 0.1 * terms["to_object"], 0.1 * terms["to_goal"]
@@ -269,6 +314,7 @@ def wipe(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
 EXPERTS: dict[type[GoalTask], Expert] = {
     Door: open_up,
     Drawer: open_up,
+    Insert: insert,
     Pick: pick,
     PickPose: pick,
     Push: push,

@@ -20,19 +20,26 @@ from fraxenv.dynamics import (
     cylinder_geom,
     free_body,
     lock_joints,
+    placed_body,
     plane_geom,
     sphere_geom,
 )
 from fraxenv.dynamics.geometry.shapes import Color
 from fraxenv.dynamics.scene.build import shape_geoms
+from fraxenv.errors import ConfigError
 
 CUBE, BASE, BOX, PEG, PUCK, TABLE = "cube", "base", "box", "peg", "puck", "table"
+SOCKET, WALLS = "socket", ("left_wall", "right_wall", "upper_wall", "lower_wall")
 STIFF: dict[str, Any] = {"solref": (0.004, 1.0), "solimp": (0.99, 0.999, 0.001, 0.5, 2.0)}
 """Contacts as stiff as two timesteps of 2 ms allow: what is held creeps by some um/s."""
 
 CUBE_COLOR = (0.85, 0.45, 0.2, 1.0)
 STACKED_COLOR, BASE_COLOR = (0.8, 0.15, 0.15, 1.0), (0.2, 0.6, 0.25, 1.0)
 """Of stacks, the upper cube's and the lower one's."""
+
+HEAD_COLOR: Color = (0.95, 0.9, 0.8, 1.0)
+SOCKET_COLOR: Color = (0.35, 0.45, 0.6, 1.0)
+UNSEEN: Color = (0.0, 0.0, 0.0, 0.0)
 
 
 def pad_names(robot: Robot) -> tuple[str, ...]:
@@ -93,6 +100,34 @@ def block(
     )
 
 
+def peg(
+    half_extents: Sequence[float] = (0.1, 0.02, 0.02),
+    *,
+    mass: float = 0.16,
+    place: tuple[float, float] = (0.47, -0.17),
+    color: Color = CUBE_COLOR,
+) -> SceneObject:
+    """A box that moves freely, lying on the table by default, whose end at +x looks otherwise.
+
+    Args:
+        half_extents: (3,), m.
+        mass: kg, of all of it alike.
+        place: (2,), m, where it is by default.
+        color: its colour, but for its head.
+    """
+    length, *across = half_extents
+    head = 0.2 * length, *(x + 1e-4 for x in across)
+    squares = np.square(np.asarray(half_extents, float))
+    return free_body(
+        PEG,
+        box_geom(PEG, half_extents, rgba=color),
+        box_geom(f"{PEG}_head", head, position=(0.8 * length + 1e-4, 0.0, 0.0), rgba=HEAD_COLOR),
+        mass=mass,
+        inertia=mass / 3.0 * np.diag(squares.sum() - squares),
+        position=(*place, half_extents[2]),
+    )
+
+
 def puck(
     name: str = PUCK,
     radius: float = 0.025,
@@ -122,6 +157,54 @@ def puck(
         inertia=np.diag([across, across, along]),
         position=(*place, radius),
     )
+
+
+def socket(
+    half_width: float = 0.02,
+    clearance: float = 0.003,
+    half_depth: float = 0.1,
+    half_size: float = 0.06,
+    *,
+    place: tuple[float, float] = (0.48, 0.25),
+    turn: float = 0.5 * np.pi,
+) -> SceneObject:
+    """A block with a square hole, standing on the table, that nothing moves: see `placed_body`.
+
+    Its frame is in the middle of the hole, which is along x, and z is up. It has five boxes: the
+    walls of the hole, `WALLS`, for what goes in; and all of it, "socket", for what does not, which
+    is not drawn.
+
+    Args:
+        half_width: m, of the peg that fits.
+        clearance: m, between each wall and a peg in the middle.
+        half_depth: m, of the block along the hole.
+        half_size: m, of the block across.
+        place: (2,), m, of its middle.
+        turn: rad, of the hole about the vertical.
+
+    Raises:
+        ConfigError: the hole is no hole, or as wide as the block.
+    """
+    inner = half_width + clearance
+    if not (0 < half_width < inner < half_size and half_depth > 0):
+        raise ConfigError(
+            f"socket: half_width={half_width:g}, clearance={clearance:g}, half_depth="
+            f"{half_depth:g}, half_size={half_size:g} m; expected positive numbers, and half_width "
+            "+ clearance < half_size."
+        )
+    middle, half = 0.5 * (half_size + inner), 0.5 * (half_size - inner)
+    beside, above = (half_depth, half, half_size), (half_depth, inner, half)
+    walls = (
+        box_geom(name, size, position=position, rgba=SOCKET_COLOR)
+        for name, size, position in zip(
+            WALLS,
+            (beside, beside, above, above),
+            ((0, middle, 0), (0, -middle, 0), (0, 0, middle), (0, 0, -middle)),
+            strict=True,
+        )
+    )
+    whole = box_geom(SOCKET, (half_depth, half_size, half_size), rgba=UNSEEN)
+    return placed_body(SOCKET, *walls, whole, place=(*place, half_size), turn=turn)
 
 
 def tabletop_scene(

@@ -35,7 +35,11 @@ NEAREST = 3
 
 BESIDE = 0.05
 """m, beyond the box of goals of reaching, in which hands above a table may be told to be."""
-HEIGHTS = {"half_height": "half_extents", "base_half_height": "base_half_extents"}
+SIZES = {
+    "half_height": "half_extents",
+    "base_half_height": "base_half_extents",
+    "clearance": "clearance",
+}
 """Option of tasks with objects -> option of their scenes, of which it is the last number."""
 
 CONTROL_HZ = 1000
@@ -166,8 +170,8 @@ def build_task(
     Where the scene's objects have another size, so have the task's.
     """
     sizes = {
-        own: (scene_options or {})[theirs][2]
-        for own, theirs in HEIGHTS.items()
+        own: np.ravel((scene_options or {})[theirs])[-1].item()
+        for own, theirs in SIZES.items()
         if theirs in (scene_options or {})
     }
     options = {**sizes, **(options or {})}

@@ -89,8 +89,8 @@ def make(
         robot: name of a bundled robot, a YAML file of a robot's setup, a `Robot`, or a `Scene`.
         member: name of the scene's robot that acts; the scene's first member if omitted.
         task: name of a task ("reach", "reach_pose", "track", "reach_obstacles"; "push", "pick",
-            "pick_pose", "stack", "upright", "slide", "wipe", "drawer" and "door", which come with a
-            scene), "module:Class" of one's own, or a `Task`.
+            "pick_pose", "stack", "upright", "insert", "slide", "wipe", "drawer" and "door", which
+            come with a scene), "module:Class" of one's own, or a `Task`.
         end_effector: name of the frame that acts, or several in a tuple; the robot's own if
             omitted.
         action: name of an action space, or an `ActionSpace`.

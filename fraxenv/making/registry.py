@@ -161,6 +161,25 @@ def _upright_scene(robot: Robot) -> Scene:
     return tabletop_scene(robot, pad_names(robot), [peg])
 
 
+def _insert_scene(robot: Robot, clearance: float, mass: float) -> Scene:
+    from ..envs import pad_names, peg, socket, tabletop_scene, with_hand_across
+    from ..envs.tasks.tabletop import PEG, SOCKET, STIFF, TABLE, WALLS
+
+    pads, half = pad_names(robot), 0.02
+    return tabletop_scene(
+        with_hand_across(robot),
+        pads,
+        [peg((0.1, half, half), mass=mass), socket(half, clearance)],
+        pairs=[
+            *((PEG, thing) for thing in (TABLE, *WALLS)),
+            *((pad, thing) for pad in pads for thing in (PEG, TABLE, SOCKET)),
+        ],
+        friction=0.3,
+        pad_friction=1.0,
+        **STIFF,
+    )
+
+
 def _slide_scene(robot: Robot) -> Scene:
     from ..envs import pad_names, tabletop_scene, with_closed_fingers
     from ..envs.tasks.tabletop import PUCK, TABLE, puck
@@ -243,6 +262,14 @@ TASKS = {
         "stand a peg on its end and let go of it",
         _handling("Upright", "upright"),
         scene=_upright_scene,
+    ),
+    "insert": TaskSpec(
+        "Insert",
+        "put a peg into the hole of a block",
+        _handling("Insert", "insert"),
+        scene=_insert_scene,
+        scene_options={"clearance": 0.003, "mass": 0.16},
+        action_options={"position_scale": 0.1},
     ),
     "slide": TaskSpec(
         "Slide",

@@ -111,6 +111,7 @@ OTHERS = {
     "obstacle_rates",
     "obstacle_shapes",
     "passive_forces",
+    "placed_body",
     "plane_geom",
     "position_actuator",
     "random_configuration",

@@ -14,7 +14,7 @@ import pytest
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
 )
-WIDTH, HEIGHT = 1280, 800
+WIDTH, HEIGHT = 1040, 580
 
 
 def free_port() -> int:
@@ -49,6 +49,8 @@ def browsed(viewer: Any) -> Iterator[tuple[Any, list[int]]]:
         page.set_default_timeout(180_000)
         page.goto(viewer.url)
         page.wait_for_selector("canvas")
+        # That pictures are drawn without a graphics card is told in front of them.
+        page.add_style_tag(content=".mantine-Notifications-root { display: none }")
         page.get_by_text("Safety filter").wait_for()
         yield (
             page,

@@ -1,4 +1,4 @@
-"""Bodies on a joint: MuJoCo's view of them, and mounts that stay where they are put."""
+"""Bodies on a joint, and those on none: MuJoCo's view of them, and mounts that stay where put."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from scenes import mass_matrix
 
 from fraxenv import dynamics
-from fraxenv.dynamics import box_geom, jointed_body, plane_geom, sphere_geom
+from fraxenv.dynamics import box_geom, jointed_body, placed_body, plane_geom, sphere_geom
 from fraxenv.errors import ArrayError, ConfigError
 
 LID: dict[str, Any] = {
@@ -80,6 +80,39 @@ def test_mounts_stay_and_joints_fall_shut(chest) -> None:
     assert end[1] - q[1] == pytest.approx(5e-5, rel=0.02)
     assert abs(end[4]) < 0.01
     np.testing.assert_allclose(v[:4], 0.0, atol=1e-4)
+
+
+def test_what_is_put_somewhere_stays_there() -> None:
+    """A step to climb: it carries a ball of 5 kg that rolls off, and is where it was."""
+    with jax.enable_x64(True):
+        step = placed_body(
+            "step", box_geom("tread", (0.2, 0.2, 0.05)), place=(1.0, 2.0, 0.3), turn=0.4
+        )
+        ball = dynamics.free_body(
+            "ball", sphere_geom("", 0.1, condim=1), mass=5.0, position=(1.15, 2.0, 0.45)
+        )
+        scene = dynamics.build_scene(
+            None, [step, ball], pairs=[("tread", "ball")], integrator="discrete"
+        )
+        q = jnp.asarray(scene.system.q_default)
+        at, rotation = map(np.asarray, dynamics.frame_pose(scene.system, q, "step"))
+        np.testing.assert_allclose(at, (1.0, 2.0, 0.3), atol=1e-12)
+        np.testing.assert_allclose(rotation[:2, 0], (np.cos(0.4), np.sin(0.4)), atol=1e-12)
+
+        def advance(carry, _):
+            q, v, _ = dynamics.scene_step(scene, *carry, jnp.zeros(10), 0.002)
+            return (q, v), q
+
+        start = q, jnp.zeros(10).at[4].set(1.0)
+        _, path = jax.jit(lambda c: jax.lax.scan(advance, c, None, 500))(start)
+    path = np.asarray(path)
+    assert path[20, 6] > 0.4498  # carried
+    assert path[-1, 6] < 0.0  # and gone
+    np.testing.assert_allclose(path[-1, :4], (0.3, 1.0, 2.0, 0.4), atol=1e-4)
+    with pytest.raises(ConfigError, match=r"placed_body 'x': expected at least one geom"):
+        placed_body("x")
+    with pytest.raises(ConfigError, match="none of them a plane"):
+        placed_body("x", plane_geom("p"))
 
 
 def test_refusals() -> None:
