@@ -1,9 +1,9 @@
 """Write what the registry knows into docs/, so that it cannot go stale.
 
 docs/environments.md gets its tables, and every registered environment a page with a picture in
-docs/environments/.
+docs/environments/, and with a film where its task has an expert.
 
-    python scripts/docs/document_environments.py            # writes; draws pictures that lack
+    python scripts/docs/document_environments.py            # writes; draws what lacks
     python scripts/docs/document_environments.py --redraw   # draws all of them
     python scripts/docs/document_environments.py --check    # exits with 1 if it would change any
 """
@@ -25,7 +25,10 @@ from rich.progress import track
 
 import fraxenv
 from fraxenv.envs import action_names
+from fraxenv.envs.tasks.experts import EXPERTS
 from fraxenv.making.registry import env_spec
+from fraxenv.media import rollouts
+from fraxenv.recording.scripted import expert_policy
 from fraxenv.rendering import render_env
 from fraxenv.storage.files import write_atomic
 
@@ -41,9 +44,9 @@ class Options:
     """Options of the pages."""
 
     check: bool = False
-    """Write nothing; exit with 1 if a page is not what it should be, or lacks its picture."""
+    """Write nothing; exit with 1 if a page is not what it should be, or lacks a picture or film."""
     redraw: bool = False
-    """Draw pictures that there are, too."""
+    """Draw pictures and films that there are, too."""
 
 
 def pages() -> Iterator[tuple[Path, str]]:
@@ -81,7 +84,7 @@ def _page(id: str) -> str:
     parts = [
         f"# {id}",
         f"{env_spec(id).description}.",
-        f"![{id}]({id}.png)",
+        f"![{id}]({id}.png)" + (f" ![its expert]({id}.gif)" if _has_expert(id) else ""),
         f'```python\nimport fraxenv\n\nenv, params = fraxenv.make("{id}")\n```',
         f"Actions at {env.policy_hz} Hz, controller at {env.control_hz} Hz, physics at "
         f"{env.physics_hz} Hz; an episode has {steps} steps, {steps / env.policy_hz:g} s. {safety}",
@@ -129,6 +132,18 @@ def picture(id: str) -> bytes:
     return buffer.getvalue()
 
 
+def film(id: str, path: Path) -> None:
+    """Write a film of an episode of a task's expert."""
+    env, params = made(id)
+    act = expert_policy(env, params)
+    shown = rollouts.roll_out(env, params, act, jax.random.key(SEED), episodes=1)
+    rollouts.film(path, env, params, *shown, size=240, frames_per_second=10)
+
+
+def _has_expert(id: str) -> bool:
+    return type(made(id)[1].task) in EXPERTS
+
+
 def _spaces() -> str:
     rows = ["## Sizes of the action spaces", "", "| `action=` | Panda | UR10 | G1, two hands |"]
     rows.append("|---|---:|---:|---:|")
@@ -144,9 +159,11 @@ def _spaces() -> str:
 def main() -> int:
     """Run the command line; returns the exit status."""
     options = tyro.cli(Options)
-    pictures = [DOCS / "environments" / f"{id}.png" for id in fraxenv.list_envs()]
+    folder, ids = DOCS / "environments", fraxenv.list_envs()
+    drawn = [folder / f"{id}.png" for id in ids]
+    drawn += [folder / f"{id}.gif" for id in ids if _has_expert(id)]
     stale = [p for p, text in pages() if not p.exists() or p.read_text("utf-8") != text]
-    undrawn = [p for p in pictures if options.redraw or not p.exists()]
+    undrawn = [p for p in drawn if options.redraw or not p.exists()]
     if options.check:
         for path in stale + undrawn:
             print(f"{path} is out of date: run python scripts/docs/document_environments.py")
@@ -154,7 +171,10 @@ def main() -> int:
     for path, text in pages():
         write_atomic(path, text.encode())
     for path in track(undrawn, "drawing", transient=True):
-        write_atomic(path, picture(path.stem))
+        if path.suffix == ".gif":
+            film(path.stem, path)
+        else:
+            write_atomic(path, picture(path.stem))
     print(f"Written to {PAGE} and {PAGE.with_suffix('')}")
     return 0
 
