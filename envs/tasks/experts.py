@@ -129,7 +129,7 @@ def pick(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:
     """Over the object, fingers along its faces; down; close; to the goal, and turned as it is."""
     to_goal = 0.1 * terms["to_goal"]
     turn = _downwards(terms, _face_angle(terms["object_axes"]))
-    over, closes = _fetch(terms, turn)
+    over, closes = _fetch(0.1 * terms["to_object"], turn)
     held = _held(terms)
     move = jnp.where(held, to_goal, over)
     onwards = terms.get("turn_to_goal", jnp.zeros_like(turn))
@@ -140,7 +140,7 @@ def stack(terms: Terms, task: ObjectGoals) -> tuple[Array, Array, Array]:
     """As `pick`, fingers beside the base; up, over the base, down on it; open; up."""
     to_goal = 0.1 * terms["to_goal"]
     turn = _downwards(terms, _free_angle(terms), 2.0)
-    over, closes = _fetch(terms, turn)
+    over, closes = _fetch(0.1 * terms["to_object"], turn)
     held = _held(terms)
     across = norm(to_goal[:2])
     placed = (across < PLACED[0]) & (jnp.abs(to_goal[2]) < PLACED[1])
@@ -189,7 +189,7 @@ def open_up(terms: Terms, task: JointGoals) -> tuple[Array, Array, Array]:
     """Over the handle, a finger on either side; down; close; back, as the handle faces; stop."""
     facing = terms["object_facing"]
     turn = _downwards(terms, jnp.arctan2(facing[0], -facing[1]), 2.0)
-    over, closes = _fetch(terms, turn)
+    over, closes = _fetch(0.1 * terms["to_object"], turn)
     # Beside the handle until the fingers are above it.
     across = norm(over[:2])
     blocked = (0.1 * terms["to_object"][2] > -ABOVE) & (across > 0.5 * BESIDE)
@@ -208,7 +208,7 @@ def upright(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
     length, half = jnp.asarray(task.half_length), jnp.asarray(task.half_height)
     lean = norm(axis[:2])
     turn = _downwards(terms, _face_angle(axis), 2.0)
-    over, closes = _fetch(terms, turn)
+    over, closes = _fetch(0.1 * terms["to_object"], turn)
     stands = (lean < STRAIGHT[1]) & (jnp.abs(rise) < STOOD[1])
     loose = jnp.all(terms["pad_force"] == 0.0)
     calm = (lean < STOOD[0]) & (norm(terms["object_velocity"]) < STOOD[2])
@@ -240,7 +240,7 @@ def insert(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
     ahead = jnp.append(terms["goal_axis"], 0.0)
     turn = _downwards(terms, _face_angle(axis), 2.0)
     to_tail = 0.1 * terms["to_object"] - TAIL * axis
-    over, closes = _fetch({**terms, "to_object": 10.0 * to_tail}, turn)
+    over, closes = _fetch(to_tail, turn)
     held = _held(terms)
 
     # Of the head: along the hole, from its middle, and what lacks across.
@@ -331,9 +331,8 @@ def _held(terms: Terms) -> Array:
     return jnp.all(10.0 * terms["pad_force"] >= LEAST_FORCE)
 
 
-def _fetch(terms: Terms, turn: Array) -> tuple[Array, Array]:
+def _fetch(to_cube: Array, turn: Array) -> tuple[Array, Array]:
     """The way (3,), m, over the cube and down to it; whether to close the gripper there."""
-    to_cube = 0.1 * terms["to_object"]
     across = norm(to_cube[:2])
     beside = jnp.maximum(across - ALIGNED, 0.1 * jnp.abs(turn[2]) - ALIGNED)
     above = jnp.clip(10.0 * beside, 0.0, HOVER)

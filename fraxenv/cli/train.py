@@ -19,6 +19,7 @@ from ..training.config import (
     AlgorithmName,
     APGConfig,
     BCConfig,
+    DAggerConfig,
     PPOConfig,
     SACConfig,
     SHACConfig,
@@ -74,7 +75,8 @@ class Options(PPOConfig, _Run):
     """Train a policy, evaluate it on fresh goals, and leave everything in a folder.
 
     The defaults are the preset's of the environment and the algorithm (`fraxenv list --presets`);
-    `fraxenv train --algorithm sac --help` shows the options of SAC, and likewise shac, apg and bc.
+    `fraxenv train --algorithm sac --help` shows the options of SAC, and likewise
+    shac, apg, bc and dagger.
     `fraxenv train ID` is `fraxenv train --env ID`.
     """
 
@@ -125,6 +127,17 @@ class BCOptions(BCConfig, _Run):
     overrides: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class DAggerOptions(DAggerConfig, _Run):
+    """Clone an expert wherever the policy gets to, evaluate, and leave everything in a folder.
+
+    The defaults are the preset's of the environment and the algorithm (`fraxenv list --presets`).
+    `fraxenv train ID` is `fraxenv train --env ID`.
+    """
+
+    overrides: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
+
+
 def parse(argv: Sequence[str]) -> tuple[TrainConfig, Path, bool]:
     """The configuration of a command line, the run's folder, and whether to resume it."""
     argv = ["--env", *argv] if argv and not argv[0].startswith("-") else list(argv)
@@ -140,6 +153,7 @@ def parse(argv: Sequence[str]) -> tuple[TrainConfig, Path, bool]:
         SHACConfig: SHACOptions,
         APGConfig: APGOptions,
         BCConfig: BCOptions,
+        DAggerConfig: DAggerOptions,
     }
     kind = kinds[type(default)]
     own = {f.name: getattr(default, f.name) for f in dataclasses.fields(default)}

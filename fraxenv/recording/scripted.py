@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -86,6 +87,41 @@ def expert_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array],
             "hands straight to their goals, or a trained one."
         )
     return scripted_policy(env, params)
+
+
+def seen_by_expert(env: Environment, params: EnvParams) -> tuple[str, ...]:
+    """The observation terms that decide what `expert_policy` does, in the observation's order.
+
+    Raises:
+        ConfigError: as `expert_policy`.
+    """
+    expert_policy(env, params)
+    steer = steering(env, params, params.task.hands.names)
+    dtype = env.observation_space(params).dtype
+    terms = _Noted({name: jnp.zeros(n, dtype) for name, n in env.observation_layout.items()})
+    way = jax.eval_shape(lambda: EXPERTS[type(params.task)](terms, params.task))
+    move, turn, width = (jnp.full(x.shape, 1e-3, x.dtype) for x in way)
+    q = jnp.asarray(env.robot.q_default)
+    if np.any(jax.jacobian(lambda q: steer(q, [(move, turn)], width))(q)):
+        terms.noted.add("joint_position")
+    return tuple(name for name in terms if name in terms.noted)
+
+
+class _Noted(dict[str, Any]):
+    """Observation terms, and the names of those that were looked at."""
+
+    def __init__(self, terms: Mapping[str, Any]) -> None:
+        super().__init__(terms)
+        self.noted: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.noted.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name in self:
+            self.noted.add(name)
+        return super().get(name, default)
 
 
 def _configuration(env: Environment, scaled: Array) -> Array:

@@ -13,7 +13,7 @@ from jax import Array
 from ..envs import Environment, EnvParams
 from ..errors import ConfigError, import_extra, unknown_name
 from ..wrappers import FiveTuple
-from .config import COPIED, BCConfig, TrainConfig
+from .config import COPIED, BCConfig, DAggerConfig, TrainConfig
 from .evaluation import evaluate
 from .policy import Policy
 
@@ -40,11 +40,22 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
         "polyak",
     ),
     "bc": ("chunk", "batch_size", "updates_per_round"),
+    "dagger": (
+        "chunk",
+        "batch_size",
+        "updates_per_round",
+        "num_steps",
+        "num_epochs",
+        "buffer_size",
+    ),
 }
 """Options of each algorithm that it names as our configurations do, besides the common ones."""
 
 _BY_GRADIENT = ("apg", "shac")
 """Algorithms that differentiate the environment."""
+
+_SQUASHED = ("sac", "apg", "shac")
+"""Algorithms whose policies are brought into the action space by the hyperbolic tangent."""
 
 
 def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -> Any:
@@ -59,6 +70,7 @@ def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -
 
     from .apg import APG
     from .bc import BC
+    from .dagger import DAgger
     from .ppo import PPO
     from .sac import SAC
     from .shac import SHAC
@@ -94,11 +106,15 @@ def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -
         own["num_updates"] = config.rounds * config.updates_per_round
         env = env.with_transition_gradients()
     elif isinstance(config, BCConfig):
-        kind = BC
         own["agent_kwargs"]["activation"] = getattr(flax.linen, config.activation)
         own["num_updates"] = config.rounds * config.updates_per_round
         own["hidden"] = _hidden(config, env)
-        names.remove("num_envs")
+        if isinstance(config, DAggerConfig):
+            kind = DAgger
+            own["num_updates"] *= config.num_epochs
+        else:
+            kind = BC
+            names.remove("num_envs")
     algorithm = kind.create(
         env=FiveTuple(env),
         env_params=params,
@@ -121,8 +137,13 @@ def _hidden(config: BCConfig, env: Environment) -> tuple[int, ...]:
     for name in config.hidden:
         if name not in layout and name not in COPIED:
             raise unknown_name("observation term", name, layout, f"of {env.name}")
-    terms = [name for name, size in layout.items() for _ in range(size)]
-    return tuple(i for i, name in enumerate(terms) if name in config.hidden)
+    return _numbers(config.hidden, env)
+
+
+def _numbers(names: tuple[str, ...], env: Environment) -> tuple[int, ...]:
+    """Which numbers of an observation are of these terms."""
+    terms = [name for name, size in env.observation_layout.items() for _ in range(size)]
+    return tuple(i for i, name in enumerate(terms) if name in names)
 
 
 def with_demonstrations(
@@ -138,14 +159,22 @@ def with_demonstrations(
     """
     if not isinstance(config, BCConfig):
         return algorithm
+    from ..recording.scripted import expert_policy, seen_by_expert
     from .demonstrations import demonstrations
 
-    return algorithm.replace(demonstrations=demonstrations(config, env, params))
+    algorithm = algorithm.replace(demonstrations=demonstrations(config, env, params))
+    if isinstance(config, DAggerConfig):
+        algorithm = algorithm.replace(expert=expert_policy(env, params))
+        if not config.hidden:
+            seen = seen_by_expert(env, params)
+            hidden = tuple(name for name in env.observation_layout if name not in seen)
+            algorithm = algorithm.replace(hidden=_numbers(hidden, env))
+    return algorithm
 
 
 def policy_of(config: TrainConfig, algorithm: Any, weights: Any) -> Policy:
     """The deterministic policy of an algorithm's actor with these weights."""
-    return Policy(algorithm.actor, weights, squashed=config.algorithm not in ("ppo", "bc"))
+    return Policy(algorithm.actor, weights, squashed=config.algorithm in _SQUASHED)
 
 
 def init_state(algorithm: Any, seed: int) -> Any:

@@ -157,12 +157,16 @@ class BC(Algorithm):  # type: ignore[misc]
         steps = jax.random.randint(key, (self.batch_size,), 0, count)
         seen = self.demonstrations.observations[steps]
         meant = self.demonstrations.chunk(steps, self.chunk)
-        scale = ts.actor_ts.params["scale"]
+        return ts.replace(rng=rng, actor_ts=self.towards(ts.actor_ts, seen, meant))
+
+    def towards(self, actor: Any, seen: Array, meant: Array) -> Any:
+        """The actor after a step towards these actions (b, chunk, k) for observations (b, m)."""
+        scale = actor.params["scale"]
 
         def loss(weights: Any) -> Array:
             foreseen = self.actor.apply({"params": weights, "scale": scale}, seen)
             return jnp.mean(jnp.abs(foreseen - meant))
 
-        gradient = jax.grad(loss)(ts.actor_ts.params["params"])
+        gradient = jax.grad(loss)(actor.params["params"])
         gradient = {"params": gradient, "scale": jax.tree.map(jnp.zeros_like, scale)}
-        return ts.replace(rng=rng, actor_ts=ts.actor_ts.apply_gradients(grads=gradient))
+        return actor.apply_gradients(grads=gradient)

@@ -12,7 +12,7 @@ from ..errors import ConfigError, check_choice, check_count, unknown_name
 from ..making.make import env_config
 from ..storage.config import TRAINING, list_presets, read_yaml, write_yaml
 
-AlgorithmName = Literal["ppo", "sac", "shac", "apg", "bc"]
+AlgorithmName = Literal["ppo", "sac", "shac", "apg", "bc", "dagger"]
 
 _FRACTIONS = ("gamma", "gae_lambda", "td_lambda", "polyak")
 """Fields that are fractions: at most 1."""
@@ -24,15 +24,14 @@ ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "swish")
 class TrainConfig:
     """The configuration of a training run, of any algorithm. Equal ones give the same policy.
 
-    The algorithms are those of rejax, two that differentiate the environment, and one that imitates
-    demonstrations. A round goes
-    from one evaluation, which writes a checkpoint, to the next. Presets hold only what differs from
-    the defaults, and were measured with these.
+    The algorithms are those of rejax, two that differentiate the environment, and two that imitate.
+    A round goes from one evaluation, which writes a checkpoint, to the next. Presets hold only what
+    differs from the defaults, and were measured with these.
 
     Attributes:
         env: id of the environment.
         overrides: passed to `fraxenv.make`.
-        algorithm: "ppo", "sac", "shac", "apg" or "bc".
+        algorithm: "ppo", "sac", "shac", "apg", "bc" or "dagger".
         seed: decides initial weights, episodes and exploration.
         total_timesteps: environment steps of all environments together, rounded up to whole rounds.
         num_envs: environments that run side by side.
@@ -270,12 +269,57 @@ class BCConfig(TrainConfig):
         return self.batch_size
 
 
+@dataclass(frozen=True)
+class DAggerConfig(BCConfig):
+    """A run of DAgger: behaviour cloning that asks the task's expert wherever the policy gets to.
+
+    `total_timesteps` counts environment steps, `gamma` has no meaning.
+
+    Attributes:
+        hidden: observation terms that the policy does not see; if omitted those that the expert
+            does not look at.
+        num_steps: policy steps per environment between two updates.
+        num_epochs: gradient steps of each update.
+        buffer_size: steps that are remembered.
+    """
+
+    algorithm: AlgorithmName = "dagger"
+    total_timesteps: int = 524_288
+    num_envs: int = 256
+    updates_per_round: int = 64
+    demonstrations: int = 256
+    chunk: int = 1
+    batch_size: int = 512
+    hidden: tuple[str, ...] = ()
+    num_steps: int = 8
+    num_epochs: int = 80
+    buffer_size: int = 262_144
+
+    counted: ClassVar[str] = "environment steps"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chunk != 1:
+            raise ConfigError(f"chunk={self.chunk}, expected 1: the expert is asked step by step.")
+        if self.update_timesteps > self.buffer_size:
+            raise ConfigError(
+                f"num_envs * num_steps = {self.update_timesteps} is more than buffer_size="
+                f"{self.buffer_size}. Choose a larger buffer."
+            )
+
+    @property
+    def update_timesteps(self) -> int:
+        """Environment steps between two updates."""
+        return self.num_envs * self.num_steps
+
+
 ALGORITHMS: dict[str, type[TrainConfig]] = {
     "ppo": PPOConfig,
     "sac": SACConfig,
     "shac": SHACConfig,
     "apg": APGConfig,
     "bc": BCConfig,
+    "dagger": DAggerConfig,
 }
 """Algorithm -> its configuration."""
 
