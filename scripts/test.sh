@@ -25,8 +25,15 @@ copy=$(mktemp -d)
 trap 'rm -rf "$copy" build' EXIT
 rm -rf build
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target "$copy" .
-(cd "$copy" && MYPYPATH="$copy" "$OLDPWD/.venv/bin/mypy" --config-file "$OLDPWD/pyproject.toml" -p fraxenv)
-(cd "$copy" && PYTHONPATH="$copy" "$OLDPWD/.venv/bin/lint-imports" --config "$OLDPWD/pyproject.toml" --no-cache)
+check_copy() {
+  local root=$PWD
+  cd "$copy"
+  MYPYPATH="$copy" "$root/.venv/bin/mypy" --config-file "$root/pyproject.toml" -p fraxenv
+  PYTHONPATH="$copy" "$root/.venv/bin/lint-imports" --config "$root/pyproject.toml" --no-cache
+}
+# Beside the tests: it takes a minute of one core.
+(check_copy) >"$copy/checked.txt" 2>&1 &
+checking=$!
 
 # Most of the time goes into compiling programs that run for a moment. The slow tests, and whatever
 # is run by name, are compiled as users' programs are. XLA's fusion emitters (the newer of its two
@@ -37,4 +44,8 @@ rm -rf build
 # under these flags, and is slow, so that it does not run under them. A quick test that fails here and
 # passes by name may be a case of this.
 export XLA_FLAGS="${XLA_FLAGS:---xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false}"
-.venv/bin/python -m pytest -m "not slow" -n 3 --dist loadfile --durations=10
+status=0
+.venv/bin/python -m pytest -m "not slow" -n 3 --dist loadfile --durations=10 || status=$?
+wait "$checking" || status=1
+cat "$copy/checked.txt"
+exit "$status"

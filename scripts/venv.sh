@@ -10,7 +10,8 @@ ensure_venv() {
   fi
   if ! cmp -s pyproject.toml "$stamp"; then
     echo "Installing fraxenv[$extra] into .venv; this takes a few minutes the first time."
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$extra]"
+    # What is never imported need not be compiled.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[$extra]"
     cp pyproject.toml "$stamp"
   fi
 }

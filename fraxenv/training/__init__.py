@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .config import (
         APGConfig,
         BCConfig,
+        DAggerConfig,
         PPOConfig,
         SACConfig,
         SHACConfig,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "APGConfig",
     "BCConfig",
+    "DAggerConfig",
     "Evaluation",
     "PPOConfig",
     "Policy",
@@ -46,6 +48,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "APGConfig": "config",
         "BCConfig": "config",
+        "DAggerConfig": "config",
         "Evaluation": "evaluation",
         "PPOConfig": "config",
         "Policy": "policy",

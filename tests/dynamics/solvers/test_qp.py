@@ -456,9 +456,8 @@ def test_vmap_is_a_loop(dtype: np.dtype) -> None:
         np.testing.assert_array_equal(together.feasible, [s.feasible for s in apart])
 
 
-@pytest.mark.parametrize(
-    "make", [pytest.param(partial(problems, "active"), marks=pytest.mark.slow), contradictory]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [partial(problems, "active"), contradictory])
 def test_fused(make: Callable[..., QP]) -> None:
     problem = make(seed=8, size=33)
     given = cast(problem, np.float32)

@@ -183,8 +183,8 @@ LONG = (derivative, derivative_of_checkpointed, other_types)
             pytest.param(f, "float32", marks=pytest.mark.slow if f in LONG else ())
             for f in FUNCTIONS
         ),
-        *((f, "float64") for f in (inputs, derivative)),
-        pytest.param(other_types, "float64", marks=pytest.mark.slow),
+        (inputs, "float64"),
+        *(pytest.param(f, "float64", marks=pytest.mark.slow) for f in (derivative, other_types)),
     ],
 )
 def test_what_vmap_computes(
