@@ -34,9 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from jax import Array
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 import fraxenv
 from fraxenv import dynamics
@@ -341,10 +339,8 @@ def main(argv: list[str] | None = None) -> int:
         results += [
             soak_scene(name, mjcf, share, options, progress) for name, mjcf in named.items()
         ]
-    table = Table("", *(r["id"] for r in results))
-    for name in dict.fromkeys(k for r in results for k in r if k != "id"):
-        table.add_row(name, *(f"{r[name]:,}" if name in r else "" for r in results))
-    Console().print(table)
+    for r in results:
+        print(", ".join([r["id"], *(f"{name} {n:,}" for name, n in r.items() if name != "id")]))
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(options.output, json.dumps(results, indent=2).encode())
