@@ -31,7 +31,7 @@ class TrainConfig:
     Attributes:
         env: id of the environment.
         overrides: passed to `fraxenv.make`.
-        algorithm: "ppo", "sac", "shac", "apg", "bc" or "dagger".
+        algorithm: what learns.
         seed: decides initial weights, episodes and exploration.
         total_timesteps: environment steps of all environments together, rounded up to whole rounds.
         num_envs: environments that run side by side.

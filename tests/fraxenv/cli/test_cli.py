@@ -51,6 +51,7 @@ def test_help_names_every_command(capsys: Capture) -> None:
         ("train --algorithm shac", ("--initial-std", "--td-lambda", "(default: shac)")),
         ("train --algorithm apg", ("--initial-std", "--num-steps", "(default: apg)")),
         ("train --algorithm bc", ("--demonstrations", "--chunk", "(default: bc)")),
+        ("train --algorithm dagger", ("--num-epochs", "--buffer-size", "(default: dagger)")),
         ("eval", ("RUN", "--episodes")),
         ("rollout", ("random|scripted|expert|RUN", "{gif,mp4}")),
         ("record", ("random|scripted|expert|RUN", "--successful", "--num-envs")),
