@@ -95,11 +95,12 @@ def seen_by_expert(env: Environment, params: EnvParams) -> tuple[str, ...]:
     Raises:
         ConfigError: as `expert_policy`.
     """
-    expert_policy(env, params)
-    steer = steering(env, params, params.task.hands.names)
+    expert_policy(env, params)  # refuses what has none
+    task: Any = params.task
+    steer = steering(env, params, task.hands.names)
     dtype = env.observation_space(params).dtype
     terms = _Noted({name: jnp.zeros(n, dtype) for name, n in env.observation_layout.items()})
-    way = jax.eval_shape(lambda: EXPERTS[type(params.task)](terms, params.task))
+    way = jax.eval_shape(lambda: EXPERTS[type(task)](terms, task))
     move, turn, width = (jnp.full(x.shape, 1e-3, x.dtype) for x in way)
     q = jnp.asarray(env.robot.q_default)
     if np.any(jax.jacobian(lambda q: steer(q, [(move, turn)], width))(q)):

@@ -164,7 +164,7 @@ class BC(Algorithm):  # type: ignore[misc]
         scale = actor.params["scale"]
 
         def loss(weights: Any) -> Array:
-            foreseen = self.actor.apply({"params": weights, "scale": scale}, seen)
+            foreseen: Any = self.actor.apply({"params": weights, "scale": scale}, seen)
             return jnp.mean(jnp.abs(foreseen - meant))
 
         gradient = jax.grad(loss)(actor.params["params"])

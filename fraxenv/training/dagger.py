@@ -14,7 +14,7 @@ from .apg import struct_field
 from .bc import BC
 
 
-class DAgger(VectorizedEnvMixin, BC):
+class DAgger(VectorizedEnvMixin, BC):  # type: ignore[misc]
     """Behaviour cloning, of demonstrations first, and then of what the expert would have done.
 
     The policy acts, in `num_envs` environments; what it saw is remembered with the expert's action
@@ -68,7 +68,8 @@ class DAgger(VectorizedEnvMixin, BC):
         def step(carry: tuple[Array, Any], key: Array) -> tuple[tuple[Array, Any], Any]:
             obs, state = carry
             meant = jax.vmap(self.expert, (0, None))(obs, key)
-            action = jnp.clip(self.actor.apply(ts.actor_ts.params, obs)[:, 0], -1.0, 1.0)
+            foreseen: Any = self.actor.apply(ts.actor_ts.params, obs)
+            action = jnp.clip(foreseen[:, 0], -1.0, 1.0)
             keys = jax.random.split(key, self.num_envs)
             after, state, *_ = self.vmap_step(keys, state, action, self.env_params)
             return (after, state), (obs, meant)
