@@ -28,8 +28,8 @@ BOOKKEEPING = frozenset({
 })  # fmt: skip
 """Values for which nothing is computed; all others are operations, calls and lookups."""
 
-LARGEST = 500_000
-"""A program of more values is refused: LLVM would take minutes over it."""
+LARGEST = 2_000_000
+"""A program of more values is refused: it would take minutes, and gigabytes of memory."""
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ..errors import BuildError
 from ..program import BOOL, Id, IdArray, Loop, Program, live_values
 from . import instructions, workspace
 from .builder import Builder, llvm_type, stored
-from .schedule import captured_values, schedule, waiting_bytes
+from .schedule import captured_values, schedule, spilled_values, waiting_bytes
 from .workspace import FEW, Workspace
 
 BLOCK = 256
@@ -72,7 +73,7 @@ class Body:
             scopes.setdefault(program.scopes[i], []).append(i)
         self._captured = captured_values(program)
         self._scopes = {s: self._ordered(s, ids) for s, ids in scopes.items()}
-        self._check_waiting()
+        self._spill(work)
         self._without_instructions = {
             "final": self._final, "round": self._round, "pin": self._pin,
             "lookup": self._lookup,
@@ -95,20 +96,35 @@ class Body:
         wanted = [x for x in loop.following if self._alive[x]]
         return wanted + ([] if loop.condition is None else [loop.condition])
 
-    def _check_waiting(self) -> None:
-        """Raise BuildError if what waits for its last use is too much for the stack."""
-        homes = () if self.workspace is None else self.workspace.homes
+    def _spill(self, work: tuple[str, int]) -> None:
+        """Keep in memory what is too much for the stack.
+
+        Raises:
+            BuildError: what loops carry is too much by itself.
+        """
         ends = {s: self._following(s) for s in self._scopes}
-        ends[0] = [x for x in self._wanted if x not in homes and x not in self.builder.slots]
-        size = waiting_bytes(
-            self._program, self._scopes, ends, self._captured, self.builder.slots,
-            self.builder.width,
-        )  # fmt: skip
-        if size > workspace.LARGEST_STACK:
+
+        def waiting() -> tuple[Any, ...]:
+            homes = () if self.workspace is None else self.workspace.homes
+            ends[0] = [x for x in self._wanted if x not in homes and x not in self.builder.slots]
+            there = {*homes, *self.builder.slots}
+            return self._program, self._scopes, ends, self._captured, there, self.builder.width
+
+        room = workspace.LARGEST_STACK
+        if waiting_bytes(*waiting()) <= room:
+            return
+        if self.workspace is None:
+            self.workspace = Workspace(*work)
+            self.builder.workspace = self.workspace.pointer
+        for x in spilled_values(*waiting(), room):
+            size = self.builder.width * stored(self._program.dtypes[x]).itemsize
+            self.workspace.homes[x] = self.workspace.pointer, self.workspace.room(size)
+        size = waiting_bytes(*waiting())
+        if size > room:
             raise BuildError(
-                f"{size // 2**10} KiB of numbers wait at once for what is computed of them, where "
-                f"a thread's stack has room for {workspace.LARGEST_STACK >> 10} KiB. Fuse a "
-                "smaller function, or pass backend='vmap'."
+                f"{size // 2**10} KiB of numbers are handed from round to round of its loops, "
+                f"where a thread's stack has room for {room >> 10} KiB. Fuse a smaller function, "
+                "or pass backend='vmap'."
             )
 
     def compute_scope(self, scope: int) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -96,6 +97,55 @@ def captured_values(program: Program, alive: np.ndarray | None = None) -> dict[i
     return found
 
 
+UNMOVED = frozenset({"constant", "input", "known", "loop", "counter", "carry"})
+"""Values that no place in memory can be given once they are computed."""
+
+
+class Lifetimes(NamedTuple):
+    """From when to when the values of one scope wait in registers, or on the stack.
+
+    Attributes:
+        first: the place, in the scope's order, from which each is there.
+        last: the place of its last use.
+        inside: bytes that wait in the loop at each place, besides.
+    """
+
+    first: dict[Id, int]
+    last: dict[Id, int]
+    inside: list[int]
+
+
+def _lifetimes(
+    program: Program,
+    order: Sequence[Id],
+    ends: Sequence[Id],
+    captured: Mapping[int, Sequence[Id]],
+    slots: Container[Id],
+    most: Mapping[int, int],
+) -> Lifetimes:
+    computed: dict[Id, int] = {}
+    last: dict[Id, int] = {}
+    inside = [0] * (len(order) + 1)
+    for k, x in enumerate(order):
+        op = program.ops[x]
+        # Inputs are loaded at the beginning, and what a loop carries is there.
+        computed[x] = 0 if op in ("input", "carry") else k
+        operands = _operands(program, x, captured)
+        if op == "loop":
+            inside[k] = most.get(program.loops[program.attributes[x]].scope, 0)
+            operands = [a for a in operands if a not in slots]
+        for a in operands[:1] if op == "lookup" else operands:
+            last[a] = k
+    last.update(dict.fromkeys(ends, len(order)))
+    first = {
+        a: end if a in slots else computed[a]
+        for a, end in last.items()
+        # What comes from outside of the scope waits there.
+        if (a in computed or a in slots) and program.ops[a] not in ("constant", "loop")
+    }
+    return Lifetimes(first, last, inside)
+
+
 def waiting_bytes(
     program: Program,
     orders: Mapping[int, Sequence[Id]],
@@ -119,30 +169,65 @@ def waiting_bytes(
     most: dict[int, int] = {}
     for scope in sorted(orders, key=lambda s: -program.depth[s]):  # the innermost first
         order = orders[scope]
-        first: dict[Id, int] = {}
-        last: dict[Id, int] = {}
-        inside = [0] * (len(order) + 1)
-        for k, x in enumerate(order):
-            op = program.ops[x]
-            # Inputs are loaded at the beginning, and what a loop carries is there.
-            first[x] = 0 if op in ("input", "carry") else k
-            operands = _operands(program, x, captured)
-            if op == "loop":
-                inside[k] = most.get(program.loops[program.attributes[x]].scope, 0)
-                operands = [a for a in operands if a not in slots]
-            for a in operands[:1] if op == "lookup" else operands:
-                last[a] = k
-        last.update(dict.fromkeys(ends.get(scope, ()), len(order)))
+        lives = _lifetimes(program, order, ends.get(scope, ()), captured, slots, most)
         changes = [0] * (len(order) + 2)
-        for a, end in last.items():
-            # What comes from outside of the scope waits there.
-            if (a in first or a in slots) and program.ops[a] not in ("constant", "loop"):
-                size = width * program.dtypes[a].itemsize
-                changes[first.get(a, end)] += size
-                changes[end + 1] -= size
+        for a, begin in lives.first.items():
+            size = width * program.dtypes[a].itemsize
+            changes[begin] += size
+            changes[lives.last[a] + 1] -= size
         waiting = itertools.accumulate(changes)
-        most[scope] = max(w + n for w, n in zip(waiting, inside, strict=False))
+        most[scope] = max(w + n for w, n in zip(waiting, lives.inside, strict=False))
     return max(most.values(), default=0)
+
+
+def spilled_values(
+    program: Program,
+    orders: Mapping[int, Sequence[Id]],
+    ends: Mapping[int, Sequence[Id]],
+    captured: Mapping[int, Sequence[Id]],
+    slots: Container[Id],
+    width: int,
+    room: int,
+) -> list[Id]:
+    """The values to be kept in memory, for the others to be no more than a stack has room for.
+
+    Whenever there are too many, that which waits longest goes. Loops within loops share the room.
+
+    Args:
+        program: the program.
+        orders: the values of each scope, in the order in which they are computed.
+        ends: the values that are needed at the end of each scope.
+        captured: the program's `captured_values`.
+        slots: the values that are in memory already.
+        width: lanes of a vector.
+        room: bytes that may wait at once.
+
+    Source: Poletto and Sarkar, "Linear scan register allocation", ACM TOPLAS 21(5), 1999.
+    """
+    each = room // len({program.depth[s] for s in orders})
+    found: list[Id] = []
+    for scope, order in orders.items():
+        lives = _lifetimes(program, order, ends.get(scope, ()), captured, slots, {})
+        begins: list[list[Id]] = [[] for _ in range(len(order) + 1)]
+        for a, begin in lives.first.items():
+            begins[begin].append(a)
+        ending, waiting = [0] * (len(order) + 2), 0
+        longest: list[tuple[int, Id]] = []
+        for k, beginning in enumerate(begins):
+            waiting -= ending[k]
+            for a in beginning:
+                size = width * program.dtypes[a].itemsize
+                waiting += size
+                ending[lives.last[a] + 1] += size
+                if program.ops[a] not in UNMOVED and a not in slots:
+                    heapq.heappush(longest, (-lives.last[a], a))
+            while waiting > each and longest and -longest[0][0] > k:
+                end, a = heapq.heappop(longest)
+                size = width * program.dtypes[a].itemsize
+                waiting -= size
+                ending[1 - end] -= size
+                found.append(a)
+    return found
 
 
 def _depth_first(needs: Sequence[Sequence[int]], roots: Sequence[int]) -> list[int]:

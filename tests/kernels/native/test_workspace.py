@@ -367,25 +367,44 @@ def test_too_large_a_workspace_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_allclose(found, jax.vmap(fn)(x), rtol=1e-6)
 
 
-def test_too_many_values_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All are needed twice: the second time, from the last to the first."""
+def waits(x: Array) -> Array:
+    """All numbers are needed twice: the second time, from the last to the first."""
+    y = x * x * jnp.linspace(0.5, 1, 100, dtype=jnp.float32)
+    for k in (*range(100), *range(99, -1, -1)):
+        x = x * 0.5 + y[k] / (1 + x * x)
+    return x
 
+
+@pytest.mark.parametrize("looped", [False, True])
+def test_what_waits_is_kept_in_memory(looped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def fn(x: Array) -> Array:
-        y = x * x * jnp.linspace(0.5, 1, 100, dtype=jnp.float32)
-        for k in (*range(100), *range(99, -1, -1)):
-            x = x * 0.5 + y[k] / (1 + x * x)
-        return x
+        if not looped:
+            return waits(x)
+        return lax.scan(lambda c, k: (waits(c + k), c), x, jnp.arange(70.0))[0]
 
-    x = np.ones(4, np.float32)
+    x = np.linspace(0.1, 1.7, 37, dtype=np.float32)
     # With 16 numbers of each; processors differ.
     part = explain(jnp.sin, "native")(x).vector / 16
-    monkeypatch.setattr(workspace, "LARGEST_STACK", int(part * 5_000))
-    said = rf"{6 * part:.0f} KiB of numbers wait at once .* {4 * part:.0f} KiB.*'vmap'"
+    usual = text_of(monkeypatch, fn, x)
+    expected = fuse(fn, "native")(x)
+    monkeypatch.setattr(workspace, "LARGEST_STACK", int(part * 4_000))
+    assert "ptr %work" not in usual
+    assert "ptr %work" in text_of(monkeypatch, lambda x: fn(x) + 0, x)
+    np.testing.assert_array_equal(fuse(lambda x: fn(x) + 0, "native")(x), expected)
+    assert_one_kernel(lambda x: fn(x) + 1, x)
+
+
+def test_too_much_handed_from_round_to_round_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "LARGEST_STACK", 4_000)
+    x = np.ones((4, 200), np.float32)
+
+    def fn(x: Array) -> Array:
+        return lax.fori_loop(0, 300, lambda _, c: 0.5 * jnp.roll(c, 1) + jnp.sin(c), x)
+
+    said = r"KiB of numbers are handed from round to round .* 3 KiB.*'vmap'"
     with pytest.warns(KernelWarning, match=said):
         found = fuse(fn, "native")(x)
     np.testing.assert_allclose(found, jax.vmap(fn)(x), rtol=1e-5)
-    monkeypatch.setattr(workspace, "LARGEST_STACK", int(part * 10_000))
-    assert_one_kernel(lambda x: fn(x) + 1, x)
 
 
 # --- With lanes that move -------------------------------------------------------------------------
@@ -472,6 +491,29 @@ def test_waiting_bytes() -> None:
 
     assert waiting([last]) == 4
     assert waiting([last, a, b, c]) == 5
+
+
+def test_what_waits_longest_goes_to_memory() -> None:
+    from fraxenv.kernels.program import Program
+
+    program, f4 = Program(), np.dtype(np.float32)
+    x = program.input(0, 0, f4)
+    roots = [program.call("sin", (program.apply("mul", x, program.constant(k, f4)),))
+             for k in np.arange(2, 6, dtype=f4)]  # fmt: skip
+    total = roots[-1]
+    for root in roots[-2::-1]:
+        total = program.apply("add", total, root)
+    order = {0: [i for i in range(len(program.ops)) if program.ops[i] != "constant"]}
+
+    def spilled(room: int) -> list[int]:
+        return schedule.spilled_values(program, order, {0: [total]}, {}, (), 16, 64 * room)
+
+    most = schedule.waiting_bytes(program, order, {0: [total]}, {}, (), 16) // 64
+    assert spilled(most) == []
+    assert spilled(most - 1) == roots[:1]
+    assert spilled(most - 2) == roots[:2]
+    left = schedule.waiting_bytes(program, order, {0: [total]}, {}, spilled(most - 2), 16) // 64
+    assert left <= most - 2
 
 
 def test_memory_that_is_not_written() -> None:
