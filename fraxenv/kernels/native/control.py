@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,7 @@ class Body:
         self._found: dict[tuple[Id, ...], tuple[str, int, int] | str] = {}
         self._addresses: dict[tuple[int, Id, str, int], str] = {}
         self._rounds: dict[int, dict[int, str]] = {}
+        self._last: dict[Id, str] = {}
         computed = [i for i in np.flatnonzero(self._alive).tolist() if i not in self.builder.slots]
         self.workspace = workspace.plan(program, computed, buffers, outputs, width, work)
         if self.workspace is not None:
@@ -100,14 +101,12 @@ class Body:
         """Keep in memory what is too much for the stack.
 
         Raises:
-            BuildError: what loops carry is too much by itself.
+            BuildError: what is left is too much by itself.
         """
-        ends = {s: self._following(s) for s in self._scopes}
 
         def waiting() -> tuple[Any, ...]:
-            homes = () if self.workspace is None else self.workspace.homes
-            ends[0] = [x for x in self._wanted if x not in homes and x not in self.builder.slots]
-            there = {*homes, *self.builder.slots}
+            there = {*self._homes(), *self.builder.slots}
+            ends = {s: self._at_end(s, there) for s in self._scopes}
             return self._program, self._scopes, ends, self._captured, there, self.builder.width
 
         room = workspace.LARGEST_STACK
@@ -122,10 +121,26 @@ class Body:
         size = waiting_bytes(*waiting())
         if size > room:
             raise BuildError(
-                f"{size // 2**10} KiB of numbers are handed from round to round of its loops, "
-                f"where a thread's stack has room for {room >> 10} KiB. Fuse a smaller function, "
-                "or pass backend='vmap'."
+                f"{size // 2**10} KiB of numbers wait at once for what is computed of them, where "
+                f"a thread's stack has room for {room >> 10} KiB. Fuse a smaller function, or pass "
+                "backend='vmap'."
             )
+
+    def _at_end(self, scope: int, there: Container[Id]) -> list[Id]:
+        """The values that wait at the end of a scope for what comes after it."""
+        if not scope:
+            return [x for x in self._wanted if x not in there]
+        loop = next(loop for loop in self._program.loops if loop.scope == scope)
+        # From one place in memory to another a value goes by itself, but where both are the loop's.
+        passing = {
+            x
+            for c, x in zip(loop.carries, loop.following, strict=False)
+            if c in there and (x == c or (x in there and x not in loop.carries))
+        }
+        return [x for x in self._following(scope) if x not in passing]
+
+    def _homes(self) -> Mapping[Id, tuple[str, int]]:
+        return {} if self.workspace is None else self.workspace.homes
 
     def compute_scope(self, scope: int) -> None:
         """Compute all of a scope."""
@@ -169,7 +184,11 @@ class Body:
     def _loop(self, index: int) -> None:
         p, b, loop = self._program, self.builder, self._program.loops[index]
         self._fill_tables(loop.scope, loop.outer)
-        carried = [k for k, c in enumerate(loop.carries) if self._alive[c]]
+        alive, there = [k for k, c in enumerate(loop.carries) if self._alive[c]], self._homes()
+        homes = {k: there[loop.carries[k]] for k in alive if loop.carries[k] in there}
+        carried = [k for k in alive if k not in homes]
+        b.copy([loop.initial[k] for k in homes], list(homes.values()), FEW)
+        b.slots |= {loop.carries[k]: home for k, home in homes.items()}
         for k in carried:
             b.names[loop.carries[k]] = f"%v{loop.carries[k]}"
         kept = {
@@ -201,6 +220,14 @@ class Body:
         self._keep(loop, places, counter)
         b.emit(f"{following} = add i32 {counter}, 1")
         ends = {k: b.name(loop.following[k]) for k in carried}
+        taken = set(homes.values())
+        for i in self._scopes.get(loop.outer, ()):
+            if p.ops[i] == "final" and p.attributes[i][0] == index:
+                k = p.attributes[i][1]
+                # What is kept of the last round is read before its place is another value's.
+                if k not in homes and b.slots.get(loop.following[k]) in taken:
+                    self._last[i] = b.name(loop.following[k])
+        self._hand_on([(loop.following[k], home) for k, home in homes.items()])
         latch = b.block
         if loop.condition is None:
             again = b.value(f"icmp ult i32 {following}, {loop.count}")
@@ -217,6 +244,17 @@ class Body:
         b.lines[header + 1 : header + 1] = phis
         b.begin(end)
         self._rounds[index] = rounds
+
+    def _hand_on(self, values: Sequence[tuple[Id, tuple[str, int]]]) -> None:
+        """Write to memory what a loop hands from round to round there."""
+        b, read = self.builder, {home for _, home in values}
+        moved = [(x, home) for x, home in values if b.slots.get(x) != home]
+        # All that is read there before anything is written there.
+        for x, _ in moved:
+            if b.slots.get(x) in read:
+                b.name(x)
+        for x, home in moved:
+            b.store(x, b.address(*home))
 
     def _keep(self, loop: Loop, places: Mapping[int, tuple[int, int]], counter: str) -> None:
         """Write a round's kept values to the workspace."""
@@ -331,9 +369,15 @@ class Body:
 
     def _final(self, i: Id) -> None:
         index, k = self._program.attributes[i]
-        loop = self._program.loops[index]
-        # A while loop is left before a round, when every lane has been frozen.
-        self.builder.alias(i, (loop.following if loop.condition is None else loop.carries)[k])
+        loop, b = self._program.loops[index], self.builder
+        in_memory = k < len(loop.carries) and loop.carries[k] in self._homes()
+        if in_memory or loop.condition is not None:
+            # A while loop is left before a round, when every lane has been frozen.
+            b.alias(i, loop.carries[k])
+        elif i in self._last:
+            b.names[i] = self._last[i]
+        else:
+            b.alias(i, loop.following[k])
 
     def _pin(self, i: Id) -> None:
         self.builder.alias(i, self._program.args[i][0])

@@ -97,8 +97,8 @@ def captured_values(program: Program, alive: np.ndarray | None = None) -> dict[i
     return found
 
 
-UNMOVED = frozenset({"constant", "input", "known", "loop", "counter", "carry"})
-"""Values that no place in memory can be given once they are computed."""
+UNMOVED = frozenset({"constant", "input", "known", "loop", "counter"})
+"""Values that are given no place in memory."""
 
 
 class Lifetimes(NamedTuple):
@@ -205,7 +205,13 @@ def spilled_values(
     Source: Poletto and Sarkar, "Linear scan register allocation", ACM TOPLAS 21(5), 1999.
     """
     each = room // len({program.depth[s] for s in orders})
-    found: list[Id] = []
+    # What a loop carries, and what follows it, are one place.
+    partners: dict[Id, list[Id]] = {}
+    for loop in program.loops:
+        for pair in zip(loop.carries, loop.following, strict=False):
+            for x, y in (pair, pair[::-1]):
+                partners.setdefault(x, []).append(y)
+    found: dict[Id, None] = {}
     for scope, order in orders.items():
         lives = _lifetimes(program, order, ends.get(scope, ()), captured, slots, {})
         begins: list[list[Id]] = [[] for _ in range(len(order) + 1)]
@@ -216,18 +222,24 @@ def spilled_values(
         for k, beginning in enumerate(begins):
             waiting -= ending[k]
             for a in beginning:
+                if a in found:
+                    continue
                 size = width * program.dtypes[a].itemsize
                 waiting += size
                 ending[lives.last[a] + 1] += size
                 if program.ops[a] not in UNMOVED and a not in slots:
                     heapq.heappush(longest, (-lives.last[a], a))
             while waiting > each and longest and -longest[0][0] > k:
-                end, a = heapq.heappop(longest)
-                size = width * program.dtypes[a].itemsize
-                waiting -= size
-                ending[1 - end] -= size
-                found.append(a)
-    return found
+                for a in (longest[0][1], *partners.get(longest[0][1], ())):
+                    if a in found or a in slots or program.ops[a] in UNMOVED:
+                        continue
+                    found[a] = None
+                    if a in lives.first and lives.first[a] <= k <= lives.last[a]:
+                        size = width * program.dtypes[a].itemsize
+                        waiting -= size
+                        ending[lives.last[a] + 1] -= size
+                heapq.heappop(longest)
+    return list(found)
 
 
 def _depth_first(needs: Sequence[Sequence[int]], roots: Sequence[int]) -> list[int]:

@@ -375,33 +375,66 @@ def waits(x: Array) -> Array:
     return x
 
 
-@pytest.mark.parametrize("looped", [False, True])
-def test_what_waits_is_kept_in_memory(looped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fn(x: Array) -> Array:
-        if not looped:
-            return waits(x)
-        return lax.scan(lambda c, k: (waits(c + k), c), x, jnp.arange(70.0))[0]
+def passed_on(x: Array) -> Array:
+    """A loop that hands on more than it computes with: two numbers change places, one changes."""
 
+    def one(c: Array, k: Array) -> tuple[Array, Array]:
+        after = c.at[50].set(c[51]).at[51].set(c[50])
+        return after.at[3].set(0.5 * c[7] + jnp.sin(c[3] + c[0]) * k), c[:5]
+
+    start = x * jnp.linspace(0.5, 1, 90, dtype=jnp.float32)
+    c, kept = lax.scan(one, start, jnp.arange(69.0))
+    return c.at[20:25].add(kept[-1])
+
+
+def until(x: Array) -> Array:
+    """The same with other numbers of rounds, in a loop around it."""
+
+    def outer(_: Any, c: Array) -> Array:
+        first = (c, jnp.int32(0))
+        c, _ = lax.while_loop(
+            lambda s: (s[0][0] < 0.9) & (s[1] < 9),
+            lambda s: (jnp.roll(s[0], 1).at[0].mul(1.1), s[1] + 1),
+            first,
+        )
+        return 0.9 * c[::-1]
+
+    return lax.fori_loop(0, 70, outer, x * jnp.linspace(0.5, 1, 90, dtype=jnp.float32))
+
+
+WAITS: dict[str, tuple[Callable[[Array], Array], int]] = {
+    "straight": (waits, 4_000),
+    "in a loop": (lambda x: lax.scan(lambda c, k: (waits(c + k), c), x, jnp.arange(70.0))[0], 4_000),
+    "passed on": (passed_on, 2_000),
+    "until": (until, 3_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_what_waits_is_kept_in_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fn, room = WAITS[name]
     x = np.linspace(0.1, 1.7, 37, dtype=np.float32)
     # With 16 numbers of each; processors differ.
     part = explain(jnp.sin, "native")(x).vector / 16
     usual = text_of(monkeypatch, fn, x)
     expected = fuse(fn, "native")(x)
-    monkeypatch.setattr(workspace, "LARGEST_STACK", int(part * 4_000))
+    monkeypatch.setattr(workspace, "LARGEST_STACK", int(part * room))
     assert "ptr %work" not in usual
-    assert "ptr %work" in text_of(monkeypatch, lambda x: fn(x) + 0, x)
-    np.testing.assert_array_equal(fuse(lambda x: fn(x) + 0, "native")(x), expected)
+    assert "ptr %work" in text_of(monkeypatch, lambda x: fn(x), x)
+    np.testing.assert_array_equal(fuse(lambda x: fn(x), "native")(x), expected)
     assert_one_kernel(lambda x: fn(x) + 1, x)
 
 
-def test_too_much_handed_from_round_to_round_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "LARGEST_STACK", 4_000)
-    x = np.ones((4, 200), np.float32)
-
+def test_too_many_inputs_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def fn(x: Array) -> Array:
-        return lax.fori_loop(0, 300, lambda _, c: 0.5 * jnp.roll(c, 1) + jnp.sin(c), x)
+        total = jnp.sin(x[0])
+        for k in (*range(100), *range(99, -1, -1)):
+            total = 0.5 * total + jnp.cos(x[k]) / (1 + x[k] * total)
+        return total
 
-    said = r"KiB of numbers are handed from round to round .* 3 KiB.*'vmap'"
+    x = np.linspace(0.1, 0.9, 400, dtype=np.float32).reshape(4, 100)
+    monkeypatch.setattr(workspace, "LARGEST_STACK", 1_000)
+    said = r"KiB of numbers wait at once .* room for 0 KiB.*'vmap'"
     with pytest.warns(KernelWarning, match=said):
         found = fuse(fn, "native")(x)
     np.testing.assert_allclose(found, jax.vmap(fn)(x), rtol=1e-5)
