@@ -66,6 +66,9 @@ class Derivative(Traced, ABC):
         flags: by what, and of what.
     """
 
+    # JAX's own derivative in place of it would take as long to compile, and far longer to run.
+    times = 4
+
     def __init__(
         self,
         function: Traced,

@@ -81,14 +81,15 @@ def partially_evaluate(
     """Partially evaluate a traced function for one environment.
 
     Args:
-        traced: its `jaxpr`, `operands` and `consts`; see `fuse.Traced`.
+        traced: its `jaxpr`, `operands`, `consts` and `times`; see `fuse.Traced`.
         batched: whether each operand differs between environments.
         platform: "cpu", "gpu" or "tpu", for functions that depend on it.
         expand: as in `Program`.
     """
     jaxpr = traced.jaxpr
     buffers = [Buffer.of(a, b) for a, b in zip(traced.operands, batched, strict=True)]
-    evaluator = Evaluator(PartialEvaluation(Program(expand), buffers), platform)
+    program = Program(expand, traced.times)
+    evaluator = Evaluator(PartialEvaluation(program, buffers), platform)
     consts, inputs = traced.consts([evaluator.read(i) for i in range(len(buffers))])
     result = evaluator.result
     result.outputs = evaluator.run(jaxpr, consts, inputs)

@@ -28,8 +28,8 @@ BOOKKEEPING = frozenset({
 })  # fmt: skip
 """Values for which nothing is computed; all others are operations, calls and lookups."""
 
-LARGEST = 2_000_000
-"""A program of more values is refused: it would take minutes, and gigabytes of memory."""
+LARGEST = 500_000
+"""A program of more values is refused: LLVM would take minutes over it."""
 
 
 @dataclass
@@ -65,6 +65,7 @@ class Program:
 
     Args:
         expand: expands elementary functions, for executors with basic operations only.
+        times: how often `LARGEST` values it may have.
 
     Attributes:
         ops: the operation of each value.
@@ -76,7 +77,7 @@ class Program:
         depth: the number of loops around each scope.
     """
 
-    def __init__(self, expand: Callable[..., Id | None] | None = None) -> None:
+    def __init__(self, expand: Callable[..., Id | None] | None = None, times: int = 1) -> None:
         self._expand = expand
         self.ops: list[str] = []
         self.args: list[tuple[Id, ...]] = []
@@ -89,7 +90,7 @@ class Program:
         self._constants: dict[Any, Id] = {}
         self.applied = 0
         """Scalar operations asked for, before anything folded."""
-        self._most = LARGEST
+        self._largest = self._most = times * LARGEST
 
     # --- values ---
 
@@ -276,11 +277,11 @@ class Program:
         self, op: str, args: tuple[Id, ...], attribute: Any, dtype: np.dtype[Any], scope: int
     ) -> Id:
         if len(self.ops) >= self._most:
-            if self._most < LARGEST:
+            if self._most < self._largest:
                 raise TooLongError
             raise BuildError(
-                f"the program has more than {LARGEST} scalar operations. Fuse a smaller function, "
-                "of one environment, or pass backend='vmap'."
+                f"the program has more than {self._largest} scalar operations. Fuse a smaller "
+                "function, of one environment, or pass backend='vmap'."
             )
         self.ops.append(op)
         self.args.append(args)

@@ -23,10 +23,12 @@ class Traced:
         collective: whether it computes across a named axis, environments for example.
         kernels: its kernels so far, by batched operands and backend.
         derivatives: its derivatives so far; see `derivatives`.
+        times: how much longer than others a program of it may be.
     """
 
     jaxpr: Any
     known: Sequence[Any]
+    times = 1
 
     def __init__(self, name: str, closed: Any, out_tree: Any) -> None:
         self.name, self.jaxpr = name, closed.jaxpr

@@ -423,6 +423,22 @@ def test_programs_that_are_too_large(monkeypatch: pytest.MonkeyPatch, equal: Equ
         equal(fuse(fn, "native")(X), jax.vmap(fn)(X))
 
 
+def test_derivatives_may_be_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The function has 184 values, its derivative 241."""
+    monkeypatch.setenv("FRAXENV_CACHE", "0")
+    x = np.linspace(0.1, 1.0, 12, dtype=np.float32).reshape(3, 4)
+
+    def gradient() -> Any:
+        return jax.vmap(jax.grad(fusible(lambda x: jnp.sum(jnp.sin(x) * x[::-1]), "native")))(x)
+
+    expected = np.cos(x) * x[:, ::-1] + np.sin(x)[:, ::-1]
+    monkeypatch.setattr("fraxenv.kernels.program.LARGEST", 200)
+    np.testing.assert_allclose(gradient(), expected, rtol=1e-5)
+    monkeypatch.setattr("fraxenv.kernels.program.LARGEST", 50)
+    with pytest.warns(KernelWarning, match="cotangent of .* more than 200 scalar operations"):
+        np.testing.assert_allclose(gradient(), expected, rtol=1e-5)
+
+
 def test_collectives_are_not_fused(equal: Equal) -> None:
     def fn(x: Any) -> Any:
         return x - lax.pmean(x, "envs")
