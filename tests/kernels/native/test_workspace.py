@@ -402,9 +402,14 @@ def until(x: Array) -> Array:
     return lax.fori_loop(0, 70, outer, x * jnp.linspace(0.5, 1, 90, dtype=jnp.float32))
 
 
+def looped(x: Array) -> Array:
+    """It all over again, 70 times."""
+    return lax.scan(lambda c, k: (waits(c + k), c), x, jnp.arange(70.0))[0]
+
+
 WAITS: dict[str, tuple[Callable[[Array], Array], int]] = {
     "straight": (waits, 4_000),
-    "in a loop": (lambda x: lax.scan(lambda c, k: (waits(c + k), c), x, jnp.arange(70.0))[0], 4_000),
+    "in a loop": (looped, 4_000),
     "passed on": (passed_on, 2_000),
     "until": (until, 3_000),
 }  # fmt: skip
