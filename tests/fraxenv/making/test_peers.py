@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from experts import rollout
-from objects import changed, measure
+from objects import batched, changed, measure
 from support import with_slow
 
 import fraxenv
@@ -139,8 +139,8 @@ def at_goal(
 
 
 def success(env: Any, params: Any, states: list[Any]) -> list[bool]:
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *states)
-    return np.asarray(measure(env, params, stacked)["success"]).tolist()
+    found: list[bool] = measure(env, params, batched(states))["success"].tolist()
+    return found
 
 
 def test_the_arm_rests_and_success_ends_the_episode() -> None:
