@@ -131,7 +131,7 @@ def env_scene(
     if not (contacts and env.physics.pairs):
         return shapes
     faded = [dataclasses.replace(s, rgba=(*s.rgba[:3], _FADED * s.rgba[3])) for s in shapes]
-    return [*faded, *env.physics.force_shapes(q, state.world)]
+    return [*faded, *env.physics.force_shapes(q, state.world, state.sizes)]
 
 
 @functools.lru_cache(maxsize=16)
