@@ -13,6 +13,7 @@ import fraxenv
 from fraxenv import dynamics
 from fraxenv.envs import Pick, Push, grasped, pad_forces, pad_names, slip_speed
 from fraxenv.errors import ConfigError, UnknownNameError
+from fraxenv.recording.steering import steering
 
 PADS = ("left_pad", "right_pad")
 
@@ -149,34 +150,40 @@ def test_near_misses_are_refused(name: str, request) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("friction", "holds"), [(1.0, True), (0.0, False)])
-def test_what_is_held_is_shaken(pick, friction: float, holds: bool) -> None:
-    """As fast as actions allow at 2 Hz, 2 cm to either side, for 4 s; without friction it drops."""
-    env, params = pick
-    results = rollout(env, params, n=8)[1]
-    state = results[-1][0]
+def test_what_is_held_is_shaken(friction: float, holds: bool) -> None:
+    """At 2 Hz, 5 cm to either side, for 4 s; without friction it drops."""
+    env, params = fraxenv.make("PandaPick-v0", action="ee_pose")
+    state = rollout(env, params, n=8)[1][-1][0]
     scene = env.physics.scene
     for name in scene.geom_names:
         scene = scene.with_geom(name, friction=friction)
     params = params.replace(scene=scene)
+    steer = steering(env, params, ("hand",))
+    pose = jax.vmap(lambda state: dynamics.frame_pose(env.robot, state.q, "hand"))
 
     @jax.jit
     def shaken(state):
+        place, turn = pose(state)
+
         def step(state, t):
-            action = jnp.zeros(7).at[1].set(jnp.cos(4.0 * jnp.pi * t)).at[6].set(-1.0)
+            # So fast, the hand gets about a quarter as far as its target.
+            target = place.at[:, 1].add(0.2 * jnp.sin(4.0 * jnp.pi * t))
+            here, now = pose(state)
+            way = target - here, jax.vmap(dynamics.orientation_error)(turn, now)
+            action = jax.vmap(lambda q, *way: steer(q, [way], jnp.zeros(())))(state.q, *way)
             _, state, _, _, info = jax.vmap(
-                lambda s: env.step_env(jax.random.key(0), s, action, params)
-            )(state)
-            hand = jax.vmap(lambda s: dynamics.frame_pose(env.robot, s.q, "hand")[0])(state)
-            return state, (info["grasped"], hand, state.world.objects["cube"].q[:, :3])
+                lambda s, a: env.step_env(jax.random.key(0), s, a, params)
+            )(state, action)
+            return state, (info["grasped"], pose(state)[0], state.world.objects["cube"].q[:, :3])
 
         return jax.lax.scan(step, state, 0.02 * jnp.arange(200))[1]
 
     held, hand, cube = map(np.asarray, shaken(state))
-    assert np.ptp(hand[-50:, :, 1], axis=0).min() > 0.035
+    assert np.ptp(hand[-50:, :, 1], axis=0).min() > 0.1
     way = cube - hand
     if holds:
         assert held.all()
-        assert np.ptp(way, axis=0).max() < 2e-3
+        assert np.ptp(way, axis=0).max() < 3e-3
     else:
         assert not held[-1].any()
         assert (cube[-1, :, 2] < 0.03).all()
