@@ -228,7 +228,8 @@ class RandomisedEpisode:
     @property
     def sizes(self) -> Mapping[str, Array]:
         """Factors () of the sizes of objects by name; none where they are as they are."""
-        return self.scene.get("object_size", {})
+        sizes: Mapping[str, Array] = self.scene.get("object_size", {})
+        return sizes
 
 
 ConfigurationT = TypeVar("ConfigurationT")

@@ -131,8 +131,14 @@ class Stack(ReleaseGoals):
             for corner in (self.goal_low, self.goal_high)
         )
         least = jnp.maximum(jnp.asarray(self.least_distance), _apart(half, base))
-        sizes = {"half_height": half, "base_half_height": base}
-        return replace(self, goal_low=low, goal_high=high, least_distance=least, **sizes)
+        return replace(
+            self,
+            half_height=half,
+            base_half_height=base,
+            goal_low=low,
+            goal_high=high,
+            least_distance=least,
+        )
 
     def reset(self, key: Array, robot: Robot) -> tuple[Array, StackState]:
         """Initial configuration (nq,) near the default one; both cubes at random."""

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from fraxenv.training import DAggerConfig, read_metrics, train
-from fraxenv.training.config import preset
+from fraxenv.training import DAggerConfig, preset, read_metrics, train
 
 SHORT = DAggerConfig(
     env="PandaPick-v0",
