@@ -14,6 +14,7 @@ import fraxenv
 from fraxenv import dynamics
 from fraxenv.envs import Door, Drawer, door, drawer, with_hand_across
 from fraxenv.errors import ConfigError
+from fraxenv.rendering import env_camera
 
 IDS = ("PandaDrawer-v0", "PandaDoor-v0")
 FURNITURE = {"drawer": (drawer(), Drawer()), "door": (door(), Door())}
@@ -171,6 +172,12 @@ def test_hands_start_across_where_their_wrist_has_room() -> None:
     assert abs(rotations[0][:, 1] @ rotations[1][:, 1]) < 1e-6
     with pytest.raises(ConfigError, match="robot 'panda' has no fingers"):
         with_hand_across(dynamics.load_robot("panda"))
+
+
+def test_the_camera_is_before_the_front() -> None:
+    env, params = fraxenv.make("PandaDrawer-v0")
+    handle, facing = params.task.handle_pose(jnp.array([0.25, 0.65, 0.0, 0.0, 0.0]))
+    assert np.dot(np.subtract(env_camera(env).eye, handle)[:2], facing) > 0.5
 
 
 def test_goal_environments_want_it_open_so_far_or_further() -> None:
