@@ -120,6 +120,16 @@ class ContactPhysics(Physics):
         others = {n: m for n, m in self.scene.members.items() if n != self.controlled}
         return dict(sorted(others.items(), key=lambda item: item[1].q.start))
 
+    @cached_property
+    def loose(self) -> tuple[str, ...]:
+        """Names of the objects that are one body each, and move freely."""
+        joints = self.scene.system.topology.joints
+        return tuple(
+            name
+            for name, m in self.objects.items()
+            if [j.kind for j in joints[m.bodies.start : m.bodies.stop]] == ["floating"]
+        )
+
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Names of the geoms of each pair that may touch."""
@@ -130,7 +140,7 @@ class ContactPhysics(Physics):
 
         Raises:
             ConfigError: `params.robot` is set, or `params.scene` is another scene, or friction is
-                randomised of joints that have none.
+                randomised of joints that have none, or sizes of objects where none moves freely.
         """
         if params.robot is not None:
             raise ConfigError(
@@ -147,6 +157,12 @@ class ContactPhysics(Physics):
                 f"expected {own.name!r} with other numbers. Make an environment of that scene."
             )
         random, v = params.randomisation, self.member.v
+        if random is not None and random.object_size is not None and not self.loose:
+            raise ConfigError(
+                f"{where}: randomisation of object_size, expected a scene with an object that is "
+                f"one body and moves freely; {own.name!r} has "
+                f"{', '.join(self.objects) or 'no objects'}. Leave it out."
+            )
         lossless = set(range(v.start, v.stop)) - set(own.constraints.layout.friction_loss)
         if random is not None and random.friction is not None and lossless:
             names = [own.system.topology.dof_names[i] for i in sorted(lossless)]
@@ -166,7 +182,7 @@ class ContactPhysics(Physics):
         robot: Robot,
         true_robot: Robot | None,
         params: EnvParams,
-        drawn: Mapping[str, Array],
+        drawn: Mapping[str, Any],
     ) -> Scene:
         """The scene that moves, with the numbers of the true robot, and what is drawn of it."""
         scene = self.scene if params.scene is None else params.scene
@@ -174,22 +190,30 @@ class ContactPhysics(Physics):
         if true_robot is not None:
             system = with_extracted(system, self.member, true_robot)
         if "object_mass" in drawn:
-            system = self._with_masses(system, drawn["object_mass"])
+            factor = self._of_bodies(drawn["object_mass"])
+            mass, inertia = jnp.asarray(system.mass), jnp.asarray(system.inertia)
+            system = system.replace(mass=factor * mass, inertia=factor[:, None, None] * inertia)
+        if "object_size" in drawn:
+            factor = self._of_bodies(drawn["object_size"])
+            com, inertia = jnp.asarray(system.com), jnp.asarray(system.inertia)
+            squared = (factor * factor)[:, None, None]
+            system = system.replace(com=factor[:, None] * com, inertia=squared * inertia)
         if system is not scene.system:
             scene = scene.with_system(system)
         scene = self._with_contacts(scene, drawn)
         return dataclasses.replace(scene, actuators=joint_actuators(scene.system, (), scene.name))
 
-    def _with_masses(self, system: Robot, factors: Array) -> Robot:
-        """The forest with other masses of all objects, and inertias with them."""
-        factor = jnp.ones(system.nb, factors.dtype)
-        for member, own in zip(self.objects.values(), factors, strict=True):
-            factor = factor.at[member.bodies].set(own)
-        mass, inertia = jnp.asarray(system.mass), jnp.asarray(system.inertia)
-        return system.replace(mass=factor * mass, inertia=factor[:, None, None] * inertia)
+    def _of_bodies(self, factors: Mapping[str, ArrayLike]) -> Array:
+        """Factors of all bodies (nb,), of those of objects by name; one of the others."""
+        factor = jnp.ones(self.scene.system.nb, jnp.result_type(*factors.values()))
+        for name, own in factors.items():
+            factor = factor.at[self.objects[name].bodies].set(own)
+        return factor
 
-    def _with_contacts(self, scene: Scene, drawn: Mapping[str, Array]) -> Scene:
-        """The scene with other friction of all geoms, and other time constants of the robot's."""
+    def _with_contacts(self, scene: Scene, drawn: Mapping[str, Any]) -> Scene:
+        """The scene with other friction of all geoms, other time constants of the robot's, and
+        other sizes of the objects'.
+        """
         constraints = scene.constraints
         geoms, bodies = constraints.geoms, self.member.bodies
         if "contact_friction" in drawn:
@@ -203,6 +227,15 @@ class ContactPhysics(Physics):
             factor = jnp.where(owned, drawn["pad_compliance"], 1.0)
             geoms = dataclasses.replace(
                 geoms, solref=jnp.asarray(geoms.solref).at[:, 0].multiply(factor)
+            )
+        if "object_size" in drawn:
+            moving = [(i, g.body) for i, g in enumerate(constraints.layout.geoms) if g.body >= 0]
+            which, bodies_of = (np.array(x) for x in zip(*moving, strict=True))
+            factor = self._of_bodies(drawn["object_size"])[bodies_of, None]
+            geoms = dataclasses.replace(
+                geoms,
+                size=jnp.asarray(geoms.size).at[which].multiply(factor),
+                position=jnp.asarray(geoms.position).at[which].multiply(factor),
             )
         if geoms is constraints.geoms:
             return scene
@@ -306,12 +339,16 @@ class ContactPhysics(Physics):
             "objects": {n: {"q": o.q, "v": o.v} for n, o in scene.objects.items()},
         }
 
-    def shapes(self, world: World) -> list[Shape]:
+    def shapes(self, world: World, sizes: Mapping[str, ArrayLike] | None = None) -> list[Shape]:
         """Shapes of all that is not the controlled robot, where they are, to be drawn."""
+        factor = np.append(np.asarray(self._of_bodies(sizes)), 1.0) if sizes else None
         q = self._configuration(None, world)
         position, rotation = (np.asarray(x, float) for x in jax.device_get(self._poses(q)))
         position = np.concatenate([position, np.zeros((1, 3))])  # the last, WORLD
         rotation = np.concatenate([rotation, np.eye(3)[None]])
+        around = self._around
+        if factor is not None:
+            around = tuple(_scaled(s, float(factor[s.body])) for s in around)
         return [
             dataclasses.replace(
                 s,
@@ -319,10 +356,12 @@ class ContactPhysics(Physics):
                 position=position[s.body] + rotation[s.body] @ s.position,
                 rotation=rotation[s.body] @ s.rotation,
             )
-            for s in self._around
+            for s in around
         ]
 
-    def force_shapes(self, q: ArrayLike, world: World) -> list[Shape]:
+    def force_shapes(
+        self, q: ArrayLike, world: World, sizes: Mapping[str, ArrayLike] | None = None
+    ) -> list[Shape]:
         """Shapes of the contact forces, to be drawn: of each pair that touches, the normal force.
 
         The points are those at this configuration, the forces those of the last physics step.
@@ -330,7 +369,8 @@ class ContactPhysics(Physics):
         forces = np.asarray(world.contacts.normal_force, float).tolist()
         if not any(force > 0 for force in forces):
             return []
-        found = jax.device_get(self._contacts(self._configuration(q, world)))
+        scene = self._with_contacts(self.scene, {"object_size": sizes} if sizes else {})
+        found = jax.device_get(self._contacts(scene, self._configuration(q, world)))
         points, normals = (np.asarray(x, float) for x in (found.position, found.frame[:, 0]))
         shapes: list[Shape] = []
         end = 0
@@ -345,7 +385,7 @@ class ContactPhysics(Physics):
 
     @cached_property
     def _contacts(self) -> Any:
-        return jax.jit(lambda q: dataclasses.replace(find_contacts(self.scene, q), pair=()))
+        return jax.jit(lambda scene, q: dataclasses.replace(find_contacts(scene, q), pair=()))
 
     def _configuration(self, q: ArrayLike | None, world: World) -> NDArray[np.float64]:
         """The forest's, on the host; of the controlled robot None for its default."""
@@ -378,6 +418,12 @@ class ContactPhysics(Physics):
         ordered = sorted(self.scene.members.items(), key=lambda item: item[1].q.start)
         qs, vs = zip(*(parts[name] for name, _ in ordered), strict=True)
         return jnp.concatenate(qs), jnp.concatenate(vs)
+
+
+def _scaled(shape: Shape, factor: float) -> Shape:
+    """The shape of a body that is larger, or smaller."""
+    size = tuple(factor * s for s in shape.size)
+    return dataclasses.replace(shape, size=size, position=factor * np.asarray(shape.position))
 
 
 def _line(start: NDArray[np.float64], normal: NDArray[np.float64], length: float) -> list[Shape]:

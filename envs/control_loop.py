@@ -92,6 +92,11 @@ class Physics(ABC):
         return {}
 
     @property
+    def loose(self) -> tuple[str, ...]:
+        """Names of the objects that are one body each, and move freely."""
+        return ()
+
+    @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Names of the geoms of each pair that may touch, in the order of `World.contacts`."""
         return ()
@@ -127,7 +132,7 @@ class Physics(ABC):
         robot: Robot,
         true_robot: Robot | None,
         params: EnvParams,
-        drawn: Mapping[str, Array],
+        drawn: Mapping[str, Any],
     ) -> Any:
         """What is moved: the robot, or the true one if it is another, or a scene of it.
 
@@ -194,11 +199,18 @@ class Physics(ABC):
         """Entries of `info` about the last policy step."""
         return {}
 
-    def shapes(self, world: World) -> list[Shape]:
-        """Shapes of the world besides obstacles, to be drawn; the arrays are on the host."""
+    def shapes(self, world: World, sizes: Mapping[str, ArrayLike] | None = None) -> list[Shape]:
+        """Shapes of the world besides obstacles, to be drawn; the arrays are on the host.
+
+        Args:
+            world: the world.
+            sizes: `EnvState.sizes`; None where all objects are as they are.
+        """
         return []
 
-    def force_shapes(self, q: ArrayLike, world: World) -> list[Shape]:
+    def force_shapes(
+        self, q: ArrayLike, world: World, sizes: Mapping[str, ArrayLike] | None = None
+    ) -> list[Shape]:
         """Shapes of the contact forces, to be drawn; the arrays are on the host.
 
         Of each pair that touches, a ball in the middle of its points, and from there a line along
@@ -208,6 +220,7 @@ class Physics(ABC):
         Args:
             q: (nq,), of the robot, rad and m.
             world: at the same moment.
+            sizes: `EnvState.sizes`; None where all objects are as they are.
         """
         return []
 

@@ -37,6 +37,7 @@ from .observation import (
 )
 from .reset_pool import draw_from_pool, draw_pool
 from .state import EnvParams, EnvState, check_state, default_dtype, strongly_typed
+from .tasks.base import Task
 from .tasks.measures import Measure, reported_measures
 from .world import world_shapes
 
@@ -165,10 +166,17 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         if not is_concrete(parts):
             return
         check_axes(params.action, self.robot)
-        if params.robot is None and params.scene is None:
-            params.task.check(self.robot)
+        tasks = [params.task]
         if params.randomisation is not None:
             params.randomisation.check()
+            sizes = params.randomisation.object_size
+            if sizes is not None:
+                ends = np.min(np.asarray(sizes)), np.max(np.asarray(sizes))
+                alike = (dict.fromkeys(self.physics.loose, end) for end in ends)
+                tasks += [params.task.resized(factors) for factors in alike]
+        if params.robot is None and params.scene is None:
+            for task in tasks:
+                task.check(self.robot)
         with_room_for_delays(params, self.rates)
 
     @cached_property
@@ -275,12 +283,13 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
     def is_terminated(self, state: EnvState, params: EnvParams) -> Array:
         """Whether the task ends the episode here; a diverged environment ends in `step_env`."""
-        return params.task.terminated(*self._inputs(state, params))
+        return state.own_task(params.task).terminated(*self._inputs(state, params))
 
     def markers(self, state: EnvState, params: EnvParams) -> list[Shape]:
         """Shapes of the task and of the world, to be drawn; the state's arrays are on the host."""
-        around = [*world_shapes(state.world).values(), *self.physics.shapes(state.world)]
-        return [*params.task.markers(state.task_state), *around]
+        shapes = self.physics.shapes(state.world, state.sizes)
+        around = [*world_shapes(state.world).values(), *shapes]
+        return [*state.own_task(params.task).markers(state.task_state), *around]
 
     # --- of one environment ---
 
@@ -297,14 +306,14 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         """One policy step: motion, task, observation."""
         action = checked_action(self.name, action, self._params.action.axes(self.robot))
         state, action, params = with_finite_gradients(state, action, params)
-        robot, task = self._robot(params), params.task
+        robot, task = self._robot(params), state.own_task(params.task)
         new, report = next_state(robot, state, action, params, self.rates, self.physics)
         diverged = report["diverged"]
         _, motion, task_state = task_inputs(robot, new, state.action)
         new = new.replace(task_state=task.after(robot, motion, task_state))
         inputs = robot, motion, new.task_state
         terms = task.reward_terms(*inputs)
-        reward = self._reward(inputs, terms, diverged, params)
+        reward = self._reward(inputs, terms, diverged, task)
         terminated = diverged | task.terminated(*inputs)
         info = {**task.measures(*inputs), **report, "reward_terms": terms}
         new = with_delayed(new, partial(self._observation, key, new, params))
@@ -331,10 +340,10 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         return next_obs, next_state, reward, terminated, truncated, {**info, **ends}
 
     def _reward(
-        self, inputs: TaskInputs, terms: dict[str, Array], diverged: Array, params: EnvParams
+        self, inputs: TaskInputs, terms: dict[str, Array], diverged: Array, task: Task
     ) -> Array:
         """The weighted sum of the reward terms; zero for a step that diverged."""
-        weights, dtype = params.task.reward_weights, inputs[1].q.dtype
+        weights, dtype = task.reward_weights, inputs[1].q.dtype
         weighted = (jnp.asarray(weights.get(n, 1.0), dtype) * x for n, x in terms.items())
         return jnp.where(diverged, 0.0, sum(weighted, jnp.zeros((), dtype)))
 

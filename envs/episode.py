@@ -18,7 +18,7 @@ from fraxenv.dynamics import Actuators, ActuatorState, Robot, compute_terms
 from fraxenv.dynamics.delay import pushed
 
 from .control_loop import LoopParts, LoopState, Physics, Rates, control_loop
-from .randomisation import RandomisedEpisode, draw_episode, draw_velocity
+from .randomisation import RandomisedEpisode, draw_episode, draw_scene, draw_velocity
 from .state import EnvParams, EnvState, check_world
 
 DIVERGED_SPEED = 1e3
@@ -51,10 +51,16 @@ def first_state(
     """
     random = params.randomisation
     keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
-    q, task_state = params.task.reset(keys[0], robot)
-    world = params.task.world(keys[0], robot, q, task_state)
-    where = f"{type(params.task).__name__}.world"
-    check_world(where, world, params.task)
+    task, episode = params.task, None
+    if random is not None:
+        dtype = jnp.asarray(robot.q_default).dtype
+        things = tuple(physics.objects), physics.loose
+        episode = RandomisedEpisode({}, {}, {}, scene=draw_scene(keys[3], random, *things, dtype))
+        task = episode.own_task(task)
+    q, task_state = task.reset(keys[0], robot)
+    world = task.world(keys[0], robot, q, task_state)
+    where = f"{type(task).__name__}.world"
+    check_world(where, world, task)
     world = physics.begin(where, world, q.dtype)
     v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
     terms = compute_terms(robot, q, v)
@@ -68,9 +74,10 @@ def first_state(
         actuator_state=ActuatorState(),
         world=world,
         task_state=task_state,
+        episode=episode,
     )
     actuators = _sized_actuators(params, rates)
-    if random is not None:
+    if random is not None and episode is not None:
         episode = draw_episode(
             keys[3],
             random,
@@ -80,7 +87,7 @@ def first_state(
             rates.policy,
             state.action,
             observation(keys[2], state),
-            len(physics.objects),
+            episode.scene,
         )
         actuators = episode.own_actuators(actuators)
         state = state.replace(episode=episode)
@@ -127,7 +134,8 @@ def next_state(
     for thing in moved.world.objects.values():
         healthy = healthy & _healthy(thing.q, thing.v)
     diverged = ~(healthy & finite_action)
-    task_state = params.task.advance(state.task_state, jnp.asarray(1.0 / rates.policy, dtype))
+    task = state.own_task(params.task)
+    task_state = task.advance(state.task_state, jnp.asarray(1.0 / rates.policy, dtype))
     new = EnvState(
         time=state.time,
         q=moved.q,

@@ -20,7 +20,7 @@ from fraxenv.errors import ArrayError, ConfigError, check_choice
 from .environment import Environment
 from .observation import OBSERVATION_BOUND, TaskInputs
 from .state import EnvParams, EnvState, default_dtype
-from .tasks.base import GoalTask
+from .tasks.base import GoalTask, Task
 
 
 class GoalEnvironment(Environment):
@@ -76,13 +76,13 @@ class GoalEnvironment(Environment):
     @cached_property
     def _goal_size(self) -> int:
         def goal(*inputs: Any) -> dict[str, Array]:
-            return {"goal": _goals(inputs, self._params)[1]}
+            return {"goal": _goals(inputs, self._params.task)[1]}
 
         return int(self._shapes(goal)["goal"].shape[0])
 
     def observe(self, key: Array, state: EnvState, action: Any, params: EnvParams) -> Any:
         """The observation and the goals, a dict."""
-        achieved, desired = _goals(self._inputs(state, params), params)
+        achieved, desired = _goals(self._inputs(state, params), state.own_task(params.task))
         return {
             "observation": super().observe(key, state, action, params),
             "achieved_goal": achieved,
@@ -115,24 +115,22 @@ class GoalEnvironment(Environment):
                     f"{self.name}: compute_reward was given {what} of shape {goal.shape}, expected "
                     f"(..., {self._goal_size}). Pass what observations hold under that name."
                 )
-        return self._goal_reward(achieved, desired, params)
+        return self._goal_reward(achieved, desired, params.task)
 
-    def _goal_reward(self, achieved: Array, desired: Array, params: EnvParams) -> Array:
-        task: Any = params.task
+    def _goal_reward(self, achieved: Array, desired: Array, task: Any) -> Array:
         distance: Array = task.goal_distance(achieved, desired)
         if self.goal_reward == "dense":
             return -distance
         return jnp.where(distance < 1.0, 0.0, -1.0).astype(distance.dtype)
 
     def _reward(
-        self, inputs: TaskInputs, terms: dict[str, Array], diverged: Array, params: EnvParams
+        self, inputs: TaskInputs, terms: dict[str, Array], diverged: Array, task: Task
     ) -> Array:
-        reward = self._goal_reward(*_goals(inputs, params), params)
+        reward = self._goal_reward(*_goals(inputs, task), task)
         # Zero is the reward of goals that are reached.
         return jnp.where(diverged & jnp.isnan(reward), -1.0, reward)
 
 
-def _goals(inputs: TaskInputs, params: EnvParams) -> tuple[Array, Array]:
+def _goals(inputs: TaskInputs, task: Any) -> tuple[Array, Array]:
     """The goal that is achieved, and the one that is desired, (g,) each."""
-    task: Any = params.task
     return task.achieved_goal(*inputs), task.desired_goal(inputs[2])

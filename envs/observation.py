@@ -45,7 +45,7 @@ def observation(
         params: with the task and the size of the noise.
         hidden: names of the terms that are no part of the observation.
     """
-    terms = params.task.observation_terms(*task_inputs(robot, state))
+    terms = state.own_task(params.task).observation_terms(*task_inputs(robot, state))
     obs = jnp.concatenate([x for name, x in terms.items() if name not in hidden])
     obs = with_noise(key, params.randomisation, obs)
     obs = jnp.where(jnp.isnan(obs), 0.0, obs)  # of a caller's state that is not finite

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, TypeVar
 
@@ -24,6 +25,8 @@ from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.dynamics.model.robot import WORLD
 from fraxenv.errors import ConfigError, is_concrete
 
+from .tasks.base import Task
+
 _RANGES = (
     "link_mass",
     "link_inertia",
@@ -38,9 +41,10 @@ _RANGES = (
     "action_delay",
     "observation_delay",
 )
-OF_SCENES = ("object_mass", "contact_friction", "pad_compliance")
+OF_SCENES = ("object_mass", "contact_friction", "pad_compliance", "object_size")
 """Ranges of factors, of environments with a scene."""
 
+_POSITIVE = ("link_mass", "link_inertia", "object_mass", "pad_compliance", "object_size")
 _SIZES = ("link_com", "payload_offset", "gravity", "start_velocity", "observation_noise")
 
 
@@ -76,6 +80,8 @@ class Randomisation:
         contact_friction: range of factors of all friction between a scene's geoms.
         pad_compliance: range of factors of the time constants, `solref`, of the robot's geoms in a
             scene: the greater, the softer what it touches is to it.
+        object_size: range of factors of the size of every object of a scene that moves freely; its
+            mass stays, and its task's numbers follow, `Task.resized`.
         end_effectors: the hands that carry payloads.
         steps: lengths of the longest delays of motors, observations and actions, in steps; None to
             have the environment work them out from the ranges.
@@ -104,6 +110,7 @@ class Randomisation:
     object_mass: ArrayLike | None = None
     contact_friction: ArrayLike | None = None
     pad_compliance: ArrayLike | None = None
+    object_size: ArrayLike | None = None
     end_effectors: tuple[str, ...] = static(default=())
     steps: tuple[int, int, int] | None = static(default=None)
 
@@ -143,11 +150,10 @@ class Randomisation:
                     f"Randomisation: {name}={value!r}, expected {expected}, finite and at least "
                     "zero; None leaves it out."
                 )
-            positive = ("link_mass", "link_inertia", "object_mass", "pad_compliance")
-            if name in positive and not (numbers > 0).all():
+            if name in _POSITIVE and not (numbers > 0).all():
                 raise ConfigError(
                     f"Randomisation: {name}={value!r}, expected factors greater than zero: nothing "
-                    "massless can move, and nothing is without give."
+                    "massless can move, and nothing is without give or size."
                 )
 
     @property
@@ -190,7 +196,8 @@ class RandomisedEpisode:
         actuators: the actuators', likewise.
         observations: (m,), on their way to the policy.
         actions: (k,), on their way to the controller.
-        scene: factors by kind: of each object's mass (k,), of friction () and time constants ().
+        scene: factors by kind: of friction () and time constants (), and of masses and sizes of
+            objects, () each by name.
     """
 
     robot: dict[str, Array]
@@ -198,7 +205,7 @@ class RandomisedEpisode:
     actuators: dict[str, Array]
     observations: Delay | None = None
     actions: Delay | None = None
-    scene: dict[str, Array] = field(default_factory=dict)
+    scene: dict[str, Any] = field(default_factory=dict)
 
     def true_robot(self, nominal: Robot) -> Robot | None:
         """The robot of the physics; None for the nominal one."""
@@ -213,6 +220,16 @@ class RandomisedEpisode:
     def own_actuators(self, nominal: Actuators) -> Actuators:
         """The actuators with this episode's gain and delay."""
         return _with_fields(nominal, self.actuators)
+
+    def own_task(self, nominal: Task) -> Task:
+        """The task of this episode's objects."""
+        return nominal.resized(self.sizes) if self.sizes else nominal
+
+    @property
+    def sizes(self) -> Mapping[str, Array]:
+        """Factors () of the sizes of objects by name; none where they are as they are."""
+        sizes: Mapping[str, Array] = self.scene.get("object_size", {})
+        return sizes
 
 
 ConfigurationT = TypeVar("ConfigurationT")
@@ -231,7 +248,7 @@ def draw_episode(
     policy_hz: int,
     action: Array,
     observation: Array,
-    objects: int = 0,
+    scene: dict[str, Any],
 ) -> RandomisedEpisode:
     """Draw an episode.
 
@@ -244,7 +261,7 @@ def draw_episode(
         policy_hz: actions per second.
         action: (k,), in effect until the first one arrives.
         observation: (m,), seen until the first one arrives.
-        objects: how many a scene has.
+        scene: what is drawn of the scene, `draw_scene`.
 
     Raises:
         ConfigError: there is a delay, and `randomisation.steps` is None.
@@ -286,17 +303,36 @@ def draw_episode(
         motors,
         delayed("observation_delay", observation, longest_observation),
         delayed("action_delay", action, longest_action),
-        {
-            name: _between(
-                jax.random.fold_in(key, i),  # after those of `split`
-                getattr(ranges, name),
-                (objects,) if name == "object_mass" else (),
-                dtype,
-            )
-            for i, name in enumerate(OF_SCENES, len(names))
-            if name in ranges.of_scenes
-        },
+        scene,
     )
+
+
+def draw_scene(
+    key: Array,
+    randomisation: Randomisation,
+    objects: Sequence[str],
+    loose: Sequence[str],
+    dtype: Any,
+) -> dict[str, Any]:
+    """Draw an episode's factors of a scene, `RandomisedEpisode.scene`.
+
+    Args:
+        key: the one of `draw_episode`.
+        randomisation: the ranges.
+        objects: names of those that the scene has.
+        loose: names of those that move freely.
+        dtype: of the factors.
+    """
+    drawn: dict[str, Any] = {}
+    things = {"object_mass": objects, "object_size": loose}
+    for i, name in enumerate(OF_SCENES, len((*_RANGES, *_SIZES))):
+        if name not in randomisation.of_scenes:
+            continue
+        shape = (len(things[name]),) if name in things else ()
+        # After those of `split`.
+        factors = _between(jax.random.fold_in(key, i), getattr(randomisation, name), shape, dtype)
+        drawn[name] = dict(zip(things[name], factors, strict=True)) if name in things else factors
+    return drawn
 
 
 def draw_velocity(key: Array, randomisation: Randomisation | None, v: Array) -> Array:

@@ -117,6 +117,15 @@ class EnvState(_Replace):
     task_state: Any
     episode: RandomisedEpisode | None = None
 
+    @property
+    def sizes(self) -> Mapping[str, Array]:
+        """Factors () of the sizes of objects by name; none where they are as they are."""
+        return {} if self.episode is None else self.episode.sizes
+
+    def own_task(self, nominal: Task) -> Task:
+        """The task with the sizes of this episode's objects."""
+        return nominal if self.episode is None else self.episode.own_task(nominal)
+
 
 def check_state(
     name: str,

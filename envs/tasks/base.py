@@ -91,6 +91,18 @@ class Task(ABC):
         """Whether the episode ends here, () bool; time limits are `max_steps_in_episode`."""
         return jnp.zeros((), bool)
 
+    def resized(self, factors: Mapping[str, Array]) -> Any:
+        """The task of an episode with objects of other sizes: factors (), by name.
+
+        Raises:
+            ConfigError: the task does not say how its numbers follow.
+        """
+        raise ConfigError(
+            f"{type(self).__name__}: randomisation of object_size, expected a task that says how "
+            "its numbers follow from the sizes of objects. Leave it out, or give the task "
+            "`resized`."
+        )
+
     @property
     def obstacle_count(self) -> int:
         """Number of obstacles in the task's world; `step` refuses other worlds."""

@@ -205,7 +205,8 @@ def open_up(terms: Terms, task: JointGoals) -> tuple[Array, Array, Array]:
 def upright(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
     """As `pick`, in the middle; up, nearer to the arm, and turned; down on the table; open."""
     rise, axis, here = 0.1 * terms["to_goal"][0], terms["object_axes"][:3], terms["object_position"]
-    length, half = jnp.asarray(task.half_length), jnp.asarray(task.half_height)
+    length = here[2] + rise
+    half = length * (jnp.asarray(task.half_height) / jnp.asarray(task.half_length))
     lean = norm(axis[:2])
     turn = _downwards(terms, _face_angle(axis), 2.0)
     over, closes = _fetch(0.1 * terms["to_object"], turn)

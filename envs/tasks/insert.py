@@ -91,6 +91,8 @@ class Insert(GraspGoals):
         """Raises `ConfigError`: there is no goal that can be moved."""
         return Task.with_goal(self, state, i, jnp.asarray(position), jnp.asarray(rotation))
 
+    resized = Task.resized
+
     def reset(self, key: Array, robot: Robot) -> tuple[Array, ObjectGoalState]:
         """Initial configuration (nq,) near the default one; a random peg and block."""
         q, drawn = super().reset(key, robot)

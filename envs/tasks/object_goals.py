@@ -153,6 +153,17 @@ class ObjectGoals(PoseGoals):
         """
         check_within_reach(robot, self.end_effector, "goal", low, high)
 
+    def resized(self, factors: Mapping[str, Array]) -> Any:
+        """The task of an object of another size, which rests, and has its goals, as much higher."""
+        half = jnp.asarray(self.half_height)
+        own = factors[self.object] * half
+        if self.goal_from_object:
+            return replace(self, half_height=own)
+        low, high = (
+            jnp.asarray(corner).at[2].add(own - half) for corner in (self.goal_low, self.goal_high)
+        )
+        return replace(self, half_height=own, goal_low=low, goal_high=high)
+
     def reset(self, key: Array, robot: Robot) -> tuple[Array, ObjectGoalState]:
         """Initial configuration (nq,) near the default one; a random object and goal."""
         key_start, key_object, key_turn, key_goal = jax.random.split(key, 4)

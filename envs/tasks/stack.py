@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 import jax
@@ -20,7 +19,7 @@ from fraxenv.errors import ConfigError, is_concrete
 
 from ..world import ObjectState, SceneState, World
 from .base import Motion
-from .object_goals import ObjectGoalState, check_range
+from .object_goals import ObjectGoalState
 from .release_goals import ReleaseGoals
 
 STACK_WEIGHTS = {
@@ -60,7 +59,7 @@ class Stack(ReleaseGoals):
 
     Attributes:
         base: name of the cube below, and of its geom.
-        base_half_height: m, of the base; that of the cube if zero.
+        base_half_height: m, of the base; that of the cube if None.
         half_height: m, of the cube.
         goal_low: (3,), m, corner of the box of places on the base; as high as the cube is there.
         goal_high: (3,), m, the other corner.
@@ -71,7 +70,7 @@ class Stack(ReleaseGoals):
 
     position_tolerance: ArrayLike = 0.02
     base: str = static(default="base")
-    base_half_height: float = static(default=0.0)
+    base_half_height: ArrayLike | None = None
     object_low: ArrayLike = (0.4, -0.15)
     object_high: ArrayLike = (0.6, 0.15)
     goal_low: ArrayLike = (0.4, -0.15, 0.06)
@@ -92,7 +91,6 @@ class Stack(ReleaseGoals):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, "base_half_height")
         if self.goal_from_object or self.table_share:
             raise ConfigError(
                 f"{type(self).__name__}: goal_from_object={self.goal_from_object} and table_share="
@@ -106,11 +104,10 @@ class Stack(ReleaseGoals):
             ConfigError: they might overlap, or the places are not those on a base on the table.
         """
         super().check(robot)
-        numbers = self.half_height, self.least_distance, self.goal_low, self.goal_high
-        if not is_concrete(numbers):
+        both = self.half_height, self._base_half()
+        if not is_concrete((both, self.least_distance, self.goal_low, self.goal_high)):
             return
-        half, least = float(np.asarray(self.half_height)), float(np.asarray(self.least_distance))
-        base = self.base_half_height or half
+        half, base, least = (float(np.asarray(x)) for x in (*both, self.least_distance))
         heights = [float(np.asarray(corner)[2]) for corner in (self.goal_low, self.goal_high)]
         if any(abs(height - 2 * base - half) > 1e-6 for height in heights):
             raise ConfigError(
@@ -118,13 +115,30 @@ class Stack(ReleaseGoals):
                 f"expected {2 * base + half:g} m, of a cube of half_height={half:g} m on another "
                 f"of {base:g} m."
             )
-        # Diagonals side by side, and the base's height up.
-        apart = math.hypot(math.sqrt(2.0) * (half + base), 2.0 * base)
-        if least < apart:
+        apart = _apart(half, base)
+        if least < apart - 1e-6:
             raise ConfigError(
                 f"{type(self).__name__}: least_distance={least:g} m, expected at least {apart:.4f} "
                 "m, so that the cubes do not overlap at first."
             )
+
+    def resized(self, factors: Mapping[str, Array]) -> Any:
+        """The task of cubes of other sizes: places as high as they are, and far enough apart."""
+        half = factors[self.object] * jnp.asarray(self.half_height)
+        base = factors[self.base] * jnp.asarray(self._base_half())
+        low, high = (
+            jnp.asarray(corner).at[2].set(2.0 * base + half)
+            for corner in (self.goal_low, self.goal_high)
+        )
+        least = jnp.maximum(jnp.asarray(self.least_distance), _apart(half, base))
+        return replace(
+            self,
+            half_height=half,
+            base_half_height=base,
+            goal_low=low,
+            goal_high=high,
+            least_distance=least,
+        )
 
     def reset(self, key: Array, robot: Robot) -> tuple[Array, StackState]:
         """Initial configuration (nq,) near the default one; both cubes at random."""
@@ -189,5 +203,17 @@ class Stack(ReleaseGoals):
     def _up(self, dtype: Any) -> Array:
         """From the base to a cube on it (3,), m."""
         half = jnp.asarray(self.half_height, dtype)
-        height = half + self.base_half_height if self.base_half_height else 2.0 * half
+        base = self.base_half_height
+        height = 2.0 * half if base is None else half + jnp.asarray(base, dtype)
         return jnp.stack([jnp.zeros_like(height), jnp.zeros_like(height), height])
+
+    def _base_half(self) -> ArrayLike:
+        return self.half_height if self.base_half_height is None else self.base_half_height
+
+
+def _apart(half: Any, base: Any) -> Any:
+    """m, from one cube to its place on the other that keeps them apart on the table.
+
+    Diagonals side by side, and the base's height up.
+    """
+    return (2.0 * (half + base) ** 2 + (2.0 * base) ** 2) ** 0.5

@@ -83,6 +83,11 @@ class Upright(ReleaseGoals):
                     f"half_height={height:g} m: standing, the peg is higher than lying."
                 )
 
+    def resized(self, factors: Mapping[str, Array]) -> Any:
+        """The task of a peg of another size."""
+        length = factors[self.object] * jnp.asarray(self.half_length)
+        return replace(super().resized(factors), half_length=length)
+
     def reset(self, key: Array, robot: Robot) -> tuple[Array, ObjectGoalState]:
         """Initial configuration (nq,) near the default one; the peg at random, lying."""
         q, drawn = super().reset(key, robot)

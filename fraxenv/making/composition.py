@@ -36,11 +36,12 @@ NEAREST = 3
 BESIDE = 0.05
 """m, beyond the box of goals of reaching, in which hands above a table may be told to be."""
 SIZES = {
-    "half_height": "half_extents",
-    "base_half_height": "base_half_extents",
-    "clearance": "clearance",
+    "half_height": ("half_extents", -1),
+    "half_length": ("half_extents", 0),
+    "base_half_height": ("base_half_extents", -1),
+    "clearance": ("clearance", 0),
 }
-"""Option of tasks with objects -> option of their scenes, of which it is the last number."""
+"""Option of tasks with objects -> option of their scenes, and which of its numbers it is."""
 
 CONTROL_HZ = 1000
 """Updates of controllers and physics per second, where nothing says otherwise."""
@@ -169,17 +170,17 @@ def build_task(
 
     Where the scene's objects have another size, so have the task's.
     """
-    sizes = {
-        own: np.ravel((scene_options or {})[theirs])[-1].item()
-        for own, theirs in SIZES.items()
-        if theirs in (scene_options or {})
-    }
-    options = {**sizes, **(options or {})}
     task = TASKS[name].build(setup, hands) if name is not None else given
     if not isinstance(task, Task):
         raise ConfigError(
             f"task={task!r}, expected the name of one ({', '.join(TASKS)}), or a Task."
         )
+    sizes = {
+        own: np.ravel((scene_options or {})[theirs])[which].item()
+        for own, (theirs, which) in SIZES.items()
+        if theirs in (scene_options or {}) and hasattr(task, own)
+    }
+    options = {**sizes, **(options or {})}
     return _with_options("task", task, options)  # type: ignore[no-any-return]
 
 

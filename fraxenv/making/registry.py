@@ -161,21 +161,28 @@ def _upright_scene(robot: Robot) -> Scene:
     return tabletop_scene(robot, pad_names(robot), [peg])
 
 
-def _insert_scene(robot: Robot, clearance: float, mass: float) -> Scene:
+def _insert_scene(
+    robot: Robot,
+    half_extents: Triple,
+    mass: float,
+    clearance: float,
+    half_depth: float,
+    half_size: float,
+    **frictions: Any,
+) -> Scene:
     from ..envs import pad_names, peg, socket, tabletop_scene, with_hand_across
     from ..envs.tasks.tabletop import PEG, SOCKET, STIFF, TABLE, WALLS
 
-    pads, half = pad_names(robot), 0.02
+    pads, hole = pad_names(robot), (half_extents[2], clearance, half_depth, half_size)
     return tabletop_scene(
         with_hand_across(robot),
         pads,
-        [peg((0.1, half, half), mass=mass), socket(half, clearance)],
+        [peg(half_extents, mass=mass), socket(*hole)],
         pairs=[
             *((PEG, thing) for thing in (TABLE, *WALLS)),
             *((pad, thing) for pad in pads for thing in (PEG, TABLE, SOCKET)),
         ],
-        friction=0.3,
-        pad_friction=1.0,
+        **frictions,
         **STIFF,
     )
 
@@ -216,6 +223,15 @@ def _door_scene(robot: Robot) -> Scene:
 _FRICTION = {"friction": 1.0, "pad_friction": 1.0}
 _CUBE = {"half_extents": (0.02, 0.02, 0.02), "mass": 0.064, **_FRICTION}
 _BOX = {"half_extents": (0.02, 0.02, 0.03), "mass": 0.096, **_FRICTION}
+_PEG = {
+    "half_extents": (0.1, 0.02, 0.02),
+    "mass": 0.16,
+    "clearance": 0.003,
+    "half_depth": 0.1,
+    "half_size": 0.06,
+    "friction": 0.3,
+    "pad_friction": 1.0,
+}
 _CUBES = {"base_half_extents": (0.02, 0.02, 0.02), "base_mass": 0.064, **_CUBE}
 
 TASKS = {
@@ -268,7 +284,7 @@ TASKS = {
         "put a peg into the hole of a block",
         _handling("Insert", "insert"),
         scene=_insert_scene,
-        scene_options={"clearance": 0.003, "mass": 0.16},
+        scene_options=_PEG,
         action_options={"position_scale": 0.1},
     ),
     "slide": TaskSpec(

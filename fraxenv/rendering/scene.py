@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..dynamics import WORLD, Robot, Shape, forward_kinematics
 from ..dynamics.math.rotation import rotation_to
 from ..dynamics.model.robot import Frame, Topology
-from ..envs import Environment, EnvParams, EnvState, World
+from ..envs import Environment, EnvParams, EnvState, JointGoals, World
 from ..errors import RenderError
 from .shapes import Camera, Point, axes
 
@@ -31,7 +31,8 @@ _BONE: Final = 0.012  # m, radius of the cylinders that stand for a robot withou
 _BONE_COLOR: Final = (0.62, 0.66, 0.72, 1.0)
 _JOINT_COLOR: Final = (0.2, 0.22, 0.25, 1.0)
 
-_VIEW: Final = np.array([0.80, -0.72, 0.40])  # from the robot to the camera: its front, its right
+_VIEW: Final = (0.80, -0.72, 0.40)  # from the robot to the camera: its front, its right
+_BESIDE: Final = (-0.45, -0.90, 0.45)  # of what faces the robot: its right, and behind it
 _AROUND_HAND: Final = 0.32  # m, what the default camera shows around each hand, goals among it
 _FOV: Final = 40.0  # degrees
 _MARGIN: Final = 1.15  # of what is shown around what has to be shown
@@ -131,18 +132,21 @@ def env_scene(
     if not (contacts and env.physics.pairs):
         return shapes
     faded = [dataclasses.replace(s, rgba=(*s.rgba[:3], _FADED * s.rgba[3])) for s in shapes]
-    return [*faded, *env.physics.force_shapes(q, state.world)]
+    return [*faded, *env.physics.force_shapes(q, state.world, state.sizes)]
 
 
 @functools.lru_cache(maxsize=16)
 def env_camera(env: Environment) -> Camera:
     """The camera of an environment: `default_camera` of its robot, farther if it has objects.
 
+    Furniture, which faces the robot, is seen from the robot's side.
+
     Args:
         env: the environment; where its objects are by default decides.
     """
     begun = env.physics.begin(env.name, World(), np.float32)
-    return _camera(env.robot, tuple(_point(s.position) for s in env.physics.shapes(begun)))
+    view = _BESIDE if isinstance(env.default_params.task, JointGoals) else _VIEW
+    return _camera(env.robot, tuple(_point(s.position) for s in env.physics.shapes(begun)), view)
 
 
 def default_camera(robot: Robot) -> Camera:
@@ -152,11 +156,11 @@ def default_camera(robot: Robot) -> Camera:
         robot: the model; its default configuration decides what has to be in the picture.
 
     """
-    return _camera(robot, ())
+    return _camera(robot, (), _VIEW)
 
 
 @functools.lru_cache(maxsize=16)
-def _camera(robot: Robot, others: tuple[Point, ...]) -> Camera:
+def _camera(robot: Robot, others: tuple[Point, ...], view: Point) -> Camera:
     position, rotation = _body_poses(robot, np.asarray(robot.q_default, np.float64))
     parts = _parts(robot.topology)
     centres = position[parts.body] + _rotate(rotation[parts.body], parts.position)
@@ -171,7 +175,7 @@ def _camera(robot: Robot, others: tuple[Point, ...]) -> Camera:
     centre = (low + high) / 2
     radius = max(0.1, float(np.linalg.norm(cloud - centre, axis=1).max()))
     distance = _MARGIN * radius / math.sin(math.radians(_FOV) / 2)
-    eye = centre + distance * _VIEW / np.linalg.norm(_VIEW)
+    eye = centre + distance * np.array(view) / np.linalg.norm(view)
     return Camera(eye=_point(eye), target=_point(centre), fov=_FOV)
 
 

@@ -16,8 +16,18 @@ from support import with_slow
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.dynamics import Actuators
-from fraxenv.envs import Environment, EnvParams, EnvState, Randomisation
-from fraxenv.envs.randomisation import _drawn_robot, draw_episode
+from fraxenv.envs import (
+    Environment,
+    EnvParams,
+    EnvState,
+    Insert,
+    PickPose,
+    Push,
+    Randomisation,
+    Slide,
+    Upright,
+)
+from fraxenv.envs.randomisation import _drawn_robot, draw_episode, draw_scene
 from fraxenv.errors import ConfigError, EnvStateError, UnknownNameError
 from fraxenv.making.make import load_env_config
 
@@ -83,7 +93,7 @@ def test_everything_is_drawn_within_its_range(everything: Env) -> None:
 
 
 FACTORS = ("link_mass", "link_inertia", "motor_gain", "kp", "damping_ratio")
-OF_SCENES = ("object_mass", "contact_friction", "pad_compliance")
+OF_SCENES = ("object_mass", "contact_friction", "pad_compliance", "object_size")
 OTHERS = (*OF_SCENES, "end_effectors", "steps")
 KINDS = [f.name for f in fields(Randomisation) if f.name not in OTHERS]
 
@@ -339,7 +349,12 @@ def test_states_without_an_episode_are_refused(everything: Env) -> None:
 
 # --- of scenes ------------------------------------------------------------------------------------
 
-OBJECTS = {"object_mass": (0.5, 2.0), "contact_friction": (0.3, 1.2), "pad_compliance": (1.0, 4.0)}
+OBJECTS = {
+    "object_mass": (0.5, 2.0),
+    "contact_friction": (0.3, 1.2),
+    "pad_compliance": (1.0, 4.0),
+    "object_size": (0.8, 1.2),
+}
 
 
 @pytest.fixture(scope="module")
@@ -351,31 +366,29 @@ def episodes(env: Env, n: int) -> Any:
     """Draws of n episodes."""
     environment, params = env
     some = jnp.zeros(2)
-    return jax.vmap(
-        lambda key: draw_episode(
-            key,
-            params.randomisation,
-            environment.robot,
-            params.controller,
-            params.actuators,
-            environment.policy_hz,
-            some,
-            some,
-            len(environment.physics.objects),
-        )
-    )(jax.random.split(KEY, n))
+    physics, ranges = environment.physics, params.randomisation
+
+    def draw(key: Array) -> Any:
+        scene = draw_scene(key, ranges, tuple(physics.objects), physics.loose, some.dtype)
+        motors = params.controller, params.actuators, environment.policy_hz
+        return draw_episode(key, ranges, environment.robot, *motors, some, some, scene)
+
+    return jax.vmap(draw)(jax.random.split(KEY, n))
 
 
 def test_draws_of_scenes_are_in_their_ranges_and_independent(stack: Env) -> None:
     found = episodes(stack, 2000)
-    numbers = [*np.asarray(found.scene["object_mass"]).T, found.scene["contact_friction"],
-               found.scene["pad_compliance"], found.controller["kp"] / 150.0]  # fmt: skip
-    ranges = [OBJECTS["object_mass"]] * 2 + [OBJECTS[k] for k in OF_SCENES[1:]] + [(0.5, 2.0)]
+    several = ("object_mass", "object_size")
+    numbers = [found.scene[kind][name] for kind in several for name in ("base", "cube")]
+    numbers += [found.scene["contact_friction"], found.scene["pad_compliance"]]
+    numbers.append(found.controller["kp"] / 150.0)
+    ranges = [OBJECTS[kind] for kind in several for _ in range(2)]
+    ranges += [OBJECTS["contact_friction"], OBJECTS["pad_compliance"], (0.5, 2.0)]
     for number, (low, high) in zip(numbers, ranges, strict=True):
         margin = 0.01 * (high - low)
         assert low - 1e-6 <= np.min(number) < low + margin
         assert high - margin < np.max(number) <= high + 1e-6
-    correlation = np.corrcoef(np.array(numbers)) - np.eye(5)
+    correlation = np.corrcoef(np.array(numbers)) - np.eye(7)
     assert np.abs(correlation).max() < 0.1
 
 
@@ -393,12 +406,12 @@ def test_what_is_drawn_is_in_the_scene_that_moves(stack: Env) -> None:
     environment, params = stack
     physics: Any = environment.physics
     drawn = {
-        "object_mass": jnp.array([2.0, 0.5]),
+        "object_mass": {"cube": jnp.array(2.0), "base": jnp.array(0.5)},
         "contact_friction": jnp.array(0.7),
         "pad_compliance": jnp.array(3.0),
     }
     before, after = physics.scene, physics.model(environment.robot, None, params, drawn)
-    for name, factor in zip(physics.objects, (2.0, 0.5), strict=True):
+    for name, factor in drawn["object_mass"].items():
         body = before.members[name].bodies
         for kind in ("mass", "inertia"):
             old, new = (np.asarray(getattr(s.system, kind))[body] for s in (before, after))
@@ -419,6 +432,89 @@ def test_what_is_drawn_is_in_the_scene_that_moves(stack: Env) -> None:
     assert nothing.system is before.system
 
 
+SIZES = {"cube": 0.8, "base": 1.2}
+
+
+def test_larger_objects_are_those_of_a_scene_that_was_built_so(stack: Env) -> None:
+    """All numbers of it; and the task's are those of a task that was made for it."""
+    environment, params = stack
+    physics: Any = environment.physics
+    half = {name: 0.02 * factor for name, factor in SIZES.items()}
+    apart = np.hypot(np.sqrt(2) * sum(half.values()), 2 * half["base"])
+    goal = 2 * half["base"] + half["cube"]
+    built, other = fraxenv.make(
+        "PandaStack-v0",
+        scene_options={
+            "half_extents": (half["cube"],) * 3,
+            "base_half_extents": (half["base"],) * 3,
+        },
+        task_options={
+            "goal_low": (0.4, -0.15, goal),
+            "goal_high": (0.6, 0.15, goal),
+            "least_distance": max(0.08, apart),
+        },
+    )
+    factors = {name: jnp.array(factor) for name, factor in SIZES.items()}
+    drawn = {"object_size": factors}
+    found = physics.model(environment.robot, None, params, drawn)
+    wanted: Any = built.physics
+    wanted = wanted.model(built.robot, None, other, {})
+
+    def numbers(scene: Any) -> Any:
+        """All but where the objects are by default."""
+        system = scene.system.replace(q_default=np.zeros(scene.nq))
+        return jax.tree.leaves((system, replace(scene.constraints, reference=np.zeros(scene.nq))))
+
+    for a, b in zip(numbers(found), numbers(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-6, atol=1e-9)
+    chex.assert_trees_all_close(params.task.resized(factors), other.task, rtol=1e-6)
+    nothing = physics.model(environment.robot, None, params, {})
+    assert nothing.constraints is physics.scene.constraints
+
+
+def test_objects_of_every_size_rest_on_the_table_and_are_drawn_so() -> None:
+    environment, params = fraxenv.make("PandaPick-v0", randomisation={"object_size": (0.8, 1.2)})
+    keys = jax.random.split(KEY, 64)
+    _, state = jax.vmap(environment.reset, (0, None))(keys, params)
+    half = 0.02 * np.asarray(state.episode.sizes["cube"])
+    assert np.ptp(half) > 0.006
+    start, goal = np.asarray(state.task_state.start), np.asarray(state.task_state.position)[:, 0]
+    np.testing.assert_allclose(start[:, 2], half, rtol=1e-6)
+    # Goals are from where it rests to 0.3 m above.
+    assert ((goal[:, 2] >= half - 1e-6) & (goal[:, 2] <= half + 0.3 + 1e-6)).all()
+    one = jax.tree.map(lambda x: np.asarray(x)[0], state.replace(controller_state=None))
+    (cube,) = (s for s in environment.markers(one, params) if s.kind == "box" and s.size[0] < 0.1)
+    np.testing.assert_allclose(cube.size, 2 * half[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("task", "changed"),
+    [
+        (Upright(), {"half_height": 0.03, "half_length": 0.144}),
+        (PickPose(), {"half_height": 0.036, "goal_low": (0.4, -0.1, 0.106)}),
+        (Slide(), {"half_height": 0.03, "goal_low": (0.8, -0.15, 0.03)}),
+        (Push(), {"half_height": 0.024, "goal_high": (0.62, 0.15, 0.024)}),
+        (Push(goal_from_object=True), {"half_height": 0.024, "goal_high": (0.62, 0.15, 0.02)}),
+    ],
+)
+def test_numbers_of_tasks_follow_sizes(task: Any, changed: dict[str, Any]) -> None:
+    task = task.resized({task.object: jnp.array(1.2)})
+    for name, value in changed.items():
+        np.testing.assert_allclose(getattr(task, name), value, rtol=1e-6)
+
+
+def test_sizes_that_are_refused(stack: Env) -> None:
+    with pytest.raises(ConfigError, match=r"Insert: randomisation of object_size.*`resized`"):
+        Insert().resized({"peg": jnp.array(1.1)})
+    with pytest.raises(ConfigError, match=r"object_size, expected a scene.*furniture.*has drawer"):
+        fraxenv.make("PandaDrawer-v0", randomisation={"object_size": (1.0, 1.1)})
+    large = stack[1].replace(randomisation=Randomisation(object_size=(1.0, 1.5)))
+    with pytest.raises(ConfigError, match=r"Stack: least_distance=0.1039.* at most half"):
+        stack[0].check_params(large)
+    with pytest.raises(ConfigError, match=r"object_size=\(0.0, 1.0\).*or size"):
+        Randomisation(object_size=(0.0, 1.0))
+
+
 def test_scenes_are_needed() -> None:
     with pytest.raises(ConfigError, match="randomisation of object_mass, expected none of these"):
         make({"object_mass": (0.5, 2.0)})
@@ -436,7 +532,10 @@ def test_heavier_objects_weigh_more() -> None:
     step = jax.jit(jax.vmap(environment.step_env, (0, 0, 0, None)))
     for _ in range(15):
         _, state, *_ = step(keys, state, jnp.zeros((8, 7)), params)
-    for i, name in enumerate(environment.physics.objects):
+    for name in environment.physics.objects:
         pair = state.world.contacts.between(name, "table")
-        weight = 9.81 * 0.064 * np.asarray(state.episode.scene["object_mass"])[:, i]
+        weight = 9.81 * 0.064 * np.asarray(state.episode.scene["object_mass"][name])
         np.testing.assert_allclose(np.ravel(pair.normal_force), weight, rtol=0.02)
+        # And rests as high as its size says.
+        height = 0.02 * np.asarray(state.episode.sizes[name])
+        np.testing.assert_allclose(state.world.objects[name].q[:, 2], height, atol=3e-4)

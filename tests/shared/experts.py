@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import numpy as np
 
 from fraxenv.recording.scripted import scripted_policy
 
@@ -26,3 +27,9 @@ def rollout(env, params, n=N, seed=0, steps=STEPS):
         obs, state, reward, info = step(keys, obs, state)
         results.append((state, reward, info))
     return first, results
+
+
+def over_time(results, *names: str):
+    """Rewards (steps, n) of a rollout, and what it measured, by name, each likewise."""
+    rewards = np.array([np.asarray(reward) for _, reward, _ in results])
+    return rewards, *(np.array([np.asarray(info[k]) for _, _, info in results]) for k in names)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +12,73 @@ import numpy as np
 
 from fraxenv.envs import ObjectState
 
+LEAST = 20
+"""Near misses of every task."""
+
+
+def check_near_misses(
+    env,
+    params,
+    at: Callable[..., Any],
+    misses: Mapping[str, tuple[Any, ...]],
+    accepted: Mapping[str, Mapping[str, Any]],
+) -> dict[str, dict[str, Any]]:
+    """Every near miss is refused, and accepted with the one thing put right that is wrong.
+
+    Args:
+        env: the environment.
+        params: its parameters.
+        at: keywords -> a state; without any one of success.
+        misses: name -> a keyword, its value that spoils success, and one that does not; and perhaps
+            other keywords, which matter neither way.
+        accepted: name -> keywords that do not matter.
+
+    Returns:
+        What is measured of every near miss, by name.
+    """
+    assert len(misses) >= LEAST
+    cases = {("as it should be", True): at()}
+    cases |= {(name, True): at(**keywords) for name, keywords in accepted.items()}
+    assert not accepted.keys() & misses.keys()
+    for name, (keyword, wrong, right, *others) in misses.items():
+        for value, expected in ((wrong, False), (right, True)):
+            cases[name, expected] = at(**{keyword: value}, **dict(*others))
+    found = measure(env, params, batched(cases.values()))
+    wrongly = [case for case, ok in zip(cases, found["success"], strict=True) if ok != case[1]]
+    assert not wrongly
+    return {
+        name: {measured: values[i] for measured, values in found.items()}
+        for i, (name, expected) in enumerate(cases)
+        if not expected
+    }
+
 
 def measure(env, params, states):
-    return jax.jit(jax.vmap(lambda s: params.task.measures(*env._inputs(s, params))))(states)
+    """What is measured of states at the end of a policy step."""
+
+    def one(state):
+        robot, motion, before = env._inputs(state, params)
+        after = params.task.after(robot, motion, before)
+        return params.task.measures(robot, motion, after)
+
+    return jax.device_get(jax.jit(jax.vmap(one))(states))
+
+
+def left_alone(env, params, states, steps: int):
+    """The last states and infos, and the infos of all steps, of episodes whose actions are zero."""
+    n = len(states.time)
+    keys, idle = jax.random.split(jax.random.key(1), n), jnp.zeros((n, env.num_actions))
+    step = jax.jit(jax.vmap(lambda k, s, a: env.step_env(k, s, a, params)[1::3]))
+    infos = []
+    for _ in range(steps):
+        states, info = step(keys, states, idle)
+        infos.append(info)
+    return states, infos
+
+
+def batched(states):
+    """One batch of states."""
+    return jax.tree.map(lambda *x: jnp.stack(x), *states)
 
 
 def changed(state, name: str, q=None, v=None):

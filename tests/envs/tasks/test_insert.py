@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from experts import N, rollout
-from objects import changed, measure
+from experts import N, over_time, rollout
+from objects import batched, changed, check_near_misses, left_alone
 from scipy.spatial.transform import Rotation
 
 import fraxenv
@@ -64,11 +64,8 @@ def test_the_expert_of_a_thousand_episodes(clearance: float, least: float) -> No
 def test_rewards_rise_with_every_stage(inserted) -> None:
     """Near the peg, held, in line with the hole, half of it in, all."""
     _, results = inserted
-    rewards = np.array([np.asarray(reward) for _, reward, _ in results])
-    held, done, lacking, aside = (
-        np.array([np.asarray(info[name]) for _, _, info in results])
-        for name in ("grasped", "success", "depth_lacking", "head_aside")
-    )
+    names = "grasped", "success", "depth_lacking", "head_aside"
+    rewards, held, done, lacking, aside = over_time(results, *names)
     for i in range(N):
         grasp, success = held[:, i].argmax(), done[:, i].argmax()
         line = grasp + (aside[grasp:, i] < 0.003).argmax()
@@ -125,52 +122,56 @@ def test_near_misses_are_refused(insert) -> None:
     """A peg that is in is spoilt in one respect at a time; what does not matter does not."""
     env, params = insert
     _, state = env.reset(jax.random.key(0), params)
-    still = jnp.zeros(6)
+    still, well = jnp.zeros(6), (-0.01, 0.0, 0.0)
 
-    def at(head=(-0.01, 0.0, 0.0), turn=(0.0, 0.0, 0.0), v=still):
-        return changed(state, "peg", inside(state, head, turn), v)
+    def at(head=well, turn=(0.0, 0.0, 0.0), v=still, flipped=False, pose=None):
+        """The head in the hole's frame; or, flipped, the tail; or in another pose altogether."""
+        if flipped:
+            head, turn = (head[0] - 0.2, *head[1:]), (0.0, 0.0, np.pi)
+        return changed(state, "peg", inside(state, head, turn) if pose is None else pose, v)
 
     accepted = {
-        "in": at(),
-        "just far enough": at((-0.0149, 0.0, 0.0)),
-        "through": at((0.09, 0.0, 0.0)),
-        "against the left wall": at((-0.01, 0.003, 0.0)),
-        "against the upper wall": at((-0.01, 0.0, 0.003)),
-        "on its side": at(turn=(np.pi / 2, 0.0, 0.0)),
-        "askew, as far as it goes": at(turn=(0.0, 0.0, 0.02)),
-        "slowly": at(v=still.at[0].set(0.049)),
-        "turning": at(v=still.at[3].set(0.5)),
+        "through": {"head": (0.09, 0.0, 0.0)},
+        "against the left wall": {"head": (-0.01, 0.003, 0.0)},
+        "against the upper wall": {"head": (-0.01, 0.0, 0.003)},
+        "on its side": {"turn": (np.pi / 2, 0.0, 0.0)},
+        "askew, as far as it goes": {"turn": (0.0, 0.0, 0.02)},
+        "turning": {"v": still.at[3].set(0.5)},
     }
-    refused = {
-        "not far enough": at((-0.0151, 0.0, 0.0)),
-        "half in": at((-0.06, 0.0, 0.0)),
-        "at the mouth": at((-0.1, 0.0, 0.0)),
-        "before the hole": at((-0.13, 0.0, 0.0)),
-        "on the block": at((0.0, 0.0, 0.081)),
-        "beside the block": at((0.0, 0.081, 0.0)),
-        "beside it on the other side": at((0.0, -0.081, 0.0)),
-        "in the upper wall": at((0.0, 0.0, 0.0231)),
-        "in the lower wall": at((0.0, 0.0, -0.0231)),
-        "in the right wall": at((0.0, -0.0231, 0.0)),
-        "tail first": at((-0.2, 0.0, 0.0), (0.0, 0.0, np.pi)),
-        "tail first, all of it": at((-0.21, 0.0, 0.0), (0.0, 0.0, np.pi)),
-        "across the mouth": at((-0.12, 0.1, 0.0), (0.0, 0.0, np.pi / 2)),
-        "upright before it": at((-0.13, 0.0, 0.1), (0.0, -np.pi / 2, 0.0)),
-        "moving on": at(v=still.at[1].set(0.051)),
-        "falling": at(v=still.at[2].set(-0.06)),
-        "far too low": at((-0.01, 0.0, -0.04)),
-        "aside of both walls": at((-0.01, 0.024, 0.024)),
-        "near in the plane only": at((-0.01, 0.0, 0.2)),
-        "where it began": changed(state, "peg", state.task_state.start, still),
-    }
-    names = [*accepted, *refused]
-    states = [*accepted.values(), *refused.values()]
-    found = measure(env, params, jax.tree.map(lambda *x: jnp.stack(x), *states))
-    assert {n for n, ok in zip(names, found["success"], strict=True) if ok} == set(accepted)
-    aside = dict(zip(names, np.asarray(found["head_aside"]), strict=True))
-    lacking = dict(zip(names, np.asarray(found["depth_lacking"]), strict=True))
-    assert aside["in the upper wall"] == pytest.approx(0.0231, abs=1e-6)
-    assert lacking["half in"] == pytest.approx(0.045, abs=1e-6)
+    deep = {"head": (0.09, 0.0, 0.0)}
+    misses = {
+        "not far enough": ("head", (-0.0151, 0.0, 0.0), (-0.0149, 0.0, 0.0)),
+        "half in": ("head", (-0.06, 0.0, 0.0), well),
+        "at the mouth": ("head", (-0.1, 0.0, 0.0), well),
+        "before the hole": ("head", (-0.13, 0.0, 0.0), well),
+        "not far enough, and slow": (
+            "head", (-0.0151, 0.0, 0.0), (-0.0149, 0.0, 0.0), {"v": still.at[0].set(0.049)}
+        ),
+        "on the block": ("head", (-0.01, 0.0, 0.081), well),
+        "beside the block": ("head", (-0.01, 0.081, 0.0), well),
+        "beside it on the other side": ("head", (-0.01, -0.081, 0.0), well),
+        "below it": ("head", (-0.01, 0.0, -0.081), well),
+        "in the upper wall": ("head", (-0.01, 0.0, 0.0231), (-0.01, 0.0, 0.0229)),
+        "in the lower wall": ("head", (-0.01, 0.0, -0.0231), (-0.01, 0.0, -0.0229)),
+        "in the left wall": ("head", (-0.01, 0.0231, 0.0), (-0.01, 0.0229, 0.0)),
+        "in the right wall": ("head", (-0.01, -0.0231, 0.0), (-0.01, -0.0229, 0.0)),
+        "in two walls": ("head", (-0.01, 0.0231, 0.0231), (-0.01, 0.0229, 0.0229)),
+        "in line, 0.2 m above": ("head", (-0.01, 0.0, 0.2), well),
+        "tail first": ("flipped", True, False),
+        "tail first, and through": ("flipped", True, False, deep),
+        "moving on": ("v", still.at[1].set(0.051), still.at[1].set(0.049)),
+        "moving back": ("v", still.at[0].set(-0.051), still.at[0].set(-0.049)),
+        "falling": ("v", still.at[2].set(-0.051), still.at[2].set(-0.049)),
+        "shot through": ("v", still.at[1].set(1.0), still, deep),
+        "upright before it": (
+            "pose", inside(state, (-0.13, 0.0, 0.1), (0.0, -np.pi / 2, 0.0)), None
+        ),
+        "across the mouth": ("pose", inside(state, (-0.12, 0.1, 0.0), (0.0, 0.0, np.pi / 2)), None),
+        "where it began": ("pose", state.task_state.start, None),
+    }  # fmt: skip
+    found = check_near_misses(env, params, at, misses, accepted)
+    assert found["in the upper wall"]["head_aside"] == pytest.approx(0.0231, abs=1e-6)
+    assert found["half in"]["depth_lacking"] == pytest.approx(0.045, abs=1e-6)
 
 
 @pytest.mark.slow
@@ -186,14 +187,9 @@ def test_walls_hold_what_is_too_thick_or_askew(insert) -> None:
     }
     ahead = np.asarray(state.task_state.rotation[0])[:, 0]
     v = jnp.asarray([*(1.0 * ahead), 0.0, 0.0, 0.0], jnp.float32)
-    states = [changed(state, "peg", inside(state, head), v) for head, _ in cases.values()]
-    states = jax.tree.map(lambda *x: jnp.stack(x), *states)
-    keys = jax.random.split(jax.random.key(1), len(cases))
-    step = jax.jit(jax.vmap(lambda k, s, a: env.step_env(k, s, a, params)[1::3]))
-    deepest = np.full(len(cases), np.inf)
-    for _ in range(10):
-        states, info = step(keys, states, jnp.zeros((len(cases), 7)))
-        deepest = np.minimum(deepest, info["depth_lacking"])
+    states = batched(changed(state, "peg", inside(state, head), v) for head, _ in cases.values())
+    _, infos = left_alone(env, params, states, 10)
+    deepest = np.min([info["depth_lacking"] for info in infos], axis=0)
     for (name, (_, enters)), lacking in zip(cases.items(), deepest, strict=True):
         assert (lacking < 0.05) if enters else (lacking > 0.07), (name, lacking)
 

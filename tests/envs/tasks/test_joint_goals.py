@@ -6,14 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from experts import N, rollout
-from objects import changed, measure
+from experts import N, over_time, rollout
+from objects import changed, check_near_misses
 from support import with_slow
 
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.envs import Door, Drawer, door, drawer, with_hand_across
 from fraxenv.errors import ConfigError
+from fraxenv.rendering import env_camera
 
 IDS = ("PandaDrawer-v0", "PandaDoor-v0")
 FURNITURE = {"drawer": (drawer(), Drawer()), "door": (door(), Door())}
@@ -48,12 +49,8 @@ def test_the_expert_opens_and_holds_still(opened) -> None:
 def test_rewards_rise_with_every_stage(opened) -> None:
     """Far from the handle, at it, half open, open, still."""
     _, params, _, results = opened
-    rewards = np.array([np.asarray(reward) for _, reward, _ in results])
-    held, done = (
-        np.array([np.asarray(info[name]) for _, _, info in results])
-        for name in ("grasped", "success")
-    )
-    part = np.array([np.asarray(info["opened"]) for _, _, info in results]) / params.task.opening
+    rewards, held, done, opening = over_time(results, "grasped", "success", "opened")
+    part = opening / params.task.opening
     for i in range(N):
         grasp, half, success = held[:, i].argmax(), (part[:, i] > 0.5).argmax(), done[:, i].argmax()
         assert 0 < grasp < half < success
@@ -77,38 +74,48 @@ def test_near_misses_are_refused(id: str) -> None:
     goal, slow = float(task.opening), float(task.speed_tolerance)
     state = env.reset(jax.random.key(0), params)[1]
     begin = jnp.asarray(state.task_state.start)
+    wide, nearly, just = goal + 1e-3, goal - 1e-4, goal + 1e-5
 
-    def at(opening, speed=0.0, mount=(0.0, 0.0, 0.0, 0.0)):
+    def at(opening=wide, speed=0.0, mount=(0.0, 0.0, 0.0, 0.0)):
+        """Open, m or rad, of a cabinet elsewhere: height, x, y, m, and turn, rad."""
         moved = begin.at[4].set(opening).at[:4].add(jnp.asarray(mount))
         return changed(state, name, moved, jnp.zeros(5).at[4].set(speed))
 
-    accepted = {
-        "just open": at(goal + 1e-5),
-        "further": at(1.1 * goal),
-        "slowly opening": at(goal + 1e-3, 0.98 * slow),
-        "slowly closing": at(goal + 1e-3, -0.98 * slow),
-        "elsewhere": at(goal + 1e-3, mount=(0.05, 0.1, -0.1, 0.5)),
-    }
-    refused = {
-        "nearly open": at(goal - 1e-4),
-        "nearly open, slowly opening": at(goal - 1e-4, 0.98 * slow),
-        "opening fast": at(goal + 1e-3, 1.02 * slow),
-        "swinging back fast": at(goal + 1e-3, -1.02 * slow),
-        "thrown open": at(1.1 * goal, 20.0 * slow),
-        "half open": at(0.5 * goal),
-        "open by 19 of 20 parts": at(0.95 * goal),
-        "closed again": at(0.0),
-        "ajar": at(task.start_opening),
-        "pushed in": at(-goal),
-        "the cabinet pulled in its place": at(0.0, mount=(0.0, -goal, 0.0, 0.0)),
-        "the cabinet turned in its place": at(0.0, mount=(0.0, 0.0, 0.0, -goal)),
-        "as it was": state,
-    }
-    states = jax.tree.map(lambda *x: jnp.stack(x), *accepted.values(), *refused.values())
-    found = measure(env, params, states)
-    names = [*accepted, *refused]
-    assert {n for n, ok in zip(names, found["success"], strict=True) if ok} == set(accepted)
-    np.testing.assert_allclose(found["opening_speed"], np.abs(states.world.objects[name].v[:, 4]))
+    elsewhere = {"mount": (0.05, 0.1, -0.1, 0.5)}
+    accepted = {"further": {"opening": 1.1 * goal}, "elsewhere": elsewhere}
+    fast, bearable = 1.02 * slow, 0.98 * slow
+    misses = {
+        "nearly open": ("opening", nearly, just),
+        "nearly open, opening": ("opening", nearly, just, {"speed": bearable}),
+        "nearly open, closing": ("opening", nearly, just, {"speed": -bearable}),
+        "nearly open, elsewhere": ("opening", nearly, just, elsewhere),
+        "open by 19 of 20 parts": ("opening", 0.95 * goal, wide),
+        "half open": ("opening", 0.5 * goal, wide),
+        "closed again": ("opening", 0.0, wide),
+        "closed again, elsewhere": ("opening", 0.0, wide, elsewhere),
+        "ajar": ("opening", float(task.start_opening), wide),
+        "pushed in": ("opening", -goal, wide),
+        "as it was": ("opening", begin[4], wide),
+        "opening fast": ("speed", fast, bearable),
+        "swinging back fast": ("speed", -fast, -bearable),
+        "just open, and fast": ("speed", fast, bearable, {"opening": just}),
+        "just open, and closing fast": ("speed", -fast, -bearable, {"opening": just}),
+        "thrown open": ("speed", 20.0 * slow, bearable, {"opening": 1.1 * goal}),
+        "thrown shut": ("speed", -20.0 * slow, -bearable, {"opening": 1.1 * goal}),
+        "opening fast, elsewhere": ("speed", fast, bearable, elsewhere),
+        "the cabinet pulled in its place": (
+            "opening", 0.0, wide, {"mount": (0.0, -goal, 0.0, 0.0)}
+        ),
+        "the cabinet pushed aside": ("opening", 0.0, wide, {"mount": (0.0, 0.0, goal, 0.0)}),
+        "the cabinet lifted": ("opening", 0.0, wide, {"mount": (goal, 0.0, 0.0, 0.0)}),
+        "the cabinet turned": ("opening", 0.0, wide, {"mount": (0.0, 0.0, 0.0, goal)}),
+        "the cabinet turned the other way": (
+            "opening", 0.0, wide, {"mount": (0.0, 0.0, 0.0, -goal)}
+        ),
+    }  # fmt: skip
+    found = check_near_misses(env, params, at, misses, accepted)
+    assert found["swinging back fast"]["opening_speed"] == pytest.approx(fast)
+    assert found["half open"]["opened"] == pytest.approx(0.5 * goal)
 
 
 @pytest.mark.parametrize("name", FURNITURE)
@@ -165,6 +172,12 @@ def test_hands_start_across_where_their_wrist_has_room() -> None:
     assert abs(rotations[0][:, 1] @ rotations[1][:, 1]) < 1e-6
     with pytest.raises(ConfigError, match="robot 'panda' has no fingers"):
         with_hand_across(dynamics.load_robot("panda"))
+
+
+def test_the_camera_is_before_the_front() -> None:
+    env, params = fraxenv.make("PandaDrawer-v0")
+    handle, facing = params.task.handle_pose(jnp.array([0.25, 0.65, 0.0, 0.0, 0.0]))
+    assert np.dot(np.subtract(env_camera(env).eye, handle)[:2], facing) > 0.5
 
 
 def test_goal_environments_want_it_open_so_far_or_further() -> None:

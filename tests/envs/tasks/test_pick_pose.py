@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from experts import N, rollout
-from objects import changed, measure, tilted
+from experts import N, over_time, rollout
+from objects import changed, check_near_misses
 from scipy.spatial.transform import Rotation
 
 import fraxenv
@@ -45,11 +44,7 @@ def test_the_expert_of_a_thousand_episodes(pick_pose) -> None:
 def test_rewards_rise_with_every_stage(pick_pose) -> None:
     """Near the box, held, at its goal as it should be."""
     _, results = rollout(*pick_pose)
-    rewards = np.array([np.asarray(reward) for _, reward, _ in results])
-    held, done = (
-        np.array([np.asarray(info[name]) for _, _, info in results])
-        for name in ("grasped", "success")
-    )
+    rewards, held, done = over_time(results, "grasped", "success")
     for i in range(N):
         grasp, success = held[:, i].argmax(), done[:, i].argmax()
         assert 0 < grasp < success
@@ -80,50 +75,38 @@ def test_near_misses_are_refused(pick_pose) -> None:
     """The box at its goal, off in one respect at a time."""
     env, params = pick_pose
     _, state = env.reset(jax.random.key(0), params)
+    goal = np.asarray(state.task_state.position[0], float)
     wanted = Rotation.from_matrix(np.asarray(state.task_state.rotation[0], float))
+    nowhere = (0.0, 0.0, 0.0)
 
-    def quaternion(rotation: Rotation):
-        return jnp.asarray(np.roll(rotation.as_quat(), 1), jnp.float32)
+    def at(shift=nowhere, turn=nowhere, v=nowhere, sign=1.0):
+        """Beside its goal, m, and turned about its own axes by a rotation vector, rad."""
+        rotation = wanted * Rotation.from_rotvec(turn)
+        q = np.array([*(goal + shift), *(sign * np.roll(rotation.as_quat(), 1))], np.float32)
+        return changed(state, "box", q, np.array([*v, 0.0, 0.0, 0.0], np.float32))
 
-    goal = jnp.concatenate([state.task_state.position[0], quaternion(wanted)])
+    axes = np.array([*np.eye(3), *-np.eye(3), [3**-0.5] * 3])
+    shifts = {f"off along {x}": ("shift", 0.0251 * x, 0.0249 * x) for x in axes}
+    turns = {f"turned about {x}": ("turn", 0.201 * x, 0.199 * x) for x in axes}
+    speeds = {f"in flight along {x}": ("v", 0.0501 * x, 0.0499 * x) for x in axes}
+    x, *_, z = np.eye(3)
+    both = {
+        "too far, and turned": ("shift", 0.0251 * x, 0.0249 * x, {"turn": 0.199 * x}),
+        "turned too far, and off": ("turn", 0.201 * x, 0.199 * x, {"shift": 0.0249 * x}),
+        "falling, and off": ("v", -0.0501 * z, -0.0499 * z, {"shift": 0.0249 * x}),
+    }
     # About the box's own z, by quarter turns: after each it looks alike.
-    quarter, half = (
-        quaternion(wanted * Rotation.from_rotvec([0.0, 0.0, n * np.pi / 2])) for n in (1, 2)
-    )
-
-    def box(shift=(0.0, 0.0, 0.0), angle=0.0, v=(0.0,) * 6, turn=None):
-        q = goal if turn is None else goal.at[3:].set(turn)
-        return changed(state, "box", tilted(q, angle).at[:3].add(jnp.asarray(shift)), v)
-
-    accepted = {
-        "there": box(),
-        "near the tolerance": box(shift=(0.0, 0.024, 0.0)),
-        "turned a little": box(angle=0.19),
-        "turned a little the other way": box(angle=-0.19),
-        "slowly": box(v=(0.0, 0.049, 0.0, 0.0, 0.0, 0.0)),
-        "as its quaternion's negative": box(turn=-goal[3:]),
+    alike = {f"{n} quarter turns": ("turn", n * np.pi / 2 * z, nowhere) for n in (1, 2, 3)}
+    others = {
+        "upside down": ("turn", np.pi * x, nowhere),
+        "where it began": ("shift", np.asarray(state.task_state.start[:3]) - goal, nowhere),
     }
-    refused = {
-        "too far": box(shift=(0.0, 0.026, 0.0)),
-        "too far along all axes": box(shift=(0.015, 0.015, 0.015)),
-        "turned": box(angle=0.21),
-        "turned the other way": box(angle=-0.21),
-        "upside down": box(angle=np.pi),
-        "by a quarter turn": box(turn=quarter),
-        "by half a turn": box(turn=half),
-        "both a little too far": box(shift=(0.026, 0.0, 0.0), angle=0.21),
-        "in flight": box(v=(0.051, 0.0, 0.0, 0.0, 0.0, 0.0)),
-        "falling": box(v=(0.0, 0.0, -0.06, 0.0, 0.0, 0.0)),
-        "where it began": state,
-    }
-    states = [*accepted.values(), *refused.values()]
-    states = jax.tree.map(lambda *x: jnp.stack(x), *states)
-    found = measure(env, params, states)
-    names = [*accepted, *refused]
-    assert {n for n, ok in zip(names, found["success"], strict=True) if ok} == set(accepted)
-    turns = dict(zip(names, np.asarray(found["object_turn"]), strict=True))
-    assert turns["turned"] == pytest.approx(0.21, abs=1e-4)
-    assert turns["by half a turn"] == pytest.approx(np.pi, abs=2e-3)
+    accepted = {"as its quaternion's negative": {"sign": -1.0}}
+    misses = {**shifts, **turns, **speeds, **both, **alike, **others}
+    found = check_near_misses(env, params, at, misses, accepted)
+    for name in turns:
+        assert found[name]["object_turn"] == pytest.approx(0.201, abs=1e-4)
+    assert found["2 quarter turns"]["object_turn"] == pytest.approx(np.pi, abs=2e-3)
 
 
 def test_goal_environments_have_poses(pick_pose) -> None:

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from experts import N, rollout
-from objects import changed, measure
+from experts import N, over_time, rollout
+from objects import batched, changed, check_near_misses, left_alone
 
 import fraxenv
 from fraxenv import dynamics
@@ -36,11 +36,7 @@ def test_the_expert_of_a_thousand_episodes(slide) -> None:
 def test_rewards_rise_with_every_stage(slide) -> None:
     """Near the puck, on its way to the goal, there."""
     _, results = rollout(*slide)
-    rewards = np.array([np.asarray(reward) for _, reward, _ in results])
-    done, speed = (
-        np.array([np.asarray(info[name]) for _, _, info in results])
-        for name in ("success", "object_speed")
-    )
+    rewards, done, speed = over_time(results, "success", "object_speed")
     for i in range(N):
         struck, success = (speed[:, i] > 0.1).argmax(), done[:, i].argmax()
         assert 0 < struck + 15 < success
@@ -66,15 +62,11 @@ def test_a_puck_stops_where_friction_says(slide) -> None:
         states.append(
             puck.replace(task_state=params.task.with_goal(puck.task_state, 0, goal[0], jnp.eye(3)))
         )
-    states = jax.tree.map(lambda *x: jnp.stack(x), *states)
-    keys = jax.random.split(jax.random.key(1), len(speed))
-    step = jax.jit(jax.vmap(lambda k, s, a: env.step_env(k, s, a, params)[1::3]))
-    for _ in range(90):
-        states, info = step(keys, states, jnp.zeros((len(speed), 6)))
-        assert np.asarray(info["reward_terms"]["aim"]).min() > 0.9
-    q = np.asarray(states.world.objects["puck"].q)
+    after, infos = left_alone(env, params, batched(states), 90)
+    assert min(np.asarray(info["reward_terms"]["aim"]).min() for info in infos) > 0.9
+    q = np.asarray(after.world.objects["puck"].q)
     np.testing.assert_allclose(q[:, :2] - start[:2], way, atol=0.005)
-    assert np.asarray(info["success"]).all()
+    assert np.asarray(infos[-1]["success"]).all()
 
 
 def test_goals_are_further_than_the_pucks() -> None:
@@ -89,41 +81,30 @@ def test_goals_are_further_than_the_pucks() -> None:
 
 
 def test_near_misses_are_refused(slide) -> None:
+    """Pucks just beyond the tolerance, any way; and at the goal, but not at rest."""
     env, params = slide
     _, state = env.reset(jax.random.key(0), params)
     goal, start = state.task_state.position[0], state.task_state.start
+    nowhere = (0.0, 0.0, 0.0)
 
-    def at(way=(0.0, 0.0, 0.0), v=(0.0, 0.0, 0.0)):
+    def at(way=nowhere, v=nowhere):
         q = start.at[:3].set(goal + jnp.asarray(way))
         return changed(state, "puck", q, jnp.zeros(6).at[:3].set(jnp.asarray(v)))
 
-    s = 0.0499 / np.sqrt(2)
-    accepted = {
-        "there": at(),
-        "short of it": at((-0.0499, 0.0, 0.0)),
-        "too far, but near enough": at((0.0499, 0.0, 0.0)),
-        "beside it": at((0.0, 0.0499, 0.0)),
-        "aslant of it": at((s, -s, 0.0)),
-        "nearly at rest": at(v=(0.019, 0.0, 0.0)),
+    angles = np.pi / 4 * np.arange(8)
+    ways = np.column_stack([np.cos(angles), np.sin(angles), np.zeros(8)])
+    ahead, up = ways[0], np.array([0.0, 0.0, 1.0])
+    misses = {
+        **{f"off along {way}": ("way", 0.0501 * way, 0.0499 * way) for way in ways},
+        **{f"sliding along {way}": ("v", 0.0201 * way, 0.0199 * way) for way in ways},
+        "passing by": ("v", 0.3 * ahead, nowhere),
+        "falling": ("v", -0.1 * up, nowhere),
+        "above": ("way", 0.0501 * up, 0.0499 * up),
+        "nearly there, and slow": ("way", -0.0501 * ahead, -0.0499 * ahead, {"v": 0.0199 * ahead}),
+        "at the border, and fast": ("v", 0.0201 * ahead, 0.0199 * ahead, {"way": -0.0499 * ahead}),
+        "where it began": ("way", start[:3] - goal, nowhere),
     }
-    refused = {
-        "too short": at((-0.0501, 0.0, 0.0)),
-        "too far": at((0.0501, 0.0, 0.0)),
-        "beside": at((0.0, -0.0501, 0.0)),
-        "a little off both ways": at((0.036, 0.036, 0.0)),
-        "passing by": at(v=(0.3, 0.0, 0.0)),
-        "still sliding": at(v=(0.021, 0.0, 0.0)),
-        "still sliding aslant": at(v=(0.015, 0.015, 0.0)),
-        "coming back": at(v=(-0.021, 0.0, 0.0)),
-        "falling": at(v=(0.0, 0.0, -0.1)),
-        "above": at((0.0, 0.0, 0.06)),
-        "where it began": changed(state, "puck", start, jnp.zeros(6)),
-    }
-    states = [*accepted.values(), *refused.values()]
-    states = jax.tree.map(lambda *x: jnp.stack(x), *states)
-    found = measure(env, params, states)["success"]
-    names = [*accepted, *refused]
-    assert {n for n, ok in zip(names, found, strict=True) if ok} == set(accepted)
+    check_near_misses(env, params, at, misses, {})
 
 
 def test_the_hand_is_faster_where_nothing_else_is_asked_for() -> None:

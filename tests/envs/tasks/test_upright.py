@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from experts import N, rollout
-from objects import changed, measure, touching
+from experts import N, over_time, rollout
+from objects import batched, changed, check_near_misses, left_alone, touching
 from scipy.spatial.transform import Rotation
 
 import fraxenv
@@ -64,11 +64,8 @@ def test_the_expert_of_a_thousand_episodes(upright) -> None:
 def test_rewards_rise_with_every_stage(stood) -> None:
     """Near the peg, held, upright in the air, let go of on the table."""
     _, results = stood
-    rewards = np.array([np.asarray(reward) for _, reward, _ in results])
-    held, done, tilt, distance = (
-        np.array([np.asarray(info[name]) for _, _, info in results])
-        for name in ("grasped", "success", "object_tilt", "object_distance")
-    )
+    names = "grasped", "success", "object_tilt", "object_distance"
+    rewards, held, done, tilt, distance = over_time(results, *names)
     for i in range(N):
         grasp, success = held[:, i].argmax(), done[:, i].argmax()
         turned = grasp + (tilt[grasp:, i] < 0.1).argmax()
@@ -102,50 +99,53 @@ def test_near_misses_are_refused(upright) -> None:
     _, state = env.reset(jax.random.key(0), params)
     still = jnp.zeros(6)
 
-    def at(rotation, height=0.12, v=still, place=(0.4, 0.0)):
-        return changed(state, "peg", peg(rotation, height, place), v)
+    def at(lean=(0.0, 0.0), end=1, spin=0.0, height=0.12, place=(0.4, 0.0), v=still, touched=(),
+           pose=None):  # fmt: skip
+        """Leaning about both of the world's axes, rad; or in another pose altogether."""
+        up = Rotation.from_rotvec([*lean, 0.0]) * leaning(0.0, end=end)
+        stands = peg(Rotation.from_euler("z", spin) * up, height, place)
+        moved = changed(state, "peg", stands if pose is None else pose, v)
+        for pad in touched:
+            moved = touching(moved, pad, "peg", True)
+        return moved
 
     accepted = {
-        "standing": at(leaning(0.0)),
-        "on its other end": at(leaning(0.0, end=-1)),
-        "turned about the vertical": at(leaning(1.0, "z")),
-        "somewhere else": at(leaning(0.0), place=(0.6, -0.3)),
-        "leaning a little": at(leaning(0.078)),
-        "leaning a little, the other way": at(leaning(-0.078, "y", -1)),
-        "4 mm too high": at(leaning(0.0), 0.1249),
-        "4 mm too low": at(leaning(0.0), 0.1151),
-        "slowly": at(leaning(0.0), v=still.at[0].set(0.009).at[3].set(0.4)),
+        "on its other end": {"end": -1},
+        "turned about the vertical": {"spin": 1.0},
+        "somewhere else": {"place": (0.6, -0.3)},
+        "slowly": {"v": still.at[0].set(0.009).at[3].set(0.4)},
     }
-    refused = {
-        "leaning": at(leaning(0.082)),
-        "leaning the other way": at(leaning(-0.082)),
-        "leaning about the other axis": at(leaning(0.082, "y")),
-        "leaning, on its other end": at(leaning(0.082, "y", -1)),
-        "leaning about both axes": at(leaning(0.06, "y") * Rotation.from_euler("z", 0.06)),
-        "10 mm up": at(leaning(0.0), 0.13),
-        "5 mm up": at(leaning(0.0), 0.1251),
-        "5 mm in the table": at(leaning(0.0), 0.1149),
-        "lying": at(Rotation.identity(), 0.025),
-        "lying on its side": at(Rotation.from_euler("x", np.pi / 2), 0.025),
-        "lying, as high as if it stood": at(Rotation.identity()),
-        "aslant, as high as if it stood": at(leaning(np.pi / 4, "y")),
-        "upright, as high as if it lay": at(leaning(0.0), 0.025),
-        "sliding": at(leaning(0.0), v=still.at[1].set(0.011)),
-        "falling": at(leaning(0.0), v=still.at[2].set(-0.011)),
-        "tipping over": at(leaning(0.0), v=still.at[4].set(0.6)),
-        "turning": at(leaning(0.0), v=still.at[3].set(0.6)),
-        "touched by a finger": touching(at(leaning(0.0)), "left_pad", "peg", True),
-        "touched by the other": touching(at(leaning(0.0)), "peg", "right_pad", True),
-        "where it began": changed(state, "peg", state.task_state.start, still),
+    misses = {
+        "leaning": ("lean", (0.082, 0.0), (0.078, 0.0)),
+        "leaning the other way": ("lean", (-0.082, 0.0), (-0.078, 0.0)),
+        "leaning about the other axis": ("lean", (0.0, 0.082), (0.0, 0.078)),
+        "leaning back": ("lean", (0.0, -0.082), (0.0, -0.078)),
+        "leaning about both axes": ("lean", (0.06, 0.06), (0.055, 0.055)),
+        "leaning, on its other end": ("lean", (0.0, 0.082), (0.0, 0.078), {"end": -1}),
+        "leaning, and turned": ("lean", (0.082, 0.0), (0.078, 0.0), {"spin": 1.0}),
+        "leaning, a little too high": ("lean", (0.082, 0.0), (0.078, 0.0), {"height": 0.1249}),
+        "10 mm up": ("height", 0.13, 0.1249),
+        "5 mm up": ("height", 0.1251, 0.1249),
+        "5 mm in the table": ("height", 0.1149, 0.1151),
+        "5 mm up, on its other end": ("height", 0.1251, 0.1249, {"end": -1}),
+        "5 mm up, leaning a little": ("height", 0.1251, 0.1249, {"lean": (0.078, 0.0)}),
+        "as high as if it lay": ("height", 0.025, 0.12),
+        "lying, as high as if it stood": ("lean", (0.0, np.pi / 2), (0.0, 0.0)),
+        "aslant, as high as if it stood": ("lean", (0.0, np.pi / 4), (0.0, 0.0)),
+        "lying": ("pose", peg(Rotation.identity(), 0.025), None),
+        "lying on its side": ("pose", peg(Rotation.from_euler("x", np.pi / 2), 0.025), None),
+        "where it began": ("pose", state.task_state.start, None),
+        "sliding": ("v", still.at[1].set(0.011), still.at[1].set(0.009)),
+        "falling": ("v", still.at[2].set(-0.011), still.at[2].set(-0.009)),
+        "tipping over": ("v", still.at[4].set(0.51), still.at[4].set(0.49)),
+        "turning": ("v", still.at[3].set(0.51), still.at[3].set(0.49)),
+        "touched by a finger": ("touched", ["left_pad"], []),
+        "touched by the other": ("touched", ["right_pad"], []),
+        "in hand": ("touched", ["left_pad", "right_pad"], []),
     }
-    states = [*accepted.values(), *refused.values()]
-    states = jax.tree.map(lambda *x: jnp.stack(x), *states)
-    found = measure(env, params, states)
-    names = [*accepted, *refused]
-    assert {n for n, ok in zip(names, found["success"], strict=True) if ok} == set(accepted)
-    tilt = dict(zip(names, np.asarray(found["object_tilt"]), strict=True))
-    assert tilt["leaning"] == pytest.approx(0.082, abs=1e-4)
-    assert tilt["lying"] == pytest.approx(np.pi / 2, abs=1e-4)
+    found = check_near_misses(env, params, at, misses, accepted)
+    assert found["leaning"]["object_tilt"] == pytest.approx(0.082, abs=1e-4)
+    assert found["lying"]["object_tilt"] == pytest.approx(np.pi / 2, abs=1e-4)
 
 
 @pytest.mark.slow
@@ -173,13 +173,9 @@ def test_only_what_keeps_standing_counts(upright) -> None:
         "lying": (peg(Rotation.identity(), 0.0255), False),
     }
     _, state = env.reset(jax.random.key(0), params)
-    states = [changed(state, "peg", q) for q, _ in cases.values()]
-    states = jax.tree.map(lambda *x: jnp.stack(x), *states)
-    keys = jax.random.split(jax.random.key(1), len(cases))
-    step = jax.jit(jax.vmap(lambda k, s, a: env.step_env(k, s, a, params)[1::3]))
-    for _ in range(100):
-        states, info = step(keys, states, jnp.zeros((len(cases), 7)))
-    found = dict(zip(cases, np.asarray(info["success"]), strict=True))
+    states = batched(changed(state, "peg", q) for q, _ in cases.values())
+    _, infos = left_alone(env, params, states, 100)
+    found = dict(zip(cases, np.asarray(infos[-1]["success"]), strict=True))
     assert found == {name: ok for name, (_, ok) in cases.items()}
 
 

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from experts import N, rollout
-from objects import measure
+from experts import N, over_time, rollout
+from objects import batched, check_near_misses, measure
 
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.envs import Wipe
+from fraxenv.envs.tasks.wipe import WipeState
 from fraxenv.errors import ConfigError
 
 
@@ -69,8 +70,7 @@ def test_marks_are_wiped_once_and_where_the_pads_were(wiped) -> None:
 @pytest.mark.slow
 def test_rewards_rise_with_every_mark(wiped) -> None:
     _, results = wiped
-    rewards = np.array([np.asarray(reward) for _, reward, _ in results])
-    left = np.array([np.asarray(info["unwiped"]) for _, _, info in results])
+    rewards, left = over_time(results, "unwiped")
     for i in range(N):
         touch, half, done = ((left[:, i] <= x).argmax() for x in (0.95, 0.5, 0.0))
         assert 0 < touch < half < done
@@ -97,46 +97,59 @@ def test_marks_are_on_arcs_within_their_box() -> None:
 
 
 def test_near_misses_are_refused(wipe) -> None:
-    """One mark is under the pads, or nearly; they press, or nearly."""
+    """The last mark that counts is under the pads, or nearly; they press, or nearly."""
     env, params = wipe
-    task = params.task
     _, state = env.reset(jax.random.key(0), params)
     hand, rotation = (np.asarray(x, float) for x in dynamics.frame_pose(env.robot, state.q, "hand"))
 
-    def case(local=(0.0, 0.0), forces=(5.0, 5.0)):
+    def at(local=(0.0, 0.0), forces=(5.0, 5.0), wiped=28, peak=10.0):
+        """Of 30 marks one by the hand, others wiped before; the greatest force so far, N."""
         mark = hand[:2] + rotation[:2, :2] @ np.asarray(local)
-        marks = state.task_state.marks.at[0].set(jnp.asarray(mark, jnp.float32))
-        marks = marks.at[1:].set(jnp.asarray([0.9, 0.5]))
-        own = dataclasses.replace(state.task_state, marks=marks)
+        marks = np.tile(np.array([0.9, 0.5], np.float32), (30, 1))
+        marks[0] = mark
+        before = np.arange(30) > 29 - wiped
+        own = WipeState(jnp.asarray(marks), jnp.asarray(before), jnp.float32(peak))
         return pressing(state.replace(task_state=own), *forces)
 
-    wiped = {
-        "in the middle": case(),
-        "at one edge": case((0.0085, 0.0)),
-        "at the other": case((0.0, -0.015)),
-        "in a corner": case((-0.0085, 0.015)),
-        "by one pad": case(forces=(0.0, 1.1)),
-        "hardly": case(forces=(0.6, 0.5)),
-        "hard": case(forces=(29.0, 30.0)),
+    accepted = {
+        "by one pad": {"forces": (0.0, 1.1)},
+        "all others wiped": {"wiped": 29},
+        "never pressed on before": {"peak": 0.0},
+        "wiped before, and the hand away": {"wiped": 29, "local": (0.3, 0.2), "forces": (0.0, 0.0)},
     }
-    left = {
-        "in front": case((0.009, 0.0)),
-        "behind": case((-0.009, 0.0)),
-        "to the left": case((0.0, 0.0155)),
-        "to the right": case((0.0, -0.0155)),
-        "outside a corner": case((0.009, 0.0155)),
-        "above the table": case(forces=(0.0, 0.0)),
-        "too gently": case(forces=(0.45, 0.45)),
-        "too hard": case(forces=(31.0, 30.0)),
-        "too hard with one": case(forces=(61.0, 0.0)),
+    corners = {
+        f"outside corner {x}, {y}": ("local", (x * 0.009, y * 0.015), (x * 0.0085, y * 0.015))
+        for x in (-1, 1)
+        for y in (-1, 1)
     }
-    states = jax.tree.map(lambda *x: jnp.stack(x), *wiped.values(), *left.values())
-    after = jax.vmap(lambda s: task.after(*env._inputs(s, params)))(states)
-    found = dict(zip([*wiped, *left], np.asarray(after.wiped), strict=True))
-    assert {name for name, marks in found.items() if marks[0]} == set(wiped)
-    assert not any(marks[1:].any() for marks in found.values())
-    peak = dict(zip(found, np.asarray(after.peak), strict=True))
-    assert peak["too hard"] == 61.0
+    misses = {
+        "in front": ("local", (0.009, 0.0), (0.0085, 0.0)),
+        "behind": ("local", (-0.009, 0.0), (-0.0085, 0.0)),
+        "to the left": ("local", (0.0, 0.0155), (0.0, 0.015)),
+        "to the right": ("local", (0.0, -0.0155), (0.0, -0.015)),
+        **corners,
+        "far away": ("local", (0.3, 0.2), (0.0, 0.0)),
+        "above the table": ("forces", (0.0, 0.0), (0.6, 0.5)),
+        "too gently": ("forces", (0.49, 0.5), (0.51, 0.5)),
+        "too gently with one": ("forces", (0.99, 0.0), (1.01, 0.0)),
+        "too gently with the other": ("forces", (0.0, 0.99), (0.0, 1.01)),
+        "too hard": ("forces", (30.1, 30.0), (29.9, 30.0)),
+        "too hard with one": ("forces", (60.1, 0.0), (59.9, 0.0)),
+        "too hard with the other": ("forces", (0.0, 60.1), (0.0, 59.9)),
+        "too hard, and nothing left to wipe": ("forces", (60.1, 0.0), (59.9, 0.0), {"wiped": 29}),
+        "once too hard before": ("peak", 60.1, 59.9),
+        "far too hard before": ("peak", 200.0, 10.0),
+        "too hard before, and nothing left to wipe": ("peak", 60.1, 59.9, {"wiped": 29}),
+        "one mark more left": ("wiped", 27, 28),
+        "half of them left": ("wiped", 14, 28),
+        "all others left": ("wiped", 0, 28),
+    }
+    found = check_near_misses(env, params, at, misses, accepted)
+    for name, (keyword, *_) in misses.items():
+        if keyword == "local":
+            assert found[name]["unwiped"] == pytest.approx(2 / 30, abs=1e-6)
+    assert found["one mark more left"]["unwiped"] == pytest.approx(2 / 30, abs=1e-6)
+    assert found["too hard"]["peak_force"] == pytest.approx(60.1)
 
 
 def test_what_success_needs(wipe) -> None:
@@ -150,7 +163,7 @@ def test_what_success_needs(wipe) -> None:
 
     cases = {(30, 10.0): True, (29, 10.0): True, (28, 10.0): False, (0, 0.0): False}
     cases |= {(30, 59.9): True, (30, 60.1): False, (29, 200.0): False}
-    states = jax.tree.map(lambda *x: jnp.stack(x), *(case(*c) for c in cases))
+    states = batched(case(*c) for c in cases)
     found = measure(env, params, states)
     assert [bool(x) for x in found["success"]] == list(cases.values())
     goals = jax.vmap(lambda s: params.task.achieved_goal(*env._inputs(s, params)))(states)

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from experts import rollout
-from objects import changed, measure
+from objects import batched, changed, measure
+from scipy.spatial.transform import Rotation
 from support import with_slow
 
 import fraxenv
@@ -24,7 +25,13 @@ from fraxenv.making.peers import list_peers, with_peer
 from fraxenv.recording.exporting import gymnasium_spec
 from fraxenv.training.config import PPOConfig, load_config, save_config
 
-TASKS = {"push": "Push", "pick": "Pick", "pick_pose": "PickPose", "stack": "Stack"}
+TASKS = {
+    "push": "Push",
+    "pick": "Pick",
+    "pick_pose": "PickPose",
+    "stack": "Stack",
+    "insert": "Insert",
+}
 
 # Half extents (mm), mass (kg), friction with the table and with the pads, tolerance (mm), width of
 # the objects' box (mm), steps, and actions per second.
@@ -32,6 +39,7 @@ TABLE: dict[tuple[str, str], tuple[Any, ...]] = {
     ("maniskill", "push"): ((20, 20, 20), 0.064, 0.3, 1.15, 100, (200, 200), 50, 20),
     ("maniskill", "pick"): ((20, 20, 20), 0.064, 0.3, 1.15, 25, (200, 200), 50, 20),
     ("maniskill", "stack"): ((20, 20, 20), 0.064, 0.3, 1.15, 33.3, (200, 400), 50, 20),
+    ("maniskill", "insert"): ((105, 20, 20), 0.336, 0.3, 1.15, 15, (200, 300), 100, 20),
     ("panda-gym", "push"): ((20, 20, 20), 1.0, 0.25, 0.5, 50, (300, 300), 50, 25),
     ("panda-gym", "pick"): ((20, 20, 20), 1.0, 0.25, 0.5, 50, (300, 300), 50, 25),
     ("fetch", "push"): ((25, 25, 25), 2.0, 1.0, 1.0, 50, (300, 300), 50, 25),
@@ -48,6 +56,7 @@ TABLE: dict[tuple[str, str], tuple[Any, ...]] = {
 BUILT = [
     ("maniskill", "push"),
     ("maniskill", "pick"),
+    ("maniskill", "insert"),
     ("panda-gym", "push"),
     ("panda-gym", "pick"),
     ("fetch", "pick"),
@@ -139,8 +148,8 @@ def at_goal(
 
 
 def success(env: Any, params: Any, states: list[Any]) -> list[bool]:
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *states)
-    return np.asarray(measure(env, params, stacked)["success"]).tolist()
+    found: list[bool] = measure(env, params, batched(states))["success"].tolist()
+    return found
 
 
 def test_the_arm_rests_and_success_ends_the_episode() -> None:
@@ -155,6 +164,32 @@ def test_the_arm_rests_and_success_ends_the_episode() -> None:
     assert success(env, params, states) == expected
     ends = [bool(params.task.terminated(*env._inputs(s, params))) for s in (still, far)]
     assert ends == [True, False]
+
+
+def test_a_peg_is_in_as_there() -> None:
+    """By `has_peg_inserted` of mani_skill 3.0.1: deep enough is far enough."""
+    env, params = made("maniskill", "insert")
+    _, begun = env.reset(jax.random.key(0), params)
+    task, goal = params.task, begun.task_state
+    assert (float(task.half_length), float(task.aside_tolerance)) == pytest.approx((0.105, 0.023))
+    # The hole is in the middle of a block that is as high as the peg is long.
+    assert goal.position[0, 2] == pytest.approx(0.105)
+    rng = np.random.default_rng(0)
+    low, high = (-0.04, -0.03, -0.03), (0.04, 0.03, 0.03)
+    heads, turns = rng.uniform(low, high, (400, 3)), rng.normal(0.0, 0.3, (400, 3))
+    hole = Rotation.from_matrix(np.asarray(goal.rotation[0], float))
+    states, inside = [], []
+    for head, turn in zip(heads, turns, strict=True):
+        peg = hole * Rotation.from_rotvec(turn)
+        tip = np.asarray(goal.position[0], float) + hole.apply(head)
+        centre = tip - peg.apply([0.105, 0.0, 0.0])
+        q = np.array([*centre, *np.roll(peg.as_quat(), 1)], np.float32)
+        states.append(changed(begun, "peg", q, np.array([0.5, 0, 0, 0, 0, 0], np.float32)))
+        inside.append(bool(head[0] >= -0.015 and (np.abs(head[1:]) <= 0.023).all()))
+    assert success(env, params, states) == inside
+    assert 50 < sum(inside) < 350
+    ends = [task.terminated(*env._inputs(s, params)) for s in states[:20]]
+    assert list(map(bool, ends)) == inside[:20]
 
 
 def test_a_lift_is_a_height() -> None:
