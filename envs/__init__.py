@@ -11,6 +11,7 @@ from .actions.names import ACTION_SPACES, action_names, make_action
 from .contact_physics import ContactPhysics
 from .environment import Environment
 from .goal_environment import GoalEnvironment
+from .payload import HeldObject
 from .randomisation import Randomisation, RandomisedEpisode
 from .state import EnvParams, EnvState
 from .tasks.base import GoalTask, Motion, Task
@@ -72,6 +73,7 @@ __all__ = [
     "FigureEight",
     "GoalEnvironment",
     "GoalTask",
+    "HeldObject",
     "Insert",
     "JointDelta",
     "JointGoalState",

@@ -13,10 +13,12 @@ import numpy as np
 from ..controllers import OSC, ArmWithGripper, Controller, SafetyFilter
 from ..controllers.groups import finger_joints, only_finger_joint
 from ..controllers.hands import Hands
-from ..dynamics import Actuators, Robot, Scene
+from ..dynamics import Actuators, Payload, Robot, Scene
 from ..envs import (
     ActionSpace,
     ContactPhysics,
+    HeldObject,
+    ObjectGoals,
     Randomisation,
     Task,
     VariableImpedance,
@@ -313,6 +315,38 @@ def build_randomisation(hands: EndEffectors, given: object) -> Randomisation | N
         names = Hands.of(hands).names
         randomisation = dataclasses.replace(randomisation, end_effectors=names)
     return randomisation
+
+
+def build_payload(
+    name: str,
+    hands: EndEffectors,
+    task: Task,
+    robot: Robot,
+    physics: ContactPhysics | None,
+    given: object,
+) -> Payload | HeldObject | None:
+    """What controller and filter know that the hand carries; None for nothing."""
+    hand = Hands.of(hands).names[0]
+    load: Payload | HeldObject
+    if given is None:
+        return None
+    if isinstance(given, Payload | HeldObject):
+        load = given
+    elif isinstance(given, Mapping):
+        load = _with_options("payload", Payload(hand), given)
+    elif given != "held":
+        raise ConfigError(
+            f"payload={given!r} of {name}, expected 'held', a Payload, or a dict of its fields."
+        )
+    elif physics is None or not isinstance(task, ObjectGoals) or not finger_joints(robot):
+        raise ConfigError(
+            f"payload='held' of {name}, expected a task whose object is grasped, such as 'pick'. "
+            "Give the payload as dynamics.Payload(...), or envs.HeldObject.of(scene, ...)."
+        )
+    else:
+        load = HeldObject.of(physics.scene, hand, task.object, task.pads)
+    robot.frame(load.frame)
+    return load
 
 
 def rates(

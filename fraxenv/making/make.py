@@ -16,8 +16,8 @@ from .registry import MAX_STEPS, NAMESPACE, env_spec
 
 if TYPE_CHECKING:
     from ..controllers import Controller, SafetyFilter
-    from ..dynamics import Actuators, Robot, Scene
-    from ..envs import ActionSpace, Environment, EnvParams, Randomisation, Task
+    from ..dynamics import Actuators, Payload, Robot, Scene
+    from ..envs import ActionSpace, Environment, EnvParams, HeldObject, Randomisation, Task
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,6 +67,7 @@ def make(
     safety: str | SafetyFilter | None = None,
     safety_options: Mapping[str, Any] | None = None,
     randomisation: Randomisation | Mapping[str, Any] | None = None,
+    payload: str | Payload | HeldObject | Mapping[str, Any] | None = None,
     goal_env: bool = False,
     goal_reward: Literal["sparse", "dense"] | None = None,
     reset_pool: int = 0,
@@ -107,6 +108,9 @@ def make(
         safety: "cbf", "none", or a `SafetyFilter`; the task's own choice if omitted.
         safety_options: options of the safety filter, a dict.
         randomisation: a `Randomisation`, or its fields in a dict.
+        payload: what the hand carries and controller and filter know of: "held" for the task's
+            object while it is grasped; or a `dynamics.Payload`, or its fields in a dict (`mass`,
+            kg, `com`, m, and `inertia`, kg m^2, in the hand's frame); nothing if omitted.
         goal_env: whether observations and rewards are those of a goal environment.
         goal_reward: "sparse" or "dense", of a goal environment; sparse if omitted.
         reset_pool: how many initial states to work out once for resets to draw from.
@@ -170,6 +174,7 @@ def make(
     motors = parts.build_actuators(actuators, actuator_options)
     safety_filter = parts.build_safety(name, hands, task_name, safety, safety_options)
     drawn = parts.build_randomisation(hands, randomisation)
+    load = parts.build_payload(name, hands, built_task, robot, physics, payload)
 
     params = EnvParams(
         check_count("max_steps_in_episode", max_steps_in_episode, most=2**31 - 1),
@@ -179,6 +184,7 @@ def make(
         safety_filter,
         motors,
         randomisation=drawn,
+        payload=load,
     )
     rates = parts.rates(task_name, physics is not None, policy_hz, control_hz, physics_hz)
     if not isinstance(goal_env, bool):
