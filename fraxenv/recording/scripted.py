@@ -112,7 +112,7 @@ def seen_by_expert(env: Environment, params: EnvParams) -> tuple[str, ...]:
 def _expert(params: EnvParams) -> Expert | None:
     """The task's expert, of a hand whose controller knows what it holds, or does not."""
     known = CARRYING if isinstance(params.payload, HeldObject) else EXPERTS
-    return known.get(type(params.task))
+    return next((known[kind] for kind in type(params.task).__mro__ if kind in known), None)
 
 
 class _Noted(dict[str, Any]):

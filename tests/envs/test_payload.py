@@ -14,38 +14,37 @@ from scipy.spatial.transform import Rotation
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.dynamics import Payload
-from fraxenv.envs import HeldObject
+from fraxenv.dynamics.scene.pair_contacts import PairContacts
+from fraxenv.envs import HeldObject, ObjectState, SceneState
 from fraxenv.errors import ConfigError, UnknownNameError
 
 PADS = ("left_pad", "right_pad")
+QUICK = {"xla_backend_optimization_level": 0}  # to compile
 
 
-def steady_error(payload) -> float:
-    """m, of a hand that is to stay, and carries 1 kg beside its origin, after 1 s."""
+def test_the_arm_is_held_with_what_it_carries() -> None:
+    """First torques of a hand that stays where it is: against gravity, of arm and load."""
+    load = {"mass": 1.5, "com": (0.02, -0.01, 0.1)}
     env, params = fraxenv.make(
         "PandaReach-v0",
-        action_options={"target": "desired"},
-        randomisation={"payload": (1.0, 1.0)},
-        payload=payload,
-        control_hz=100,
+        payload=load,
+        action="ee_delta_position",
+        task_options={"start_noise": 0.0},
+        control_hz=50,
+        physics_hz=50,
         backend="vmap",
     )
-    _, state = env.reset_env(jax.random.key(0), params)
-    start = state.q
+    robot = env.robot
 
-    def step(state, key):
-        return env.step_env(key, state, jnp.zeros(env.num_actions), params)[1], None
+    def torque(key):
+        _, state = env.reset_env(key, params)
+        return env.step_env(key, state, jnp.zeros(3), params)[-1]["controller"]["torque"]
 
-    state, _ = jax.jit(lambda s: jax.lax.scan(step, s, jax.random.split(jax.random.key(1), 50)))(
-        state
-    )
-    hands = (dynamics.frame_pose(env.robot, q, "hand")[0] for q in (start, state.q))
-    return float(np.linalg.norm(np.subtract(*hands)))
-
-
-def test_a_known_weight_draws_no_hand_down() -> None:
-    assert steady_error(None) > 3e-3
-    assert steady_error({"mass": 1.0}) < 1e-4
+    tau = jax.jit(torque, compiler_options=QUICK)(jax.random.key(0))
+    carrying = dynamics.with_payload(robot, Payload("hand", **load))
+    q = jnp.asarray(robot.q_default, jnp.float32)
+    np.testing.assert_allclose(tau, dynamics.gravity_forces(carrying, q), atol=1e-3)
+    assert np.abs(np.asarray(tau - dynamics.gravity_forces(robot, q))).max() > 5.0
 
 
 @pytest.fixture(scope="module")
@@ -58,47 +57,47 @@ def test_the_object_is_a_payload_while_it_is_grasped(pick) -> None:
     load, robot = params.payload, env.robot
     assert (load.frame, load.thing, load.pads) == ("hand", "cube", PADS)
     assert float(load.mass) == pytest.approx(1.0)
-    _, state = env.reset_env(jax.random.key(0), params)
-    scene = state.world.scene
-    load = dataclasses.replace(load, com=np.array([0.01, 0.0, 0.02], np.float32))
-    terms = dynamics.compute_terms(robot, state.q, state.v)
-    assert load.payload(robot, terms, scene).mass == 0.0
+    np.testing.assert_allclose(load.inertia, 1.0 / 6.0 * 0.04**2 * np.eye(3), rtol=1e-6)
+    load = dataclasses.replace(
+        load, com=np.array([0.01, 0.0, 0.02]), inertia=np.diag([1.0, 2.0, 2.5])
+    )
+    place = np.array([0.5, 0.1, 0.2, 0.8, 0.0, 0.6, 0.0])
+    q = jnp.asarray(robot.q_default, jnp.float32)
+    terms = dynamics.compute_terms(robot, q, jnp.zeros(robot.nv))
 
-    pairs = scene.contacts.pairs
-    pressing = jnp.array([5.0 if set(p) & set(PADS) and "cube" in p else 0.0 for p in pairs])
-    one = jnp.array([5.0 if set(p) == {"left_pad", "cube"} else 0.0 for p in pairs])
+    def carried(*force: float) -> Payload:
+        none = jnp.zeros(2)
+        pairs = tuple((pad, "cube") for pad in PADS)
+        contacts = PairContacts(pairs, none > 0, jnp.array(force), none, none)
+        scene = SceneState({"cube": ObjectState(jnp.asarray(place))}, contacts=contacts)
+        return load.payload(robot, terms, scene)
 
-    def with_force(force):
-        return dataclasses.replace(
-            scene, contacts=dataclasses.replace(scene.contacts, normal_force=force)
-        )
-
-    assert load.payload(robot, terms, with_force(one)).mass == 0.0
-    held = load.payload(robot, terms, with_force(pressing))
+    for force in ((0.0, 0.0), (5.0, 0.0), (5.0, 0.4)):
+        assert carried(*force).mass == 0.0
+        assert not carried(*force).inertia.any()
+    held = carried(5.0, 0.6)
     assert held.mass == pytest.approx(1.0)
     # In the world it is where the cube is, and turned as it.
-    position, rotation = (np.asarray(x, float) for x in dynamics.frame_pose(robot, state.q, "hand"))
-    q = np.asarray(scene.objects["cube"].q, float)
-    turn = Rotation.from_quat(q[[4, 5, 6, 3]]).as_matrix()
+    position, rotation = (np.asarray(x, float) for x in dynamics.frame_pose(robot, q, "hand"))
+    turn = Rotation.from_quat(place[[4, 5, 6, 3]]).as_matrix()
     np.testing.assert_allclose(
-        position + rotation @ held.com, q[:3] + turn @ np.asarray(load.com), atol=1e-5
+        position + rotation @ held.com, place[:3] + turn @ load.com, atol=1e-5
     )
     np.testing.assert_allclose(
-        rotation @ held.inertia @ rotation.T, turn @ np.asarray(load.inertia) @ turn.T, atol=1e-8
+        rotation @ held.inertia @ rotation.T, turn @ load.inertia @ turn.T, atol=1e-5
     )
 
 
-def test_what_cannot_be_a_payload() -> None:
-    for task in ("PandaReach-v0", "PandaPush-v0", "PandaDrawer-v0"):
-        with pytest.raises(ConfigError, match=r"payload='held'.*grasped"):
-            fraxenv.make(task, payload="held")
+def test_what_cannot_be_a_payload(pick) -> None:
+    with pytest.raises(ConfigError, match=r"payload='held' of PandaReach-v0.*grasped"):
+        fraxenv.make("PandaReach-v0", payload="held")
     with pytest.raises(ConfigError, match="payload='holds'"):
-        fraxenv.make("PandaPick-v0", payload="holds")
+        fraxenv.make("PandaReach-v0", payload="holds")
     with pytest.raises(UnknownNameError, match="payload option 'mas'"):
         fraxenv.make("PandaReach-v0", payload={"mas": 1.0})
     with pytest.raises(UnknownNameError, match="wrist"):
         fraxenv.make("PandaReach-v0", payload=Payload("wrist", 1.0))
-    env, _ = fraxenv.make("PandaPick-v0")
+    env, params = pick
     scene = env.physics.scene
     with pytest.raises(UnknownNameError, match="cub"):
         HeldObject.of(scene, "hand", "cub", PADS)
@@ -106,13 +105,12 @@ def test_what_cannot_be_a_payload() -> None:
         HeldObject.of(scene, "hand", env.robot.name, PADS)
     with pytest.raises(ConfigError, match=r"no pair.*'table_pad'"):
         HeldObject.of(scene, "hand", "cube", ("left_pad", "table_pad"))
-    load = HeldObject.of(scene, "hand", "cube", PADS)
     with pytest.raises(ConfigError, match="no scene"):
-        fraxenv.make("PandaReach-v0", payload=load)[0].reset(jax.random.key(0))
+        params.payload.payload(env.robot, None, None)
 
 
 @pytest.mark.slow
-def test_a_kilogramme_is_held_where_it_should_be(pick) -> None:
+def test_a_kilogramme_is_held_where_it_should_be() -> None:
     """At the end, the hand is where it was told to stay; without the option it sinks."""
     errors = {}
     for payload in (None, "held"):
@@ -121,6 +119,6 @@ def test_a_kilogramme_is_held_where_it_should_be(pick) -> None:
         last = results[-1][2]
         held = np.asarray(last["grasped"])
         assert held.mean() > 0.9
-        errors[payload] = float(np.median(np.asarray(last["controller"]["position_error"])[held]))
+        errors[payload] = float(np.median(np.asarray(last["object_distance"])[held]))
     assert errors["held"] < 2e-4
     assert errors[None] > 3e-3
