@@ -229,7 +229,9 @@ def strongly_typed(params: EnvParams) -> EnvParams:
 
 
 def _is_nested_numbers(x: Any) -> bool:
-    """Whether `x` is a tuple or list of numbers, at any depth."""
+    """Whether `x` is a tuple or list of numbers, or of those of one shape, at any depth."""
     if not (isinstance(x, tuple | list) and x):
         return False
-    return all(isinstance(y, int | float | np.number) or _is_nested_numbers(y) for y in x)
+    if all(isinstance(y, int | float | np.number) for y in x):
+        return True
+    return all(_is_nested_numbers(y) for y in x) and len({np.shape(y) for y in x}) == 1

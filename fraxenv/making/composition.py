@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..controllers import OSC, ArmWithGripper, Controller, SafetyFilter
+from ..controllers import OSC, ArmWithGripper, Controller, SafetyFilter, barriers
 from ..controllers.groups import finger_joints, only_finger_joint
 from ..controllers.hands import Hands
 from ..dynamics import Actuators, Payload, Robot, Scene
@@ -23,9 +23,11 @@ from ..envs import (
     Task,
     VariableImpedance,
     WithGripper,
+    among_obstacles,
     make_action,
 )
 from ..envs.actions.gripper import MODES
+from ..envs.tasks.tabletop import palm_names
 from ..errors import ConfigError, check_choice, unknown_name
 from ..storage.config import check_kind
 from .registry import TASKS, EnvSpec
@@ -34,6 +36,9 @@ from .setups import SETUPS, EndEffectors, RobotSetup
 
 NEAREST = 3
 """Obstacles of each kind that the safety filter keeps every collision shape off."""
+
+BESIDE_OBSTACLES, ABOVE_TABLE = 0.02, 0.03
+"""m, of the arm from obstacles, and of the hand's palm above the table, where both are."""
 
 BESIDE = 0.05
 """m, beyond the box of goals of reaching, in which hands above a table may be told to be."""
@@ -185,6 +190,18 @@ def build_task(
     return _with_options("task", task, options)  # type: ignore[no-any-return]
 
 
+def build_obstacles(name: str, task: Task, given: object) -> Task:
+    """The task among obstacles, with their options; as it is without."""
+    if given is None or given is False:
+        return task
+    if given is not True and not isinstance(given, Mapping):
+        raise ConfigError(
+            f"obstacles={given!r} of {name}, expected True, or a dict of their options."
+        )
+    options = given if isinstance(given, Mapping) else {}
+    return _with_options("obstacle", among_obstacles(task), options)  # type: ignore[no-any-return]
+
+
 def own_task(name: str) -> Task:
     """A task of one's own, with its defaults, by the name that configurations give it.
 
@@ -299,6 +316,28 @@ def build_safety(
             f"safety_options of {name} without a safety filter. Pass safety='cbf' as well."
         )
     return _with_options("safety", given, options)  # type: ignore[no-any-return]
+
+
+def filter_at_table(hands: EndEffectors, robot: Robot) -> SafetyFilter:
+    """The filter of tasks with objects among obstacles.
+
+    What the hand touches pushes it about, and the filter knows nothing of that but the table: so it
+    begins early and keeps a distance. The nullspace is no cheaper to it than the task, which can
+    wait.
+    """
+    kept = (
+        barriers.joint_position(margin=5e-4),
+        barriers.joint_velocity(margin=0.02),
+        barriers.obstacles(rate=20.0, margin=BESIDE_OBSTACLES),
+        barriers.self_collision(margin=0.002),
+    )
+    if finger_joints(robot):
+        table = barriers.half_space(
+            (0.0, 0.0, 1.0), ABOVE_TABLE, rate=20.0, margin=0.002, shapes=palm_names(robot)
+        )
+        kept = (*kept, table)
+    names = Hands.of(hands).names
+    return SafetyFilter(kept, end_effectors=names, task_weight=1.0, nearest=NEAREST)
 
 
 def build_randomisation(hands: EndEffectors, given: object) -> Randomisation | None:

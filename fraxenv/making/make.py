@@ -64,6 +64,7 @@ def make(
     actuator_options: Mapping[str, Any] | None = None,
     task_options: Mapping[str, Any] | None = None,
     scene_options: Mapping[str, Any] | None = None,
+    obstacles: bool | Mapping[str, Any] | None = None,
     safety: str | SafetyFilter | None = None,
     safety_options: Mapping[str, Any] | None = None,
     randomisation: Randomisation | Mapping[str, Any] | None = None,
@@ -105,6 +106,8 @@ def make(
         task_options: options of the task, a dict.
         scene_options: options of the scene that a task with objects comes with, a dict: sizes (m),
             masses (kg) and coefficients of friction.
+        obstacles: whether spheres move about where a task with an object on a table is done, with
+            the safety filter on; or their options in a dict, as of `envs.TabletopObstacles`.
         safety: "cbf", "none", or a `SafetyFilter`; the task's own choice if omitted.
         safety_options: options of the safety filter, a dict.
         randomisation: a `Randomisation`, or its fields in a dict.
@@ -168,10 +171,13 @@ def make(
     hands = end_effector or setup.end_effector
     Hands.of(hands).check(robot)
     built_task = parts.build_task(setup, hands, task_name, task, task_options, scene_options)
+    built_task = parts.build_obstacles(name, built_task, obstacles)
     space = parts.build_action(setup, hands, task_name, action, action_options)
     space = parts.build_gripper(name, robot, space, gripper)
     law = parts.build_controller(setup, space, controller, controller_options)
     motors = parts.build_actuators(actuators, actuator_options)
+    if safety in (None, "cbf") and obstacles not in (None, False):
+        safety = parts.filter_at_table(hands, robot)
     safety_filter = parts.build_safety(name, hands, task_name, safety, safety_options)
     drawn = parts.build_randomisation(hands, randomisation)
     load = parts.build_payload(name, hands, built_task, robot, physics, payload)
