@@ -236,7 +236,7 @@ def contact_force(
     friction: ArrayLike = 0.0,
     rate: ArrayLike = 100.0,
     approach: ArrayLike = 5.0,
-    share: ArrayLike = 0.65,
+    share: ArrayLike = 0.5,
 ) -> Barrier:
     """A tool that presses on a plane with no more than a limit; two rows, m/s.
 
