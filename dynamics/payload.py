@@ -7,7 +7,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from fraxenv.errors import ConfigError, check_not_negative, is_concrete
 

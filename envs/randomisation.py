@@ -348,7 +348,8 @@ def _drawn_robot(
         for hand, load, offset in zip(hands, loads, offsets, strict=True):
             bare = dataclasses.replace(robot, mass=mass, com=com, inertia=inertia)
             carrying = with_payload(bare, Payload(hand, load, offset))
-            mass, com, inertia = carrying.mass, carrying.com, carrying.inertia
+            own = carrying.mass, carrying.com, carrying.inertia
+            mass, com, inertia = (jnp.asarray(x) for x in own)
         drawn |= {"mass": mass, "com": com, "inertia": inertia}
     for name in ("damping", "friction", "armature"):
         bounds = getattr(ranges, name)

@@ -231,7 +231,7 @@ def contact_force(
     frame: str,
     limit: ArrayLike,
     shapes: Sequence[str],
-    normal: ArrayLike = (0.0, 0.0, 1.0),
+    normal: Sequence[float] | ArrayLike = (0.0, 0.0, 1.0),
     offset: ArrayLike = 0.0,
     friction: ArrayLike = 0.0,
     rate: ArrayLike = 100.0,

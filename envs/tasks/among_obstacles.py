@@ -125,7 +125,7 @@ class AmongObstacles(_Beside):
 
     def reset(self, key: Array, robot: Robot) -> tuple[Array, Any]:
         """Initial configuration (nq,), and the task's state."""
-        return super().reset(jax.random.split(key, 4)[0], robot)
+        return super().reset(jax.random.split(key, 4)[0], robot)  # type: ignore[safe-super]
 
     def world(self, key: Array, robot: Robot, q: Array, state: Any) -> World:
         """The task's world, with random obstacles that leave robot and goals free."""

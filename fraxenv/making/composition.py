@@ -325,19 +325,17 @@ def filter_at_table(hands: EndEffectors, robot: Robot) -> SafetyFilter:
     begins early and keeps a distance. The nullspace is no cheaper to it than the task, which can
     wait.
     """
-    kept = (
+    kept = [
         barriers.joint_position(margin=5e-4),
         barriers.joint_velocity(margin=0.02),
         barriers.obstacles(rate=20.0, margin=BESIDE_OBSTACLES),
         barriers.self_collision(margin=0.002),
-    )
+    ]
     if finger_joints(robot):
-        table = barriers.half_space(
-            (0.0, 0.0, 1.0), ABOVE_TABLE, rate=20.0, margin=0.002, shapes=palm_names(robot)
-        )
-        kept = (*kept, table)
+        up, palm = np.array([0.0, 0.0, 1.0]), palm_names(robot)
+        kept.append(barriers.half_space(up, ABOVE_TABLE, 20.0, 0.002, palm))
     names = Hands.of(hands).names
-    return SafetyFilter(kept, end_effectors=names, task_weight=1.0, nearest=NEAREST)
+    return SafetyFilter(tuple(kept), end_effectors=names, task_weight=1.0, nearest=NEAREST)
 
 
 def build_randomisation(hands: EndEffectors, given: object) -> Randomisation | None:
