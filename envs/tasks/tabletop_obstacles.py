@@ -41,6 +41,7 @@ class TabletopObstacles(AmongObstacles):
     obstacle_low: ArrayLike = (0.3, -0.45, 0.2)
     obstacle_high: ArrayLike = (0.8, 0.45, 0.6)
     obstacle_radius: ArrayLike = (0.03, 0.06)
+    obstacle_speed: ArrayLike = 0.05
 
     def kept_free(self, state: Any) -> Array:
         """Points (k, 3), m, that obstacles leave free at first: the goal, and the object."""

@@ -5,7 +5,8 @@ distances: the robot's collision shapes are placed by its forward kinematics, an
 and spheres worked out in NumPy, five times in every policy step. The results are in docs/safety.md.
 
     python scripts/measure/handle_among_obstacles.py
-    python scripts/measure/handle_among_obstacles.py --episodes 1000 --safety none
+    python scripts/measure/handle_among_obstacles.py --speed 0.1
+    python scripts/measure/handle_among_obstacles.py --speed 0.1 --safety none --episodes 1000
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Options:
     """Policy steps of an episode."""
     spheres: int = 3
     """Spheres, all of which move."""
-    speed: float = 0.1
+    speed: float = 0.05
     """Greatest speed of a sphere along each axis, m/s."""
     safety: Literal["cbf", "none"] = "cbf"
     """Whether torques go through the filter."""
