@@ -45,6 +45,13 @@ def finger_dof(robot: Robot, joint: str) -> int:
     return int(topology.v_index[[j.name for j in topology.joints].index(joint)])
 
 
+def finger_mask(robot: Robot) -> np.ndarray:
+    """(nv,) bool, which degrees of freedom are those of grippers."""
+    mask = np.zeros(robot.nv, bool)
+    mask[[finger_dof(robot, joint) for joint in finger_joints(robot)]] = True
+    return mask
+
+
 def finger_coordinate(robot: Robot, joint: str) -> int:
     """Index into `q` of a gripper's coordinate: half of its width.
 

@@ -108,6 +108,7 @@ from .momentum import (
     centroidal_momentum,
     centroidal_momentum_matrix,
 )
+from .payload import Payload, terms_with_payload, with_payload
 from .rnea import bias_forces, generalized_forces, gravity_forces, rnea
 from .scene.actuators import (
     JointActuator,
@@ -166,6 +167,7 @@ __all__ = [
     "MemberSlices",
     "Mimic",
     "Obstacles",
+    "Payload",
     "Poses",
     "Robot",
     "RobotGeometry",
@@ -281,7 +283,9 @@ __all__ = [
     "sphere_half_space",
     "sphere_sphere",
     "step",
+    "terms_with_payload",
     "transition_derivatives",
     "velocity_actuator",
     "weld_equality",
+    "with_payload",
 ]

@@ -11,6 +11,7 @@ from .actions.names import ACTION_SPACES, action_names, make_action
 from .contact_physics import ContactPhysics
 from .environment import Environment
 from .goal_environment import GoalEnvironment
+from .payload import HeldObject
 from .randomisation import Randomisation, RandomisedEpisode
 from .state import EnvParams, EnvState
 from .tasks.base import GoalTask, Motion, Task
@@ -39,6 +40,16 @@ from .tasks.tabletop import (
     socket,
     tabletop_scene,
     with_closed_fingers,
+)
+from .tasks.tabletop_obstacles import (
+    InsertObstacles,
+    PickObstacles,
+    PickPoseObstacles,
+    PushObstacles,
+    StackObstacles,
+    TabletopObstacles,
+    UprightObstacles,
+    among_obstacles,
 )
 from .tasks.track import Track, TrackState
 from .tasks.upright import UPRIGHT_WEIGHTS, Upright
@@ -72,7 +83,9 @@ __all__ = [
     "FigureEight",
     "GoalEnvironment",
     "GoalTask",
+    "HeldObject",
     "Insert",
+    "InsertObstacles",
     "JointDelta",
     "JointGoalState",
     "JointGoals",
@@ -86,9 +99,12 @@ __all__ = [
     "ObjectGoals",
     "ObjectState",
     "Pick",
+    "PickObstacles",
     "PickPose",
+    "PickPoseObstacles",
     "PoseGoals",
     "Push",
+    "PushObstacles",
     "Randomisation",
     "RandomisedEpisode",
     "Reach",
@@ -99,18 +115,22 @@ __all__ = [
     "SceneState",
     "Slide",
     "Stack",
+    "StackObstacles",
     "StackState",
     "Steerable",
+    "TabletopObstacles",
     "Task",
     "Track",
     "TrackState",
     "Upright",
+    "UprightObstacles",
     "VariableImpedance",
     "Wipe",
     "WipeState",
     "WithGripper",
     "World",
     "action_names",
+    "among_obstacles",
     "block",
     "door",
     "drawer",

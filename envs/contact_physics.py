@@ -68,9 +68,9 @@ class Solved(NamedTuple):
 class ContactPhysics(Physics):
     """`fraxenv.dynamics.scene_step`: a scene with its contacts, joint limits and friction.
 
-    Controller, safety filter and motors have the controlled robot alone, and do not know of the
-    scene; the other members are objects in `EnvState.world`. The scene's own actuators are left
-    out: the environment's motors drive the robot.
+    Controller, safety filter and motors have the controlled robot alone, and what its hand holds if
+    `EnvParams.payload` says so; the other members are objects in `EnvState.world`. The scene's own
+    actuators are left out: the environment's motors drive the robot.
 
     The scene's numbers are constants of the compiled program, unless `EnvParams.scene` has others.
 

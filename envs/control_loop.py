@@ -38,11 +38,14 @@ from fraxenv.dynamics import (
     Terms,
     compute_terms,
     move_obstacles,
+    terms_with_payload,
+    with_payload,
 )
 from fraxenv.dynamics import step as dynamics_step
 from fraxenv.dynamics.actuation import felt_velocity
 from fraxenv.errors import ConfigError, check_count
 
+from .payload import Load, carried
 from .state import EnvParams
 from .world import SceneState, World, move_world
 
@@ -274,6 +277,7 @@ class LoopParts(NamedTuple):
         safety: the filter of its torques; None for none.
         actuators: the motors.
         physics: how it moves.
+        load: what the first model carries besides; None for nothing.
     """
 
     robot: Robot
@@ -283,6 +287,17 @@ class LoopParts(NamedTuple):
     safety: SafetyFilter | None
     actuators: Actuators
     physics: Physics
+    load: Load | None = None
+
+
+def loaded(
+    robot: Robot, terms: Terms, load: Load | None, scene: SceneState | None
+) -> tuple[Robot, Terms]:
+    """The robot with what it carries, and its terms."""
+    if load is None:
+        return robot, terms
+    payload = carried(load, robot, terms, scene)
+    return with_payload(robot, payload), terms_with_payload(robot, terms, payload)
 
 
 def control_loop(
@@ -301,13 +316,13 @@ def control_loop(
         N, commanded, and `saturation`, the fraction of the joints of which the controller asked for
         more than the motors' range; the worst of the filter's reports.
     """
-    robot, model, nominal, controller, safety, actuators, physics = parts
+    bare, model, nominal, controller, safety, actuators, physics, load = parts
     dtype = state.q.dtype
     dt = jnp.asarray(1.0 / rates.physics, dtype)
     control_dt = jnp.asarray(1.0 / rates.control, dtype)
     policy_dt = jnp.asarray(1.0 / rates.policy, dtype)
     if safety is not None:
-        nearby = safety.look_around(robot, state.q, state.world.obstacles)
+        nearby = safety.look_around(bare, state.q, state.world.obstacles)
 
     def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], dict[str, Array]]:
         q, v, scene, controller_state, actuator_state, worst = carry
@@ -315,7 +330,8 @@ def control_loop(
         if nominal:
             terms, known = physics.terms(model, q, v, scene)
         else:
-            terms = compute_terms(robot, q, v)
+            terms = compute_terms(bare, q, v)
+        robot, terms = loaded(bare, terms, load, scene)
         tau, controller_state, telemetry = controller(
             robot, terms, target, controller_state, control_dt
         )

@@ -17,7 +17,7 @@ from fraxenv.controllers.safety.filter import no_safety_report
 from fraxenv.dynamics import Actuators, ActuatorState, Robot, compute_terms
 from fraxenv.dynamics.delay import pushed
 
-from .control_loop import LoopParts, LoopState, Physics, Rates, control_loop
+from .control_loop import LoopParts, LoopState, Physics, Rates, control_loop, loaded
 from .randomisation import RandomisedEpisode, draw_episode, draw_scene, draw_velocity
 from .state import EnvParams, EnvState, check_world
 
@@ -63,14 +63,14 @@ def first_state(
     check_world(where, world, task)
     world = physics.begin(where, world, q.dtype)
     v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
-    terms = compute_terms(robot, q, v)
+    known, terms = loaded(robot, compute_terms(robot, q, v), params.payload, world.scene)
     state = EnvState(
         time=jnp.zeros((), jnp.int32),
         q=q,
         v=v,
         action=jnp.zeros(num_actions, q.dtype),
         action_state=params.action.init(robot, q),
-        controller_state=params.controller.init(robot, terms),
+        controller_state=params.controller.init(known, terms),
         actuator_state=ActuatorState(),
         world=world,
         task_state=task_state,
@@ -200,7 +200,8 @@ def _loop_parts(
         true_robot = episode.true_robot(robot)
     drawn = {} if episode is None else episode.scene
     model, nominal = physics.model(robot, true_robot, params, drawn), true_robot is None
-    return LoopParts(robot, model, nominal, controller, params.safety, actuators, physics)
+    parts = (robot, model, nominal, controller, params.safety, actuators, physics)
+    return LoopParts(*parts, params.payload)
 
 
 def _healthy(q: Any, v: Any) -> Array:

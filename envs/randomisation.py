@@ -18,11 +18,9 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from fraxenv.controllers import ArmWithGripper, Controller
-from fraxenv.dynamics import Actuators, Robot
+from fraxenv.dynamics import Actuators, Payload, Robot, with_payload
 from fraxenv.dynamics.delay import Delay, delay_of
-from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
-from fraxenv.dynamics.model.robot import WORLD
 from fraxenv.errors import ConfigError, is_concrete
 
 from .tasks.base import Task
@@ -384,7 +382,10 @@ def _drawn_robot(
             offsets = jax.random.uniform(keys["payload_offset"], (len(hands), 3), dtype, -1.0, 1.0)
             offsets = jnp.asarray(ranges.payload_offset, dtype) * offsets
         for hand, load, offset in zip(hands, loads, offsets, strict=True):
-            mass, com, inertia = _loaded(robot, hand, load, offset, (mass, com, inertia))
+            bare = dataclasses.replace(robot, mass=mass, com=com, inertia=inertia)
+            carrying = with_payload(bare, Payload(hand, load, offset))
+            own = carrying.mass, carrying.com, carrying.inertia
+            mass, com, inertia = (jnp.asarray(x) for x in own)
         drawn |= {"mass": mass, "com": com, "inertia": inertia}
     for name in ("damping", "friction", "armature"):
         bounds = getattr(ranges, name)
@@ -404,28 +405,3 @@ def _in_joints(robot: Robot) -> np.ndarray:
     joints = robot.topology.joints
     sizes = np.diff(robot.topology.v_index)
     return np.repeat([joint.kind != "floating" for joint in joints], sizes)
-
-
-def _loaded(
-    robot: Robot, hand: str, load: Array, offset: Array, body: tuple[Array, Array, Array]
-) -> tuple[Array, Array, Array]:
-    """Masses, centres of mass and inertias of all bodies with a point mass in a hand.
-
-    The hand's body gains the inertia of the reduced mass at the distance `d` of the two centres,
-    `m M / (m + M) (|d|^2 1 - d d^T)`.
-    """
-    mass, com, inertia = body
-    frame = robot.frame(hand)
-    i = frame.body
-    if i == WORLD:
-        return body
-    turned = matmul(jnp.asarray(frame.rotation, mass.dtype), offset)
-    d = jnp.asarray(frame.position, mass.dtype) + turned - com[i]
-    total = mass[i] + load
-    added = mass[i] * load / total * (jnp.sum(d * d) * jnp.eye(3, dtype=d.dtype) - jnp.outer(d, d))
-    here = jnp.arange(robot.nb) == i
-    return (
-        jnp.where(here, total, mass),
-        jnp.where(here[:, None], com + load / total * d, com),
-        jnp.where(here[:, None, None], inertia + added, inertia),
-    )

@@ -27,6 +27,7 @@ from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.errors import EnvStateError, unknown_name
 
 from .actions.base import ActionSpace
+from .payload import Load
 from .randomisation import Randomisation, RandomisedEpisode
 from .tasks.base import Task
 from .world import World
@@ -65,6 +66,8 @@ class EnvParams(_Replace):
             changed; None for the environment's own, constant likewise.
         randomisation: ranges of what is drawn for every episode, besides the task's draws; None for
             none.
+        payload: what controller and filter know that the hand carries; None for nothing. The
+            physics does not have it.
         reset_pool: observations and states (n, ...), as `Environment.draw_pool` makes them, of
             which every reset takes one; None to compute a new one at every reset.
         lost_gradients: a zero whose derivative counts the environments' steps of which the gradient
@@ -80,6 +83,7 @@ class EnvParams(_Replace):
     robot: Robot | None = None
     scene: Scene | None = None
     randomisation: Randomisation | None = None
+    payload: Load | None = None
     reset_pool: Any = None
     lost_gradients: ArrayLike | None = None
 
@@ -234,7 +238,9 @@ def strongly_typed(params: EnvParams) -> EnvParams:
 
 
 def _is_nested_numbers(x: Any) -> bool:
-    """Whether `x` is a tuple or list of numbers, at any depth."""
+    """Whether `x` is a tuple or list of numbers, or of those of one shape, at any depth."""
     if not (isinstance(x, tuple | list) and x):
         return False
-    return all(isinstance(y, int | float | np.number) or _is_nested_numbers(y) for y in x)
+    if all(isinstance(y, int | float | np.number) for y in x):
+        return True
+    return all(_is_nested_numbers(y) for y in x) and len({np.shape(y) for y in x}) == 1

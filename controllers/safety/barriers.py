@@ -25,6 +25,8 @@ from fraxenv.dynamics import (
     RobotGeometry,
     Terms,
     compute_terms,
+    crba,
+    frame_jacobian,
     frame_pose,
     obstacle_distance_names,
     obstacle_distances,
@@ -34,11 +36,18 @@ from fraxenv.dynamics import (
 )
 from fraxenv.dynamics import manipulability as manipulability_of
 from fraxenv.dynamics.manifold import scalar_coordinates
+from fraxenv.dynamics.math.algebra import matmul, norm
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
+from fraxenv.dynamics.solvers.cholesky import cholesky, cholesky_solve, solve_upper
 from fraxenv.errors import ConfigError
+
+from ..groups import finger_mask
 
 NO_LIMIT = 1e3
 """Value of a barrier without a limit, such as that of a joint that turns for ever."""
+
+SINGULAR = 1e-4
+"""Damping of `J M^-1 J^T`, relative to its mean diagonal, that keeps its inverse defined."""
 
 NO_OBSTACLES = Obstacles()
 """An empty world."""
@@ -123,12 +132,12 @@ class Barrier:
 
 
 def joint_position(rate: ArrayLike = 20.0, margin: ArrayLike = 0.0) -> Barrier:
-    """Every joint within its position limits; rows in rad and m."""
+    """Every joint but fingers within its position limits; rows in rad and m."""
     return Barrier(_joint_position, 2, "joint position", _limit_names, (), rate, margin)
 
 
 def joint_velocity(rate: ArrayLike = 50.0, margin: ArrayLike = 0.0) -> Barrier:
-    """Every joint within its velocity limits; rows in rad/s and m/s."""
+    """Every joint but fingers within its velocity limits; rows in rad/s and m/s."""
     return Barrier(_joint_velocity, 1, "joint velocity", _limit_names, (), rate, margin)
 
 
@@ -163,17 +172,23 @@ def whole_body_box(
 
 
 def half_space(
-    normal: ArrayLike, offset: ArrayLike, rate: ArrayLike = 10.0, margin: ArrayLike = 0.0
+    normal: ArrayLike,
+    offset: ArrayLike,
+    rate: ArrayLike = 10.0,
+    margin: ArrayLike = 0.0,
+    shapes: Sequence[str] | None = None,
 ) -> Barrier:
-    """All moving collision shapes where `normal . x >= offset`; a row for each shape, m.
+    """Collision shapes where `normal . x >= offset`; a row for each shape, m.
 
     Args:
         normal: (3,), unit, into the permitted side.
         offset: (), m, of the plane along the normal.
         rate: see `Barrier`.
         margin: m.
+        shapes: names of the collision shapes; None for all that some joint moves.
     """
-    return Barrier(_above_plane, 2, "half-space", None, (normal, offset), rate, margin)
+    kind = _above_plane if shapes is None else _AbovePlane(tuple(shapes))
+    return Barrier(kind, 2, "half-space", None, (normal, offset), rate, margin)
 
 
 def obstacles(
@@ -212,6 +227,47 @@ def manipulability(
     return Barrier(_Manipulability(frame, rows), 2, f"{frame} manipulability", None, minimum, rate)
 
 
+def contact_force(
+    frame: str,
+    limit: ArrayLike,
+    shapes: Sequence[str],
+    normal: Sequence[float] | ArrayLike = (0.0, 0.0, 1.0),
+    offset: ArrayLike = 0.0,
+    friction: ArrayLike = 0.0,
+    rate: ArrayLike = 100.0,
+    approach: ArrayLike = 5.0,
+    share: ArrayLike = 0.5,
+) -> Barrier:
+    """A tool that presses on a plane with no more than a limit; two rows, m/s.
+
+    Let `m = 1 / (n^T J M^-1 J^T n)` be the mass of the tool as the plane feels it. Its velocity
+    along the normal has to be more than `-f / (rate m)`, where `f = share limit`, and may be less
+    by `approach` times its distance. So where it touches, its acceleration satisfies
+
+        -m n^T a <= f - rate m |n^T J v|:
+
+    torques push with `f` at most, less what a contact adds that stops a tool at this speed, if the
+    contact's damping is at most `rate` (of MuJoCo's, 2 / (dmax timeconst) of `solref`). One
+    row is for a tool that touches at a point, the other for one that lies flat on the plane, whose
+    mass is that of a tool that cannot turn.
+
+    Args:
+        frame: of the tool, a point of it that touches.
+        limit: N.
+        shapes: names of the collision shapes that touch; of distances, as in `obstacles`.
+        normal: (3,), unit, from the plane to the tool.
+        offset: (), m, of the plane along the normal.
+        friction: coefficient of the contact. Where a tool slides, soft contacts as MuJoCo's press
+            as if it came nearer at as much of its speed.
+        rate: 1/s, see `Barrier`.
+        approach: 1/s.
+        share: of the limit, that torques push with. The rest is for what the contact's spring adds.
+    """
+    kind = _Pressing(frame, tuple(shapes))
+    numbers = (limit, normal, offset, friction, approach, share)
+    return Barrier(kind, 1, f"{frame} force", _force_names, numbers, rate)
+
+
 def barrier_names(
     robot: Robot, barriers: Sequence[Barrier], obstacles: Obstacles = NO_OBSTACLES
 ) -> tuple[str, ...]:
@@ -236,14 +292,24 @@ def _row_count(robot: Robot, barrier: Barrier, obstacles: Obstacles) -> int:
 
 
 def _joint_position(robot: Robot, x: Situation, _: Barrier) -> Array:
-    lower, upper = jnp.asarray(robot.position_limits, x.q.dtype).T
+    lower, upper = _arm_limits(robot, jnp.asarray(robot.position_limits, x.q.dtype).T)
     position = scalar_coordinates(robot, x.q)
     return jnp.concatenate([_above(position, lower), _above(-position, -upper)])
 
 
 def _joint_velocity(robot: Robot, x: Situation, _: Barrier) -> Array:
     limit = jnp.asarray(robot.velocity_limits, x.v.dtype)
-    return jnp.concatenate([_above(x.v, -limit), _above(-x.v, -limit)])
+    lower, upper = _arm_limits(robot, (-limit, limit))
+    return jnp.concatenate([_above(x.v, lower), _above(-x.v, -upper)])
+
+
+def _arm_limits(robot: Robot, limits: Any) -> tuple[Array, Array]:
+    """Lower and upper limits (nv,), none of fingers, which the filter leaves to their servo."""
+    lower, upper = limits
+    fingers = finger_mask(robot)
+    if not fingers.any():
+        return lower, upper
+    return jnp.where(fingers, -jnp.inf, lower), jnp.where(fingers, jnp.inf, upper)
 
 
 def _above(x: Array, lower: Array) -> Array:
@@ -289,14 +355,28 @@ def _above_plane(robot: Robot, x: Situation, barrier: Barrier) -> Array:
     return _plane_distances(robot, x, normal, offset)
 
 
-def _plane_distances(robot: Robot, x: Situation, normal: ArrayLike, offset: Array) -> Array:
-    """Distances (r,), m, of the moving collision shapes above a plane; `NO_LIMIT` at infinity."""
+@dataclass(frozen=True)
+class _AbovePlane:
+    shapes: tuple[str, ...]
+
+    def __call__(self, robot: Robot, x: Situation, barrier: Barrier) -> Array:
+        normal, offset = (jnp.asarray(p, x.q.dtype) for p in barrier.parameters)
+        return _plane_distances(robot, x, normal, offset, self.shapes)
+
+
+def _plane_distances(
+    robot: Robot,
+    x: Situation,
+    normal: ArrayLike,
+    offset: Array,
+    shapes: tuple[str, ...] | None = None,
+) -> Array:
+    """Distances (r,), m, of collision shapes above a plane; `NO_LIMIT` at infinity."""
     there = jnp.isfinite(offset)
     normal = jnp.asarray(normal, x.q.dtype)[None]
     plane = HalfSpace(normal, jnp.where(there, offset, 0)[None])
-    distances = obstacle_distances(robot, x.q, Obstacles(half_spaces=plane), geometry=x.geometry)[
-        :, 0
-    ]
+    around = Obstacles(half_spaces=plane)
+    distances = obstacle_distances(robot, x.q, around, shapes=shapes, geometry=x.geometry)[:, 0]
     return jnp.where(there, distances, NO_LIMIT)
 
 
@@ -315,6 +395,43 @@ class _OffObstacles:
 
 def _self_collision(robot: Robot, x: Situation, _: Barrier) -> Array:
     return self_distances(robot, x.q, geometry=x.geometry)
+
+
+@dataclass(frozen=True)
+class _Pressing:
+    frame: str
+    shapes: tuple[str, ...]
+
+    def __call__(self, robot: Robot, x: Situation, barrier: Barrier) -> Array:
+        dtype = x.v.dtype
+        numbers = (jnp.asarray(p, dtype) for p in barrier.parameters)
+        limit, normal, offset, friction, approach, share = numbers
+        plane = Obstacles(half_spaces=HalfSpace(normal[None], offset[None]))
+        distance = jnp.min(
+            obstacle_distances(robot, x.q, plane, shapes=self.shapes, geometry=x.geometry)
+        )
+        # Along the normal, and turning.
+        J = frame_jacobian(robot, x.q, self.frame, kin=x.kin)
+        velocity = matmul(J[:3], x.v)
+        slip = norm(velocity - jnp.dot(normal, velocity) * normal)
+        J = jnp.concatenate([matmul(normal, J[:3])[None], J[3:]])
+        # What is felt of them at a point, and flat on the plane, changes slowly.
+        q, kin, rows = jax.lax.stop_gradient((x.q, x.kin, J))
+        X = solve_upper(cholesky(crba(robot, q, kin=kin)), rows.T)
+        compliance = matmul(X.T, X)
+        turning = SINGULAR * jnp.mean(jnp.diagonal(compliance)[1:])
+        damped = compliance + jnp.diag(jnp.array([0.0, 1.0, 1.0, 1.0], dtype)) * turning
+        first = jnp.array([1.0, 0.0, 0.0, 0.0], dtype)
+        flat = cholesky_solve(cholesky(damped), first)
+        mass = jnp.stack([1.0 / compliance[0, 0], flat[0]])
+        felt = jnp.stack([first, flat / flat[0]])
+        speed = share * limit / (jnp.asarray(barrier.rate, dtype) * mass)
+        nearer = matmul(felt, matmul(J, x.v)) - friction * slip
+        return nearer + speed + approach * jnp.maximum(distance, 0.0)
+
+
+def _force_names(robot: Robot, _: Obstacles) -> list[str]:
+    return ["at a point", "flat on the plane"]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -40,8 +41,10 @@ from fraxenv.dynamics.solvers.cholesky import cholesky, cholesky_solve, solve_up
 from fraxenv.dynamics.solvers.qp import QP, solve_qp
 from fraxenv.errors import check_count
 
+from ..groups import finger_mask
 from .barriers import (
     NO_OBSTACLES,
+    SINGULAR,
     Barrier,
     barrier_names,
     joint_position,
@@ -57,9 +60,6 @@ SafetyReport = dict[str, Array]
 
 INTERVENTION = 1e-5
 """Deviation from the nominal torque, relative to its size, that counts as an intervention."""
-
-SINGULAR = 1e-4
-"""Damping of `J M^-1 J^T`, relative to its mean diagonal, that keeps its inverse defined."""
 
 
 def default_barriers(
@@ -85,6 +85,9 @@ def default_barriers(
 @pytree_dataclass
 class SafetyFilter:
     """Changes a controller's torques (or velocities) as little as barriers demand.
+
+    Fingers of grippers (`finger_joints`) keep their torques, and count as moving on as they do: the
+    filter knows nothing of what they press on. Barriers of joint limits are those of the arm.
 
     Attributes:
         barriers: to be kept; any of `fraxenv.controllers.barriers`, or one's own.
@@ -259,12 +262,21 @@ class SafetyFilter:
         dt = jnp.asarray(dt, nominal.dtype)
         force, slope = implicit_resistance(robot, terms.q, terms.v, dt)
         M = terms.mass_matrix + jnp.diag(slope)
-        free = cholesky_solve(cholesky(M), nominal - terms.bias - force)
+        fingers, held = finger_mask(robot), terms
+        if fingers.any():
+            M = _apart(M, fingers)
+            held = dataclasses.replace(terms, mass_matrix=_apart(terms.mass_matrix, fingers))
+        factor = cholesky(M)
+        push = nominal - terms.bias - force
+        free = cholesky_solve(factor, jnp.where(fingers, 0.0, push) if fingers.any() else push)
         here = situation(robot, terms, *around)
         safe = barrier_conditions(robot, self.barriers, here, free)
+        if fingers.any():
+            moving = safe.A
+            safe = safe._replace(A=lambda x: moving(jnp.where(fingers, 0.0, x)))
 
         def problem() -> QP:
-            metric = self._metric(robot, terms)
+            metric = self._metric(robot, held)
             return QP(metric, safe.A, safe.b, M, lower - nominal, upper - nominal)
 
         return M, safe, problem
@@ -300,6 +312,11 @@ class SafetyFilter:
         damped = inverse_inertia + SINGULAR * jnp.diag(jnp.repeat(mean, 3))
         half = solve_upper(cholesky(damped), J)
         return M + (jnp.asarray(self.task_weight, M.dtype) - 1) * matmul(half.T, half)
+
+
+def _apart(M: Array, fingers: np.ndarray) -> Array:
+    """An inertia matrix (nv, nv) in which fingers (nv,) and the rest do not feel each other."""
+    return jnp.where(fingers[:, None] == fingers, M, 0.0)
 
 
 def no_safety_report(dtype: jnp.dtype) -> SafetyReport:

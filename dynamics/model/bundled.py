@@ -100,6 +100,7 @@ def _assembled(name: str, floating_base: bool | None) -> Robot:
     kept = {s.name for s in arm.topology.collision_shapes}
     pairs = _companion(path.with_suffix(".toml")).get("self_collision_pairs", ())
     pairs = [pair for pair in pairs if not kept.issuperset(pair)]
+    pairs += parts.get("self_collision_pairs", ())
     c, s = np.cos(parts["yaw"]), np.sin(parts["yaw"])
     yaw = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
     return attach(arm, hand, parts["frame"], rotation=yaw, name=name, pairs=pairs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -202,7 +203,7 @@ def open_up(terms: Terms, task: JointGoals) -> tuple[Array, Array, Array]:
     return move, turn, jnp.where(closes, 0.0, OPEN)
 
 
-def upright(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
+def upright(terms: Terms, task: Any, sag: float = SAG) -> tuple[Array, Array, Array]:
     """As `pick`, in the middle; up, nearer to the arm, and turned; down on the table; open."""
     rise, axis, here = 0.1 * terms["to_goal"][0], terms["object_axes"][:3], terms["object_position"]
     length = here[2] + rise
@@ -221,7 +222,7 @@ def upright(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
     # No lower than the end of a peg that leans so.
     free = here[2] - length * jnp.abs(axis[2]) - half * lean
     slowly = 0.5 * rise - 0.005
-    lower = SAG + slowly + 0.3 * (6.0 * slowly - terms["object_velocity"][2])
+    lower = sag + slowly + 0.3 * (6.0 * slowly - terms["object_velocity"][2])
     up = jnp.where(lean < STRAIGHT[0], lower, 3.0 * (rise + LIFT))
     carried = jnp.append(away * (STAND - distance), up) * jnp.where(stands, 0.0, 1.0)
     onwards = _turn(terms, -UP, -jnp.append(away, 0.0))
@@ -235,7 +236,7 @@ def upright(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
     return move, turn, jnp.where((held | closes) & ~lets_go, 0.0, OPEN)
 
 
-def insert(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
+def insert(terms: Terms, task: Any, sag: float = PEG_SAG) -> tuple[Array, Array, Array]:
     """As `pick`, by the tail; up, before the hole, in line with it; in; hold still."""
     axis = terms["object_axes"][:3]
     ahead = jnp.append(terms["goal_axis"], 0.0)
@@ -258,7 +259,7 @@ def insert(terms: Terms, task: Any) -> tuple[Array, Array, Array]:
     drift = drift - jnp.dot(drift, ahead) * ahead
     # Softly in the hole, where the walls lead.
     stiff = jnp.where(along > mouth + 0.01, SOFTLY, 1.0)
-    carried = stiff * (8.0 * across - 0.15 * drift) + onwards * ahead + PEG_SAG * UP
+    carried = stiff * (8.0 * across - 0.15 * drift) + onwards * ahead + sag * UP
     now_x, now_y = terms["hand_axes"].reshape(2, 3)
     roll = jnp.dot(jnp.cross(jnp.cross(now_x, now_y), -UP), ahead)
 
@@ -325,6 +326,13 @@ EXPERTS: dict[type[GoalTask], Expert] = {
     Wipe: wipe,
 }
 """Task -> its expert."""
+
+CARRYING: dict[type[GoalTask], Expert] = {
+    **EXPERTS,
+    Insert: partial(insert, sag=0.0),
+    Upright: partial(upright, sag=0.0),
+}
+"""Task -> its expert where the controller knows what the hand holds, so that nothing sags."""
 
 
 def _held(terms: Terms) -> Array:

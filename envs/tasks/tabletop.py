@@ -59,6 +59,27 @@ def pad_names(robot: Robot) -> tuple[str, ...]:
     return tuple(s.name for s in topology.collision_shapes if s.body in fingers)
 
 
+def palm_names(robot: Robot) -> tuple[str, ...]:
+    """Names of the collision shapes of the hand that is between arm and fingers.
+
+    Without those that are around the hand's frame: they stand for fingers, and what fingers hold
+    is within them.
+
+    Raises:
+        ConfigError: the robot has no gripper, or several.
+    """
+    topology = robot.topology
+    first = [j.name for j in topology.joints].index(only_finger_joint(robot, "a tabletop"))
+    palm = topology.parent[first]
+    hands = [topology.frames[i] for i in topology.end_effectors.values()]
+    between = [f.position for f in hands if f.body == palm]
+    return tuple(
+        s.name
+        for s in topology.collision_shapes
+        if s.body == palm and all(np.linalg.norm(s.position - p) > s.size[0] for p in between)
+    )
+
+
 def with_closed_fingers(robot: Robot) -> Robot:
     """The robot with its gripper closed, and locked."""
     return lock_joints(robot, finger_joints(robot), _closed(robot))
@@ -212,6 +233,7 @@ def tabletop_scene(
     pads: tuple[str, ...],
     objects: Sequence[SceneObject] | None = None,
     *,
+    palms: tuple[str, ...] = (),
     pairs: Sequence[tuple[str, str]] | None = None,
     friction: float = 1.0,
     pad_friction: float | None = None,
@@ -223,12 +245,13 @@ def tabletop_scene(
     """A scene of a robot, objects and a table whose surface is the world's plane z = 0.
 
     Pads, objects and the table may touch each other, pads among themselves not; nothing else
-    touches.
+    touches, but for the palms.
 
     Args:
         robot: stands on the table.
         pads: names of its collision shapes that touch things.
         objects: what is on the table; `block("cube")` alone if omitted.
+        palms: of other collision shapes of its hand, `palm_names`, that touch them, too.
         pairs: names of geoms, or of things of one geom, that may touch; all those if omitted.
         friction: coefficient of contacts of objects and the table.
         pad_friction: of the pads with them, if it is more; the same if omitted.
@@ -256,11 +279,11 @@ def tabletop_scene(
         robot,
         things,
         softened([plane_geom(TABLE)]),
-        geoms=softened(g for g in shape_geoms(robot) if g.name in pads),
+        geoms=softened(g for g in shape_geoms(robot) if g.name in (*pads, *palms)),
         pairs=pairs
         or [
             *combinations([*names, TABLE], 2),
-            *((pad, thing) for pad in pads for thing in (*names, TABLE)),
+            *((pad, thing) for pad in (*pads, *palms) for thing in (*names, TABLE)),
         ],
         name="tabletop",
         impratio=impratio,

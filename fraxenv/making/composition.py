@@ -10,20 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from ..controllers import OSC, ArmWithGripper, Controller, SafetyFilter
+from ..controllers import OSC, ArmWithGripper, Controller, SafetyFilter, barriers
 from ..controllers.groups import finger_joints, only_finger_joint
 from ..controllers.hands import Hands
-from ..dynamics import Actuators, Robot, Scene
+from ..dynamics import Actuators, Payload, Robot, Scene
 from ..envs import (
     ActionSpace,
     ContactPhysics,
+    HeldObject,
+    ObjectGoals,
     Randomisation,
     Task,
     VariableImpedance,
     WithGripper,
+    among_obstacles,
     make_action,
 )
 from ..envs.actions.gripper import MODES
+from ..envs.tasks.tabletop import palm_names
 from ..errors import ConfigError, check_choice, unknown_name
 from ..storage.config import check_kind
 from .registry import TASKS, EnvSpec
@@ -32,6 +36,9 @@ from .setups import SETUPS, EndEffectors, RobotSetup
 
 NEAREST = 3
 """Obstacles of each kind that the safety filter keeps every collision shape off."""
+
+BESIDE_OBSTACLES, ABOVE_TABLE = 0.02, 0.03
+"""m, of the arm from obstacles, and of the hand's palm above the table, where both are."""
 
 BESIDE = 0.05
 """m, beyond the box of goals of reaching, in which hands above a table may be told to be."""
@@ -184,6 +191,18 @@ def build_task(
     return _with_options("task", task, options)  # type: ignore[no-any-return]
 
 
+def build_obstacles(name: str, task: Task, given: object) -> Task:
+    """The task among obstacles, with their options; as it is without."""
+    if given is None or given is False:
+        return task
+    if given is not True and not isinstance(given, Mapping):
+        raise ConfigError(
+            f"obstacles={given!r} of {name}, expected True, or a dict of their options."
+        )
+    options = given if isinstance(given, Mapping) else {}
+    return _with_options("obstacle", among_obstacles(task), options)  # type: ignore[no-any-return]
+
+
 def own_task(name: str) -> Task:
     """A task of one's own, with its defaults, by the name that configurations give it.
 
@@ -300,6 +319,26 @@ def build_safety(
     return _with_options("safety", given, options)  # type: ignore[no-any-return]
 
 
+def filter_at_table(hands: EndEffectors, robot: Robot) -> SafetyFilter:
+    """The filter of tasks with objects among obstacles.
+
+    What the hand touches pushes it about, and the filter knows nothing of that but the table: so it
+    begins early and keeps a distance. The nullspace is no cheaper to it than the task, which can
+    wait.
+    """
+    kept = [
+        barriers.joint_position(margin=5e-4),
+        barriers.joint_velocity(margin=0.02),
+        barriers.obstacles(rate=20.0, margin=BESIDE_OBSTACLES),
+        barriers.self_collision(margin=0.002),
+    ]
+    if finger_joints(robot):
+        up, palm = np.array([0.0, 0.0, 1.0]), palm_names(robot)
+        kept.append(barriers.half_space(up, ABOVE_TABLE, 20.0, 0.002, palm))
+    names = Hands.of(hands).names
+    return SafetyFilter(tuple(kept), end_effectors=names, task_weight=1.0, nearest=NEAREST)
+
+
 def build_randomisation(hands: EndEffectors, given: object) -> Randomisation | None:
     """A randomisation, or the one of its fields in a dict; None for none."""
     if given is None or isinstance(given, Randomisation):
@@ -314,6 +353,38 @@ def build_randomisation(hands: EndEffectors, given: object) -> Randomisation | N
         names = Hands.of(hands).names
         randomisation = dataclasses.replace(randomisation, end_effectors=names)
     return randomisation
+
+
+def build_payload(
+    name: str,
+    hands: EndEffectors,
+    task: Task,
+    robot: Robot,
+    physics: ContactPhysics | None,
+    given: object,
+) -> Payload | HeldObject | None:
+    """What controller and filter know that the hand carries; None for nothing."""
+    hand = Hands.of(hands).names[0]
+    load: Payload | HeldObject
+    if given is None:
+        return None
+    if isinstance(given, Payload | HeldObject):
+        load = given
+    elif isinstance(given, Mapping):
+        load = _with_options("payload", Payload(hand), given)
+    elif given != "held":
+        raise ConfigError(
+            f"payload={given!r} of {name}, expected 'held', a Payload, or a dict of its fields."
+        )
+    elif physics is None or not isinstance(task, ObjectGoals) or not finger_joints(robot):
+        raise ConfigError(
+            f"payload='held' of {name}, expected a task whose object is grasped, such as 'pick'. "
+            "Give the payload as dynamics.Payload(...), or envs.HeldObject.of(scene, ...)."
+        )
+    else:
+        load = HeldObject.of(physics.scene, hand, task.object, task.pads)
+    robot.frame(load.frame)
+    return load
 
 
 def rates(

@@ -16,8 +16,8 @@ from .registry import MAX_STEPS, NAMESPACE, env_spec
 
 if TYPE_CHECKING:
     from ..controllers import Controller, SafetyFilter
-    from ..dynamics import Actuators, Robot, Scene
-    from ..envs import ActionSpace, Environment, EnvParams, Randomisation, Task
+    from ..dynamics import Actuators, Payload, Robot, Scene
+    from ..envs import ActionSpace, Environment, EnvParams, HeldObject, Randomisation, Task
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,9 +64,11 @@ def make(
     actuator_options: Mapping[str, Any] | None = None,
     task_options: Mapping[str, Any] | None = None,
     scene_options: Mapping[str, Any] | None = None,
+    obstacles: bool | Mapping[str, Any] | None = None,
     safety: str | SafetyFilter | None = None,
     safety_options: Mapping[str, Any] | None = None,
     randomisation: Randomisation | Mapping[str, Any] | None = None,
+    payload: str | Payload | HeldObject | Mapping[str, Any] | None = None,
     goal_env: bool = False,
     goal_reward: Literal["sparse", "dense"] | None = None,
     reset_pool: int = 0,
@@ -104,9 +106,14 @@ def make(
         task_options: options of the task, a dict.
         scene_options: options of the scene that a task with objects comes with, a dict: sizes (m),
             masses (kg) and coefficients of friction.
+        obstacles: whether spheres move about where a task with an object on a table is done, with
+            the safety filter on; or their options in a dict, as of `envs.TabletopObstacles`.
         safety: "cbf", "none", or a `SafetyFilter`; the task's own choice if omitted.
         safety_options: options of the safety filter, a dict.
         randomisation: a `Randomisation`, or its fields in a dict.
+        payload: what the hand carries and controller and filter know of: "held" for the task's
+            object while it is grasped; or a `dynamics.Payload`, or its fields in a dict (`mass`,
+            kg, `com`, m, and `inertia`, kg m^2, in the hand's frame); nothing if omitted.
         goal_env: whether observations and rewards are those of a goal environment.
         goal_reward: "sparse" or "dense", of a goal environment; sparse if omitted.
         reset_pool: how many initial states to work out once for resets to draw from.
@@ -164,12 +171,16 @@ def make(
     hands = end_effector or setup.end_effector
     Hands.of(hands).check(robot)
     built_task = parts.build_task(setup, hands, task_name, task, task_options, scene_options)
+    built_task = parts.build_obstacles(name, built_task, obstacles)
     space = parts.build_action(setup, hands, task_name, action, action_options)
     space = parts.build_gripper(name, robot, space, gripper)
     law = parts.build_controller(setup, space, controller, controller_options)
     motors = parts.build_actuators(actuators, actuator_options)
+    if safety in (None, "cbf") and obstacles not in (None, False):
+        safety = parts.filter_at_table(hands, robot)
     safety_filter = parts.build_safety(name, hands, task_name, safety, safety_options)
     drawn = parts.build_randomisation(hands, randomisation)
+    load = parts.build_payload(name, hands, built_task, robot, physics, payload)
 
     params = EnvParams(
         check_count("max_steps_in_episode", max_steps_in_episode, most=2**31 - 1),
@@ -179,6 +190,7 @@ def make(
         safety_filter,
         motors,
         randomisation=drawn,
+        payload=load,
     )
     rates = parts.rates(task_name, physics is not None, policy_hz, control_hz, physics_hz)
     if not isinstance(goal_env, bool):

@@ -113,28 +113,43 @@ def _handling(kind: str, name: str) -> Callable[[RobotSetup, EndEffectors], Task
     return build
 
 
-def _push_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: Any) -> Scene:
+def _palms(robot: Robot, hand: bool) -> dict[str, Any]:
+    from ..envs.tasks.tabletop import palm_names
+
+    return {"palms": palm_names(robot)} if hand else {}
+
+
+def _push_scene(
+    robot: Robot, half_extents: Triple, mass: float, hand: bool, **frictions: Any
+) -> Scene:
     from ..envs import block, pad_names, tabletop_scene, with_closed_fingers
     from ..envs.tasks.tabletop import CUBE
 
-    cube = block(CUBE, half_extents, mass=mass)
-    return tabletop_scene(with_closed_fingers(robot), pad_names(robot), [cube], **frictions)
+    cube, touching = block(CUBE, half_extents, mass=mass), _palms(robot, hand)
+    closed, pads = with_closed_fingers(robot), pad_names(robot)
+    return tabletop_scene(closed, pads, [cube], **touching, **frictions)
 
 
-def _pick_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: Any) -> Scene:
+def _pick_scene(
+    robot: Robot, half_extents: Triple, mass: float, hand: bool, **frictions: Any
+) -> Scene:
     from ..envs import block, pad_names, tabletop_scene
     from ..envs.tasks.tabletop import CUBE, STIFF
 
     cube = block(CUBE, half_extents, mass=mass)
-    return tabletop_scene(robot, pad_names(robot), [cube], **frictions, **STIFF)
+    soft = {**_palms(robot, hand), **frictions, **STIFF}
+    return tabletop_scene(robot, pad_names(robot), [cube], **soft)
 
 
-def _pick_pose_scene(robot: Robot, half_extents: Triple, mass: float, **frictions: Any) -> Scene:
+def _pick_pose_scene(
+    robot: Robot, half_extents: Triple, mass: float, hand: bool, **frictions: Any
+) -> Scene:
     from ..envs import block, pad_names, tabletop_scene
     from ..envs.tasks.tabletop import BOX, STIFF
 
     box = block(BOX, half_extents, mass=mass)
-    return tabletop_scene(robot, pad_names(robot), [box], **frictions, **STIFF)
+    soft = {**_palms(robot, hand), **frictions, **STIFF}
+    return tabletop_scene(robot, pad_names(robot), [box], **soft)
 
 
 def _stack_scene(
@@ -143,6 +158,7 @@ def _stack_scene(
     mass: float,
     base_half_extents: Triple,
     base_mass: float,
+    hand: bool,
     **frictions: Any,
 ) -> Scene:
     from ..envs import block, pad_names, tabletop_scene
@@ -150,7 +166,8 @@ def _stack_scene(
 
     upper = block(CUBE, half_extents, mass=mass, color=STACKED_COLOR)
     lower = block(BASE, base_half_extents, mass=base_mass, place=(0.5, 0.1), color=BASE_COLOR)
-    return tabletop_scene(robot, pad_names(robot), [upper, lower], **frictions, **STIFF)
+    soft = {**_palms(robot, hand), **frictions, **STIFF}
+    return tabletop_scene(robot, pad_names(robot), [upper, lower], **soft)
 
 
 def _upright_scene(robot: Robot) -> Scene:
@@ -220,9 +237,9 @@ def _door_scene(robot: Robot) -> Scene:
     return furniture_scene(with_hand_across(robot), pad_names(robot), door())
 
 
-_FRICTION = {"friction": 1.0, "pad_friction": 1.0}
-_CUBE = {"half_extents": (0.02, 0.02, 0.02), "mass": 0.064, **_FRICTION}
-_BOX = {"half_extents": (0.02, 0.02, 0.03), "mass": 0.096, **_FRICTION}
+_OTHERS = {"friction": 1.0, "pad_friction": 1.0, "hand": False}
+_CUBE = {"half_extents": (0.02, 0.02, 0.02), "mass": 0.064, **_OTHERS}
+_BOX = {"half_extents": (0.02, 0.02, 0.03), "mass": 0.096, **_OTHERS}
 _PEG = {
     "half_extents": (0.1, 0.02, 0.02),
     "mass": 0.16,

@@ -14,11 +14,12 @@ from ..envs import (
     Environment,
     EnvParams,
     GoalEnvironment,
+    HeldObject,
     JointGoals,
     ObjectGoals,
     PoseGoals,
 )
-from ..envs.tasks.experts import EXPERTS
+from ..envs.tasks.experts import CARRYING, EXPERTS, Expert
 from ..errors import ConfigError
 from .steering import steering
 
@@ -49,7 +50,7 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             "observation. Pass a policy of your own, or 'random'."
         )
     steer = steering(env, params, task.hands.names)
-    expert = EXPERTS.get(type(task))
+    expert = _expert(params)
     if expert is None and isinstance(task, ObjectGoals | JointGoals):
         raise ConfigError(
             f"{env.name} has no scripted policy: {type(task).__name__} has no expert, expected one "
@@ -80,7 +81,7 @@ def expert_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array],
     Raises:
         ConfigError: the task has no expert, or `scripted_policy` refuses the environment.
     """
-    if type(params.task) not in EXPERTS:
+    if _expert(params) is None:
         raise ConfigError(
             f"{env.name} has no expert, expected a task among "
             f"{', '.join(t.__name__ for t in EXPERTS)}. Choose the policy 'scripted', which moves "
@@ -100,12 +101,18 @@ def seen_by_expert(env: Environment, params: EnvParams) -> tuple[str, ...]:
     steer = steering(env, params, task.hands.names)
     dtype = env.observation_space(params).dtype
     terms = _Noted({name: jnp.zeros(n, dtype) for name, n in env.observation_layout.items()})
-    way = jax.eval_shape(lambda: EXPERTS[type(task)](terms, task))
+    way = jax.eval_shape(lambda: _expert(params)(terms, task))  # type: ignore[misc]
     move, turn, width = (jnp.full(x.shape, 1e-3, x.dtype) for x in way)
     q = jnp.asarray(env.robot.q_default)
     if np.any(jax.jacobian(lambda q: steer(q, [(move, turn)], width))(q)):
         terms.noted.add("joint_position")
     return tuple(name for name in terms if name in terms.noted)
+
+
+def _expert(params: EnvParams) -> Expert | None:
+    """The task's expert, of a hand whose controller knows what it holds, or does not."""
+    known = CARRYING if isinstance(params.payload, HeldObject) else EXPERTS
+    return next((known[kind] for kind in type(params.task).__mro__ if kind in known), None)
 
 
 class _Noted(dict[str, Any]):
