@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,9 @@ from . import instructions, workspace
 from .builder import Builder, llvm_type, stored
 from .schedule import captured_values, schedule, spilled_values, waiting_bytes
 from .workspace import FEW, Workspace
+
+Values = Mapping[int, Sequence[Id]]
+"""Values of each scope."""
 
 BLOCK = 256
 """Values of a basic block of a function with a workspace, in which there may be very many."""
@@ -104,7 +106,7 @@ class Body:
             BuildError: what is left is too much by itself.
         """
 
-        def waiting() -> tuple[Any, ...]:
+        def waiting() -> tuple[Program, Values, Values, Values, set[Id], int]:
             there = {*self._homes(), *self.builder.slots}
             ends = {s: self._at_end(s, there) for s in self._scopes}
             return self._program, self._scopes, ends, self._captured, there, self.builder.width
