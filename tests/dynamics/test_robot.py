@@ -127,8 +127,10 @@ OTHERS = {
     "sphere_geom",
     "sphere_half_space",
     "sphere_sphere",
+    "terms_with_payload",
     "velocity_actuator",
     "weld_equality",
+    "with_payload",
 }
 
 
