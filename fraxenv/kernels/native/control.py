@@ -90,11 +90,15 @@ class Body:
         kept = {x: p.args[x][0] for x in there if p.args[x]}
         return schedule(p, members, wanted, self._captured, kept)
 
+    def _loop_of(self, scope: int) -> Loop:
+        """The loop whose body a scope is."""
+        return next(loop for loop in self._program.loops if loop.scope == scope)
+
     def _following(self, scope: int) -> list[Id]:
         """The values that are needed after a round."""
         if not scope:
             return []
-        loop = next(loop for loop in self._program.loops if loop.scope == scope)
+        loop = self._loop_of(scope)
         # The stacked values come after the carried ones.
         wanted = [x for x in loop.following if self._alive[x]]
         return wanted + ([] if loop.condition is None else [loop.condition])
@@ -132,7 +136,7 @@ class Body:
         """The values that wait at the end of a scope for what comes after it."""
         if not scope:
             return [x for x in self._wanted if x not in there]
-        loop = next(loop for loop in self._program.loops if loop.scope == scope)
+        loop = self._loop_of(scope)
         # From one place in memory to another a value goes by itself, but where both are the loop's.
         passing = {
             x
@@ -150,7 +154,7 @@ class Body:
         self._compute(self._scopes.get(scope, ()))
         if scope == 0:
             return
-        rounds = next(loop.count for loop in self._program.loops if loop.scope == scope) or 1
+        rounds = self._loop_of(scope).count or 1
         self.operations = before + rounds * (self.operations - before)
 
     def compute_round(self, scope: int, loop: Loop | None) -> None:
