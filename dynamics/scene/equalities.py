@@ -224,7 +224,9 @@ def equality_constraints(
     static: list[Equality] = []
     polynomial, coordinates = np.zeros((n, 5)), np.zeros((n, 2))
     position, rotation = np.zeros((n, 2, 3)), np.tile([1.0, 0.0, 0.0, 0.0], (n, 2, 1))
-    poses = jax.tree.map(np.asarray, forward_kinematics(system, reference))
+    # Of joints alone none are needed, and evaluated one by one they would take a second to compile.
+    welded = any(e.kind != "joint" for e in equalities)
+    poses = jax.tree.map(np.asarray, _POSES(system, reference)) if welded else None
     for i, e in enumerate(equalities):
         what = f"scene {scene!r}: {e.kind} equality of {e.first!r} and {e.second!r}"
         if e.kind == "joint":
@@ -245,7 +247,7 @@ def equality_constraints(
         inside = [(np.asarray(p, float), np.asarray(R, float)) for _, p, R in ends]
         of_body = [
             (np.zeros(3), np.eye(3))
-            if body == WORLD
+            if body == WORLD or poses is None
             else (poses.position[body], poses.rotation[body])
             for body in bodies
         ]
@@ -277,6 +279,9 @@ def equality_constraints(
         solref=np.array([e.solref for e in equalities], float).reshape(-1, 2),
         solimp=np.array([e.solimp for e in equalities], float).reshape(-1, 5),
     )
+
+
+_POSES = jax.jit(forward_kinematics)
 
 
 def _end(system: Robot, name: str) -> tuple[int, Array, Array]:

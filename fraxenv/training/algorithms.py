@@ -163,13 +163,16 @@ def with_demonstrations(
     from .demonstrations import demonstrations
 
     algorithm = algorithm.replace(demonstrations=demonstrations(config, env, params))
-    if isinstance(config, DAggerConfig):
+    asks = isinstance(config, DAggerConfig)
+    if asks:
         algorithm = algorithm.replace(expert=expert_policy(env, params))
-        if not config.hidden:
-            seen = seen_by_expert(env, params)
-            hidden = tuple(name for name in env.observation_layout if name not in seen)
-            algorithm = algorithm.replace(hidden=_numbers(hidden, env))
-    return algorithm
+    if config.hidden:
+        return algorithm
+    hidden: tuple[str, ...] = COPIED
+    if asks or not config.recording:
+        seen = seen_by_expert(env, params)
+        hidden = tuple(name for name in env.observation_layout if name not in seen)
+    return algorithm.replace(hidden=_numbers(hidden, env))
 
 
 def policy_of(config: TrainConfig, algorithm: Any, weights: Any) -> Policy:

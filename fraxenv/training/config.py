@@ -245,7 +245,8 @@ class BCConfig(TrainConfig):
             if omitted.
         chunk: actions that the network foresees from one observation. The policy takes the first.
         batch_size: steps of demonstrations in each update.
-        hidden: observation terms that the policy does not see, where the environment has them.
+        hidden: observation terms that the policy does not see; if omitted those that the expert
+            does not look at, or, of a recording, `COPIED`.
     """
 
     algorithm: AlgorithmName = "bc"
@@ -258,7 +259,7 @@ class BCConfig(TrainConfig):
     recording: str = ""
     chunk: int = 8
     batch_size: int = 256
-    hidden: tuple[str, ...] = COPIED
+    hidden: tuple[str, ...] = ()
 
     may_change: ClassVar[tuple[str, ...]] = ("final_episodes",)
     counted: ClassVar[str] = "steps of demonstrations"
@@ -276,8 +277,6 @@ class DAggerConfig(BCConfig):
     `total_timesteps` counts environment steps, `gamma` has no meaning.
 
     Attributes:
-        hidden: observation terms that the policy does not see; if omitted those that the expert
-            does not look at.
         num_steps: policy steps per environment between two updates.
         num_epochs: gradient steps of each update.
         buffer_size: steps that are remembered.
@@ -289,8 +288,7 @@ class DAggerConfig(BCConfig):
     updates_per_round: int = 64
     demonstrations: int = 256
     chunk: int = 1
-    batch_size: int = 512
-    hidden: tuple[str, ...] = ()
+    batch_size: int = 128
     num_steps: int = 8
     num_epochs: int = 80
     buffer_size: int = 262_144

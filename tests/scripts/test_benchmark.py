@@ -86,6 +86,20 @@ def test_steps_in_contact_arrive_where_mujoco_s_do(tmp_path: Path) -> None:
     assert measured["contact-cube-rest", "native"]["unsolved"] == 0
 
 
+@pytest.mark.slow
+def test_picks_are_counted_in_simulated_time(tmp_path: Path) -> None:
+    peers = "native", "mujoco-rollout"
+    names = "pick-random", "pick-expert"
+    rows = benchmark(tmp_path, "--workloads", *names, "--peers", *peers)
+    measured = {(m["workload"], m["contender"], m["batch"]): m for m in of(rows, "measurement")}
+    assert {(w, c) for w, c, _ in measured} == {(w, c) for w in names for c in peers}
+    for m in measured.values():
+        assert 0 < m["low"] <= m["per_second"] <= m["high"]
+    assert measured["pick-random", "native", 64]["compile_seconds"] > 0
+    judged = {x["what"]: x["value"] for x in of(rows, "line") if "PandaPick" in x["what"]}
+    assert list(judged.values()) == [None, None]  # of 4096 only
+
+
 def test_targets_are_judged(tmp_path: Path) -> None:
     rows = benchmark(tmp_path, "--workloads", "gymnasium", "--peers", "native")
     judged = {x["what"]: x for x in of(rows, "line") if x["value"] is not None}

@@ -114,7 +114,7 @@ def _run(
     batches = options.batches or (QUICK_BATCHES if options.quick else BATCHES)
     if workload.batches:
         batches = tuple({min(b, max(batches)) for b in workload.batches})
-    elif workload.quantity == "environment":  # where some have one per thread
+    if workload.quantity in ("environment", "pick"):  # where some have one per thread
         batches = (*batches, 1, threads)
     batches = tuple(sorted(set(batches)))
     repeats = 2 if options.quick else options.repeats

@@ -34,7 +34,7 @@ class Case:
 
     call: Callable[[], Any]
     result: Callable[[], NDArray[Any]] | None
-    evaluations: int
+    evaluations: float
     compiles: bool = True
     compile_seconds: float = 0.0
     operations: Callable[[], float | None] = lambda: None
@@ -105,11 +105,11 @@ _MANY_TASKS = {"NPROC": "8"}
 _ALL = [
     Contender(
         "native", "fraxenv, native", "ours:executor", ("native",),
-        (*DYNAMICS, *ENVIRONMENTS, *CONTACT, *GRADIENTS, "memory"), quick=True,
+        (*DYNAMICS, *ENVIRONMENTS, *CONTACT, *GRADIENTS, "pick", "memory"), quick=True,
     ),
     Contender(
         "pallas", "fraxenv, pallas", "ours:executor", ("pallas",),
-        (*DYNAMICS, "environment", *CONTACT, "memory"), device="gpu",
+        (*DYNAMICS, "environment", *CONTACT, "pick", "memory"), device="gpu",
     ),
     Contender(
         "xla", "fraxenv, xla", "ours:executor", ("xla",), (*DYNAMICS, *ENVIRONMENTS, *CONTACT),
@@ -146,22 +146,23 @@ _ALL = [
     ),
     Contender(
         "mujoco-rollout", "MuJoCo C, rollout", "native_peers:mujoco", (True,),
-        ("forward_dynamics", *CONTACT),
+        ("forward_dynamics", *CONTACT, "pick"),
         "float64", quick=True,
     ),
     Contender(
         "mujoco-warp", "MuJoCo Warp", "contact:peer", ("warp",), CONTACT, device="gpu"
     ),
     Contender(
-        "panda-gym", "panda-gym PandaReach", "env_peers:peer", ("panda_gym",), ENVIRONMENTS,
+        "panda-gym", "panda-gym", "env_peers:peer", ("panda_gym",), (*ENVIRONMENTS, "pick"),
         "float64", one_each=True,
     ),
     Contender(
-        "fetch", "Gymnasium-Robotics FetchReach", "env_peers:peer", ("fetch",), ENVIRONMENTS,
+        "fetch", "Gymnasium-Robotics Fetch", "env_peers:peer", ("fetch",), (*ENVIRONMENTS, "pick"),
         "float64", one_each=True,
     ),
     Contender(
-        "robosuite", "robosuite Lift, OSC_POSE", "env_peers:peer", ("robosuite",), ENVIRONMENTS,
+        "robosuite", "robosuite Lift, OSC_POSE", "env_peers:peer", ("robosuite",),
+        (*ENVIRONMENTS, "pick"),
         "float64", one_each=True,
     ),
     # `jax.vmap` of fraxenv's functions in float64, which the others' dynamics are compared with.

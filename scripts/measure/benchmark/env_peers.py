@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,21 +17,31 @@ _STEPS = 20
 """Steps of each environment in one call."""
 
 
-def _panda_gym() -> tuple[Any, str]:
+class _Peer(NamedTuple):
+    """An environment, how much time a step of it is, s, and what else to know of it."""
+
+    env: Any
+    step: float
+    note: str
+
+
+def _panda_gym(picks: bool) -> _Peer:
     import gymnasium
     import panda_gym  # noqa: F401
 
-    env = gymnasium.make("PandaReach-v3")
-    return env, "20 physics steps of 2 ms per step; joint position control from Bullet's IK"
+    env = gymnasium.make("PandaPickAndPlace-v3" if picks else "PandaReach-v3")
+    note = "20 physics steps of 2 ms per step; joint position control from Bullet's IK"
+    return _Peer(env, 0.04, f"{env.spec.id}; {note}")
 
 
-def _fetch() -> tuple[Any, str]:
+def _fetch(picks: bool) -> _Peer:
     import gymnasium
     import gymnasium_robotics
 
     gymnasium.register_envs(gymnasium_robotics)
-    env = gymnasium.make("FetchReach-v4")
-    return env, "20 physics steps of 2 ms per step; a mocap body pulls the hand"
+    env = gymnasium.make("FetchPickAndPlace-v4" if picks else "FetchReach-v4")
+    note = "20 physics steps of 2 ms per step; a mocap body pulls the hand"
+    return _Peer(env, 0.04, f"{env.spec.id}; {note}")
 
 
 class _Robosuite:
@@ -62,11 +72,11 @@ class _Robosuite:
         return obs, reward, False, done, info
 
 
-def _robosuite() -> tuple[Any, str]:
-    return _Robosuite(), "25 physics and control steps of 2 ms per step"
+def _robosuite(picks: bool) -> _Peer:
+    return _Peer(_Robosuite(), 0.05, "25 physics and control steps of 2 ms per step")
 
 
-_MAKERS: dict[str, Callable[[], tuple[Any, str]]] = {
+_MAKERS: dict[str, Callable[[bool], _Peer]] = {
     "panda_gym": _panda_gym,
     "fetch": _fetch,
     "robosuite": _robosuite,
@@ -75,13 +85,15 @@ _MAKERS: dict[str, Callable[[], tuple[Any, str]]] = {
 
 def peer(name: str) -> Prepare:
     """An environment by the name of its maker."""
-    _, note = _MAKERS[name]()
+    _MAKERS[name](False)  # fails where it is not installed
 
     def prepare(workload: Workload, batch: int, threads: int) -> Case:
-        pipes = []
+        picks = workload.quantity == "pick"
+        made, pipes = _MAKERS[name](picks), []
         for _ in range(batch):
             ours, theirs = multiprocessing.Pipe()
-            multiprocessing.Process(target=_serve, args=(theirs, name), daemon=True).start()
+            arguments = theirs, name, picks
+            multiprocessing.Process(target=_serve, args=arguments, daemon=True).start()
             pipes.append(ours)
 
         def call() -> None:
@@ -90,13 +102,14 @@ def peer(name: str) -> Prepare:
             for pipe in pipes:
                 pipe.recv()
 
-        return Case(call, None, batch * _STEPS, compiles=False, note=note)
+        counted = batch * _STEPS * (made.step if workload.unit == "simulated seconds" else 1)
+        return Case(call, None, counted, compiles=False, note=made.note)
 
     return prepare
 
 
-def _serve(pipe: Connection, name: str) -> None:
-    env, _ = _MAKERS[name]()
+def _serve(pipe: Connection, name: str, picks: bool) -> None:
+    env = _MAKERS[name](picks).env
     env.reset(seed=0)
     low, high = (env.low, env.high) if name == "robosuite" else (-1.0, 1.0)
     size = len(env.low) if name == "robosuite" else env.action_space.shape[0]

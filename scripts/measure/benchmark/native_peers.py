@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from . import contact
+from . import contact, manipulation
 from .contenders import Case, Prepare, UnavailableError
 from .workloads import Workload, inputs, robot
 
@@ -83,6 +83,8 @@ def mujoco(parallel: bool) -> Prepare:
     def prepare(workload: Workload, batch: int, threads: int) -> Case:
         if workload.quantity == "contact":
             return contact.mujoco(parallel, False, workload, batch, threads)
+        if workload.quantity == "pick":
+            return manipulation.mujoco(workload, batch, threads)
         oracle = MujocoOracle.from_robot(robot(workload.robot))
         model = oracle.model
         q, v, tau = inputs(workload, batch)

@@ -16,7 +16,7 @@ from jax import Array
 import fraxenv
 from fraxenv import controllers, dynamics, kernels
 
-from . import contact
+from . import contact, manipulation
 from .c_limit import CProgram
 from .contenders import Case, Prepare
 from .ids import REFERENCE
@@ -74,6 +74,8 @@ def executor(backend: str) -> Prepare:
             return _gradient_rollout(backend, batch)
         if workload.quantity == "contact":
             return contact.ours(backend, workload, batch)
+        if workload.quantity == "pick":
+            return manipulation.ours(backend, workload, batch)
         if workload.quantity == "gymnasium":
             return _gymnasium()
         case = dynamics_case(workload, batch, kernels.fuse(function(workload), backend))

@@ -15,7 +15,7 @@ from .contenders import CONTENDERS
 from .ids import RANDOMISED, REFERENCE
 from .machine import Machine
 from .records import HEADLINE, EnvironmentSpeed, LeftOut, Line, Measurement
-from .workloads import WORKLOADS, Workload
+from .workloads import PICK, PICK_HZ, WORKLOADS, Workload
 
 DOCS = Path(__file__).parents[3] / "docs" / "performance.md"
 BEGIN, END = "<!-- written by scripts/measure/benchmark.py -->", "<!-- until here -->"
@@ -142,6 +142,10 @@ class Results:
             Line("All kinds of randomisation, PandaReach without / with", cost, 1.5, "x", True),
         ]
         lines += self._contact_lines(ours)
+        for name, title in (("pick-random", "random actions"), ("pick-expert", "the expert")):
+            seconds = speed(name, ours)
+            steps = seconds * PICK_HZ if seconds else None
+            lines.append(Line(f"{PICK}, {title}, batch {HEADLINE}", steps, 1.5e5, "steps/s"))
         if self.gpu:
             lines += [
                 Line("Panda forward dynamics, GPU", best(dynamics, ours), 1e9, "evaluations/s"),
@@ -215,7 +219,8 @@ class Results:
     def _table(self, workload: Workload) -> Table:
         of_it = [m for m in self.measurements if m.workload == workload.name]
         batches = sorted({m.batch for m in of_it})
-        few = {self.machine.threads} if workload.quantity == "environment" else set()
+        one_per_thread = workload.quantity in ("environment", "pick")
+        few = {self.machine.threads} if one_per_thread else set()
         shown = sorted({batches[0], *few, HEADLINE, batches[-1]} & set(batches))
         headline = HEADLINE if HEADLINE in batches else batches[-1]
         wanted: list[tuple[str, Callable[[Measurement], str]]] = [

@@ -14,6 +14,9 @@ Arrays = tuple[NDArray[np.float64], ...]
 COMPARED = 64
 """Rows of a batch whose results are compared with the reference."""
 
+PICK, PICK_HZ = "PandaPick-v0", 50
+"""The environment of picks, and its steps per second."""
+
 _DISTINCT = 1024
 """Rows that differ; larger batches repeat them."""
 
@@ -88,6 +91,13 @@ WORKLOADS = {
                 ("contact-quadruped-stand", "Contact: a quadruped stands"),
                 ("contact-quadruped-kicked", "Contact: a quadruped, kicked, random actions"),
                 ("contact-stack", "Contact: a stack of three"),
+            )
+        ),
+        *(
+            Workload(name, title, "pick", unit="simulated seconds", batches=(4096,))
+            for name, title in (
+                ("pick-random", "Pick, random actions"),
+                ("pick-expert", "Pick, the expert"),
             )
         ),
         Workload("ids", "Environments by id", "ids", unit="environment steps", batches=(4096,)),

@@ -16,7 +16,7 @@ from fraxenv.envs import Reach
 from fraxenv.envs.tasks.experts import EXPERTS
 from fraxenv.errors import ConfigError
 from fraxenv.recording.scripted import expert_policy, seen_by_expert
-from fraxenv.training import DAggerConfig, load_policy, read_metrics, train
+from fraxenv.training import BCConfig, DAggerConfig, load_policy, read_metrics, train
 from fraxenv.training.algorithms import create_algorithm, init_state, with_demonstrations
 
 EASY: dict[str, Any] = {
@@ -53,7 +53,7 @@ def expert(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EXPERTS, Reach, straight)
 
 
-def created(config: DAggerConfig = SMALL) -> Any:
+def created(config: BCConfig = SMALL) -> Any:
     env, params = fraxenv.make(config.env, **config.overrides)
     return with_demonstrations(create_algorithm(config, env, params), config, env, params)
 
@@ -94,10 +94,13 @@ def test_it_sees_what_the_expert_looks_at() -> None:
 
 @pytest.mark.slow
 def test_the_policy_sees_no_more_unless_told_what_to_hide() -> None:
+    """Nor does behaviour cloning of the expert's demonstrations."""
     made = fraxenv.make("PandaReach-v0", **EASY)
-    scale = init_state(created(), 0).actor_ts.params["scale"]
     names = [n for n, size in made[0].observation_layout.items() for _ in range(size)]
-    np.testing.assert_array_equal(np.isfinite(scale["deviation"]), np.array(names) == "to_goal")
+    for config in (SMALL, BCConfig(env=SMALL.env, overrides=EASY, demonstrations=4)):
+        scale = init_state(created(config), 0).actor_ts.params["scale"]
+        seen = np.isfinite(scale["deviation"])
+        np.testing.assert_array_equal(seen, np.array(names) == "to_goal")
     told = created(dataclasses.replace(SMALL, hidden=("last_action",)))
     deviation = init_state(told, 0).actor_ts.params["scale"]["deviation"]
     np.testing.assert_array_equal(np.isinf(deviation), np.array(names) == "last_action")
