@@ -288,7 +288,7 @@ class DAggerConfig(BCConfig):
     updates_per_round: int = 64
     demonstrations: int = 256
     chunk: int = 1
-    batch_size: int = 128
+    batch_size: int = 512
     num_steps: int = 8
     num_epochs: int = 80
     buffer_size: int = 262_144
