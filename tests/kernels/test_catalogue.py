@@ -276,11 +276,12 @@ ULPS = 64.0
 
 # Known zeros absorb (docs/kernels.md): where JAX multiplies a NaN by them, a kernel does not.
 ABSORBING = (
-    "geomspace", "histogram", "linspace", "logspace", "percentile", "quantile", "unravel_index",
+    "geomspace", "histogram", "linspace", "logspace", "percentile(st)", "quantile(st)",
+    "unravel_index",
 )  # fmt: skip
 # Usual numbers make such a product of a geometric row between some that are not positive. And they
 # lie on the edges between a histogram's bins, where the last bit of an edge decides.
-ON_EDGES = ("geomspace", "histogram")
+ON_EDGES = ("geomspace", "histogram2d", "histogramdd")
 
 
 CANCELLING = ("gelu",)
