@@ -282,6 +282,8 @@ ABSORBING = (
 # Usual numbers make such a product of a geometric row between some that are not positive. And they
 # lie on the edges between a histogram's bins, where the last bit of an edge decides.
 ON_EDGES = ("geomspace", "histogram2d", "histogramdd")
+# Of the least signed number JAX's own loop does not end (jax issue 40840).
+ENDLESS = ("gcd", "lcm")
 
 
 CANCELLING = ("gelu",)
@@ -438,6 +440,6 @@ def test_functions_of_arrays(module: Any, name: str, x64: None) -> None:
     names, whole = list(functions), name == NOT_CARRIED
     for start in range(0, len(names), 60):
         some = {n: functions[n] for n in names[start : start + 60]}
-        for kind, left_out in (("usual", ON_EDGES), ("special", ABSORBING)):
+        for kind, left_out in (("usual", ON_EDGES), ("special", ABSORBING + ENDLESS)):
             chosen = {n: f for n, f in some.items() if not any(a in n for a in left_out)}
             compare(chosen, data[kind], whole=whole)
