@@ -129,14 +129,6 @@ def elliptic_hessian(x: Array, f: Friction) -> Array:
     return outer * hessian
 
 
-def elliptic_cost(x: Array, f: Friction) -> Array:
-    """Costs (n,): half the squared distance of the scaled acceleration from the free cone."""
-    p = _project(x, f)
-    tangential = p.along[:, None] * p.U[:, 1:]
-    square = p.normal * p.normal + jnp.sum(tangential * tangential, axis=1)
-    return 0.5 * _stiffness(f) * square
-
-
 def pyramidal_force(x: Array, f: Friction) -> Array:
     """Forces (n, d) of contacts whose cones are pyramids, in the contact's axes.
 
@@ -161,10 +153,9 @@ def pyramidal_hessian(x: Array, f: Friction) -> Array:
     return f.weight[:, None, None] * jnp.concatenate([top, rest], axis=1)
 
 
-def pyramidal_cost(x: Array, f: Friction) -> Array:
-    """Costs (n,): half the weighted squares of the violated edges."""
-    plus, minus = (jnp.minimum(e, 0) for e in _edges(x, f))
-    return 0.5 * f.weight * jnp.sum(plus * plus + minus * minus, axis=1)
+def cone_cost(x: Array, force: Array) -> Array:
+    """Costs (n,) of contacts whose forces (n, d) at `x` are known: of second degree in `x`."""
+    return -0.5 * jnp.sum(force * x, axis=1)
 
 
 def _edges(x: Array, f: Friction) -> tuple[Array, Array]:

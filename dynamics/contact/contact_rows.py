@@ -12,6 +12,7 @@ from jax import Array
 from ..kinematics import Kinematics
 from ..math.algebra import einsum, matmul
 from ..model.robot import Robot
+from .blocks import blocks
 from .impedance import impedance, spring, weights
 from .model import Constraints, Layout, PairParameters
 from .narrowphase import Contacts, mixed_parameters
@@ -78,7 +79,9 @@ def _group_rows(
         shared = contacts.frame[first_slot[pairs]]
         axes = jnp.zeros((len(pairs), 6, 6), v.dtype)
         axes = axes.at[:, :3, :3].set(shared).at[:, 3:, 3:].set(shared)
-        levers = einsum("nij,nj->ni", frame, position - kin.position[base][of_pair])
+        origins = kin.position[base]
+        levers = einsum("nij,nj->ni", frame, position - origins[of_pair])
+        parts = blocks(robot, bodies, base)
     else:
         of_slot = np.searchsorted(pairs, pair)
         bodies = bodies[of_slot]
@@ -87,8 +90,9 @@ def _group_rows(
         if condim > 3:
             turns = matmul(frame, twist[:, 3:])[:, : condim - 3]
             maps = jnp.concatenate([maps, turns], axis=1)
-        maps, levers, of_pair = maps[:, :condim], jnp.zeros((0, 3), v.dtype), np.zeros(0, int)
+        maps, of_pair, parts = maps[:, :condim], np.zeros(0, int), ()
         axes = jnp.zeros((0, 6, 6), v.dtype)
+        origins = levers = jnp.zeros((0, 3), v.dtype)
 
     resisted = contact_resistance(
         c, p, condim, slots, contacts.distance[slots], contacts.active[slots], timestep
@@ -96,9 +100,11 @@ def _group_rows(
     rows = ContactRows(
         slots=tuple(slots.tolist()),
         pairs=tuple(of_pair.tolist()),
+        blocks=parts,
         cone=layout.cone,
         maps=maps,
         axes=axes,
+        origins=origins,
         levers=levers,
         reference=jnp.zeros((len(slots), condim), v.dtype),
         weight=resisted.weight,

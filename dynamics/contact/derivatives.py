@@ -201,9 +201,11 @@ def _wrenches(
         rows = ContactRows(
             slots=tuple(slots.tolist()),
             pairs=(),
+            blocks=(),
             cone=layout.cone,
             maps=maps,
             axes=jnp.zeros((0, 6, 6), dtype),
+            origins=jnp.zeros((0, 3), dtype),
             levers=jnp.zeros((0, 3), dtype),
             reference=-resisted.damping * velocity - resisted.pull,
             weight=resisted.weight,

@@ -124,16 +124,11 @@ def minimise(
     tolerance, most = limits(metric.dtype)
     scale = 1 / jnp.trace(metric)
     smooth = cholesky_solve(cholesky(metric), force)
-    free = State(smooth, jnp.zeros_like(smooth), jnp.zeros((), bool), jnp.zeros((), jnp.int32))
     rounding = ROUNDING * float(np.finfo(metric.dtype).eps) ** 2
     driven = jnp.sum(smooth * force)
 
-    def gradient(a: Array) -> tuple[Array, Array]:
-        """The gradient, and twice the cost of the constraints."""
-        x = rows.violation(a)
-        forces = rows.force(x)
-        # Costs are of second degree but beyond friction loss: `-f' x` is twice theirs, or less.
-        return matmul(metric, a) - force - rows.transpose(forces), -_power(forces, x)
+    def gradient(a: Array, forces: Values) -> Array:
+        return matmul(metric, a) - force - rows.transpose(forces)
 
     def running(state: State) -> Array:
         small = (_norm(state.gradient) * scale <= tolerance) | state.stalled
@@ -146,8 +141,10 @@ def minimise(
         floor = float(np.finfo(H.dtype).eps) * jnp.diagonal(H)
         factor = cholesky(H, floor)
         p = -cholesky_solve(factor, g)
-        a = a + _search(rows, x, rows.apply(p), jnp.sum(g * p), jnp.sum(p * matmul(metric, p))) * p
-        g, paid = gradient(a)
+        along = rows.apply(p)
+        t, forces = _search(rows, x, along, jnp.sum(g * p), jnp.sum(p * matmul(metric, p)))
+        a = a + t * p
+        g = gradient(a, forces)
         # Newton's decrement, squared: what is left to go after a step within one zone. It is twice
         # the energy of that step in the metric and in the constraints, which are stiffer: a step
         # that is short in the metric alone may still be seen in their forces. Rounding is relative
@@ -155,31 +152,36 @@ def minimise(
         # take back (`J a - aref`); and where it vanishes, smooth forces against constraints, and
         # constraints that oppose each other.
         left, stiff = solve_upper(factor, g), matmul(a, factor)
-        energy = jnp.sum(stiff * stiff) + driven + paid
+        # Costs are of second degree but beyond friction loss: `-f' x` is twice theirs, or less.
+        energy = jnp.sum(stiff * stiff) + driven - _power(forces, _further(x, t, along))
         return State(a, g, jnp.sum(left * left) <= rounding * energy, rounds + 1)
 
-    def constrained(_: State) -> State:
-        a = smooth
-        if warm_start is not None:
-            there = rows.cost(rows.violation(warm_start))
-            away = warm_start - smooth
-            there = there + 0.5 * jnp.sum(away * (matmul(metric, warm_start) - force))
-            better = there < rows.cost(rows.violation(smooth))
-            a = jnp.where(better, warm_start, smooth)
-        state = free._replace(a=a, gradient=gradient(a)[0])
-        return jax.lax.while_loop(running, one_round, state)
-
-    state: State = jax.lax.cond(_any_active(rows), constrained, lambda s: s, free)
-    residual = _norm(state.gradient) * scale
+    # Not in a branch for those whom something touches: the loop is one for itself.
+    active = _any_active(rows)
+    x = rows.violation(smooth)
+    start = smooth, rows.force(x)
+    if warm_start is not None:
+        y = rows.violation(warm_start)
+        away = warm_start - smooth
+        there = rows.cost(y) + 0.5 * jnp.sum(away * (matmul(metric, warm_start) - force))
+        better = active & (there < rows.cost(x))
+        warm = warm_start, rows.force(y)
+        start = jax.tree.map(lambda one, other: jnp.where(better, one, other), warm, start)
     # What touches nothing has no residual, wherever it flies.
+    slope = jnp.where(active, gradient(*start), 0.0)
+    state = State(start[0], slope, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
+    state = jax.lax.while_loop(running, one_round, state)
+    residual = _norm(state.gradient) * scale
     finite = jnp.all(jnp.abs(state.a) < jnp.inf)
     converged = finite & ((residual <= tolerance) | state.stalled)
     dtype = residual.dtype
     return state.a, Report(residual, state.rounds.astype(dtype), converged.astype(dtype))
 
 
-def _search(rows: Rows, x: Values, along: Values, slope: Array, inertia: Array) -> Array:
-    """How far to go in a direction until the cost hardly falls any more, in its length.
+def _search(
+    rows: Rows, x: Values, along: Values, slope: Array, inertia: Array
+) -> tuple[Array, Values]:
+    """How far to go in a direction until the cost hardly falls any more, and the forces there.
 
     The slope of the cost grows along the way; its zero is bracketed, and searched by secants. The
     first trial is Newton's step, which nearly always ends the search. Slopes decide, not costs:
@@ -193,15 +195,16 @@ def _search(rows: Rows, x: Values, along: Values, slope: Array, inertia: Array) 
         inertia: `p' M p`.
     """
     enough = SLOPE * jnp.abs(slope)
-    begin = slope + _power(rows.force(x), along)
+    forces = rows.force(x)
+    begin = slope + _power(forces, along)
 
     def running(s: _Bracket) -> Array:
         return (jnp.abs(s.slope) > enough) & (s.trials < TRIALS)
 
     def narrow(s: _Bracket) -> _Bracket:
         t = s.following
-        there = tuple(y + t * dy for y, dy in zip(x, along, strict=True))
-        slope = begin + t * inertia - _power(rows.force(there), along)
+        forces = rows.force(_further(x, t, along))
+        slope = begin + t * inertia - _power(forces, along)
         falls, open_ended = slope < 0, s.high == 0
         # Beyond the last trial if the cost falls there still, else between the ends.
         secant = t + (t - s.low) * slope / jnp.where(slope == s.at_low, 1, s.at_low - slope)
@@ -212,18 +215,19 @@ def _search(rows: Rows, x: Values, along: Values, slope: Array, inertia: Array) 
         secant = low + width * at_low / jnp.where(at_low == at_high, 1, at_low - at_high)
         between = jnp.clip(secant, low + 0.1 * width, high - 0.1 * width)
         following = jnp.where(falls & open_ended, beyond, between)
-        return _Bracket(low, at_low, high, at_high, following, t, slope, s.trials + 1)
+        return _Bracket(low, at_low, high, at_high, following, t, slope, forces, s.trials + 1)
 
     zero, one = jnp.zeros_like(slope), jnp.ones_like(slope)
     trials = jnp.zeros((), jnp.int32)
-    start = _Bracket(zero, slope, zero, zero, one, zero, slope, trials)
-    return jax.lax.while_loop(running, narrow, start).t
+    start = _Bracket(zero, slope, zero, zero, one, zero, slope, forces, trials)
+    last = jax.lax.while_loop(running, narrow, start)
+    return last.t, last.forces
 
 
 class _Bracket(NamedTuple):
     """A search: the ends of the bracket (no upper one yet: zero), the slopes there, what to try.
 
-    `t` and `slope` are of the last trial.
+    `t`, `slope` and `forces` are of the last trial.
     """
 
     low: Array
@@ -233,7 +237,12 @@ class _Bracket(NamedTuple):
     following: Array
     t: Array
     slope: Array
+    forces: Values
     trials: Array
+
+
+def _further(x: Values, t: Array, along: Values) -> Values:
+    return tuple(y + t * dy for y, dy in zip(x, along, strict=True))
 
 
 def _power(f: Values, x: Values) -> Array:

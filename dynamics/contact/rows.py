@@ -14,15 +14,15 @@ from jax import Array
 from ..math.algebra import einsum, matmul
 from ..math.pytree import pytree_dataclass, static
 from ..math.rotation import skew
+from .blocks import Block, assembled
 from .cones import (
     Friction,
     bounded_cost,
     bounded_curvature,
     bounded_force,
-    elliptic_cost,
+    cone_cost,
     elliptic_force,
     elliptic_hessian,
-    pyramidal_cost,
     pyramidal_force,
     pyramidal_hessian,
 )
@@ -58,11 +58,13 @@ class ContactRows:
     Attributes:
         slots: their places among all slots.
         pairs: of those whose products are done per pair, each slot's row of `maps`; else empty.
+        blocks: of such pairs, what their Hessian consists of; else empty.
         cone: elliptic or pyramidal; none for d = 1.
         maps: (p, 6, nv), of each pair the relative twist of its bodies in world axes, about a point
             that moves with one of them: few entries of a free body are not zero there; or the
             Jacobians (n, d, nv).
         axes: (p, 6, 6), from such twists to those in the contact's axes; or (0, 6, 6).
+        origins: (p, 3), m, that point in the world; or (0, 3).
         levers: (n, 3), m, from that point to the contact, in the contact's axes; or (0, 3).
         reference: (n, d), `aref`, m/s^2 or rad/s^2, in the contact's axes.
         weight: (n,), `D` of the normal row, of pyramids of all rows; zero where inactive.
@@ -72,9 +74,11 @@ class ContactRows:
 
     slots: tuple[int, ...] = static()
     pairs: tuple[int, ...] = static()
+    blocks: tuple[Block, ...] = static()
     cone: Cone = static()
     maps: Array
     axes: Array
+    origins: Array
     levers: Array
     reference: Array
     weight: Array
@@ -108,7 +112,7 @@ class ContactRows:
             stiffness = einsum("nji,njk,nkl->nil", points, hessian, points)
             hessian = _symmetric(einsum("pn,nij->pij", self._of_pairs(hessian), stiffness))
             hessian = matmul(self.axes.swapaxes(1, 2), matmul(hessian, self.axes))
-            hessian = _symmetric(hessian)
+            return assembled(self.blocks, self.maps, self.origins, _symmetric(hessian))
         return einsum("nij,nik->jk", self.maps, matmul(hessian, self.maps))
 
     def _points(self) -> Array:
@@ -171,7 +175,7 @@ class Rows:
         s = self.scalar
         total = jnp.sum(bounded_cost(x[0], s.weight, s.lower, s.upper))
         for rows, y in zip(self.contacts, x[1:], strict=True):
-            total = total + jnp.sum(_cost(rows, y))
+            total = total + jnp.sum(cone_cost(y, contact_force(rows, y)))
         return total
 
 
@@ -187,13 +191,6 @@ def contact_hessian(rows: ContactRows, x: Array) -> Array:
     if x.shape[1] == 1:
         return jnp.where(x < 0, rows.weight[:, None], 0)[:, :, None]
     return (elliptic_hessian if rows.cone == "elliptic" else pyramidal_hessian)(x, rows.friction)
-
-
-def _cost(rows: ContactRows, x: Array) -> Array:
-    if x.shape[1] == 1:
-        pressed = jnp.minimum(x, 0)
-        return 0.5 * rows.weight[:, None] * pressed * pressed
-    return (elliptic_cost if rows.cone == "elliptic" else pyramidal_cost)(x, rows.friction)
 
 
 def _symmetric(matrices: Array) -> Array:

@@ -76,10 +76,9 @@ def axis_twists(
         from_second: likewise.
     """
     axes = robot.topology.axes
-    moves = np.concatenate([axes.moves, np.zeros_like(axes.moves[:1])])
-    of_second, of_first = moves[second], moves[first]
-    carrier = np.where(of_second & ~of_first, second[:, None], first[:, None])
-    sign = of_second.astype(int) - of_first
+    of_second = _moved(robot, second)
+    sign = signs(robot, first, second)
+    carrier = np.where(sign > 0, second[:, None], first[:, None])
     carrier = np.where(sign == 0, axes.body, carrier)
 
     along_tree = kin.relative[carrier] - kin.relative[axes.body]
@@ -91,6 +90,18 @@ def axis_twists(
     angular = jnp.broadcast_to(jnp.where(rotates, kin.axis, 0.0), linear.shape)
     columns = jnp.concatenate([linear, angular], axis=-1) * sign[:, :, None].astype(linear.dtype)
     return jnp.where(sign[:, :, None] == 0, 0.0, columns)
+
+
+def signs(robot: Robot, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """(n, na) int: 1 of axes that move the second body (n,) alone, -1 of those of the first."""
+    signed: np.ndarray = _moved(robot, second).astype(int) - _moved(robot, first)
+    return signed
+
+
+def _moved(robot: Robot, bodies: np.ndarray) -> np.ndarray:
+    moves = robot.topology.axes.moves
+    moved: np.ndarray = np.concatenate([moves, np.zeros_like(moves[:1])])[bodies]
+    return moved
 
 
 def reference_body(robot: Robot, bodies: np.ndarray) -> int:
