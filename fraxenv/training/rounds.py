@@ -7,8 +7,10 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from ..envs import Environment, EnvParams
 from ..errors import CheckpointError
@@ -77,11 +79,19 @@ def train(
     for torn in run.glob(".*.npz.*"):  # of a process that was killed as it wrote
         torn.unlink()
 
-    next_round = jax.jit(algorithm.train)
+    # What is learnt from may be gigabytes: an argument of the program, not a constant in it.
+    known = jax.tree.map(jnp.asarray, getattr(algorithm, "demonstrations", None))
+
+    @jax.jit
+    def next_round(state: Any, known: Any) -> tuple[Any, Metrics]:
+        learner = algorithm if known is None else algorithm.replace(demonstrations=known)
+        result: tuple[Any, Metrics] = learner.train(train_state=state)
+        return result
+
     with interruptible("Stopping after this round") as interrupted:
         for index in range(done, config.rounds):
             start = time.perf_counter()
-            state, evaluation = next_round(train_state=state)
+            state, evaluation = next_round(state, known)
             evaluation = jax.device_get(evaluation)  # waits for the round to end
             seconds = time.perf_counter() - start
             train_seconds += seconds

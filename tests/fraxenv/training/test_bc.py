@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,22 @@ def test_learns_and_resuming_equals_an_uninterrupted_run(config: BCConfig, tmp_p
     found = demonstrations(config, env, params)
     error = jnp.abs(jax.vmap(policy)(found.observations) - found.actions)
     assert jnp.mean(error) < 0.1
+
+
+@pytest.mark.slow
+def test_demonstrations_are_no_constants_of_a_program(config: BCConfig, tmp_path: Path) -> None:
+    """Of 100 000 episodes they were gigabytes, and a compiler had several copies of them."""
+    env, params = fraxenv.make(config.env, **config.overrides)
+    found = demonstrations(config, env, params)
+    enough = sum(x.nbytes for x in jax.tree.leaves(found)) // 2
+    before = jax.config.jax_captured_constants_warn_bytes
+    jax.config.update("jax_captured_constants_warn_bytes", enough)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*constants were captured")
+            assert train(dataclasses.replace(config, total_timesteps=300 * 64), tmp_path / "run")
+    finally:
+        jax.config.update("jax_captured_constants_warn_bytes", before)
 
 
 def _stop_after(rounds: int) -> Any:
