@@ -64,12 +64,12 @@ def test_a_short_training_goes_as_it_went(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_preset_learns_as_it_did(tmp_path: Path) -> None:
-    """Seeds 0 and 1: success 0.69, 0.88, 0.94, 1 and 0.34, 0.92, 1, 0.98; return 52.8 and 52.3."""
+    """Seeds 0 and 1: success 0, 0.91, 0.98, 0.98 and 0, 0.92, 1, 0.98; return 51.9 and 52.5."""
     assert train(preset("PandaPick-v0", "dagger"), tmp_path)
     success, returns = ([m[k] for m in read_metrics(tmp_path)] for k in ("success", "return"))
     assert len(success) == 4
-    assert 0.2 < success[0] < 0.9
-    assert success[1] > 0.75
-    assert min(success[2:]) > 0.85
-    assert success[3] > 0.93
-    assert returns[3] == pytest.approx(52.5, abs=1.5)
+    assert success[0] < 0.1
+    assert success[1] > 0.8
+    assert min(success[2:]) > 0.93
+    assert returns[0] == pytest.approx(9.5, abs=1.5)
+    assert returns[3] == pytest.approx(52.2, abs=1.5)
