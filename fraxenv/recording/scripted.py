@@ -21,7 +21,6 @@ from ..envs import (
 )
 from ..envs.tasks.experts import CARRYING, EXPERTS, Expert
 from ..errors import ConfigError
-from ..kernels import fusible
 from .steering import steering
 
 
@@ -73,7 +72,7 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
         ways = list(zip(way.reshape(-1, 3), turn.reshape(-1, 3), strict=True))
         return steer(q, ways, None)
 
-    return fusible(policy, env.backend)
+    return policy
 
 
 def expert_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array], Array]:
