@@ -6,11 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from support import with_slow
 
 import fraxenv
 import fraxenv.training
 import fraxenv.wrappers
 from fraxenv.cli import COMMANDS
+
+ORDERS = ("import fraxenv, gymnasium", "import gymnasium, fraxenv")
 
 OURS = (
     "making.make",
@@ -94,7 +97,7 @@ print(len(names))
     assert int(run(f"{imports}\n{code}")) == len(fraxenv.list_envs()) + 1
 
 
-@pytest.mark.parametrize("imports", ["import fraxenv, gymnasium", "import gymnasium, fraxenv"])
+@pytest.mark.parametrize("imports", with_slow(ORDERS, ORDERS[1]))
 def test_gymnasium_makes_them(imports: str) -> None:
     run(
         f"{imports}\nenv = gymnasium.make('fraxenv/PandaReach-v0', control_hz=50, physics_hz=50)\n"

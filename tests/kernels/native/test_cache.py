@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import with_slow
 
 from fraxenv.kernels.native import cache
 
@@ -201,7 +202,7 @@ def test_a_second_process_need_not_compile(tmp_path: Path) -> None:
     assert end([start(folder)]) == [("True", numbers)]  # the damaged one was replaced
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
+@pytest.mark.parametrize("damage", with_slow(["cut", "changed", "gone"], "cut", "gone"))
 def test_what_a_function_is_found_by(tmp_path: Path, damage: str) -> None:
     """Without it the program is made again; the machine code is found all the same."""
     folder = tmp_path / "kernels"
