@@ -34,7 +34,7 @@ from .mixing import mixed_parameters
 from .model import Constraints
 from .narrowphase import Contacts, contacts_between, placed_pairs
 from .rows import ContactRows, contact_force, contact_hessian
-from .twist_maps import axis_twists, reference_body
+from .twist_maps import axis_twists, moves, reference_body
 
 
 class Geometry(NamedTuple):
@@ -157,7 +157,7 @@ def contact_force_derivatives(
     if moved.turned is not None:
         still = Geometry(*(jnp.zeros_like(x[:3]) for x in moved.by_pose))
         gauge, _ = jax.vmap(along, out_axes=(-1, None))(still._replace(frame=moved.turned))
-        rotates = robot.topology.axes.rotates[:, None] & _moves(robot, first)[:, :, None]
+        rotates = robot.topology.axes.rotates[:, None] & moves(robot, first)[:, :, None]
         changed = einsum("pij,pkj->pki", gauge, jnp.where(rotates, kin.axis, 0.0))
         dq = dq + einsum("pji,pki->jk", W, changed)
     dv = einsum("pji,pki->jk", W, einsum("pij,pkj->pki", found.by_velocity, W))
@@ -262,18 +262,11 @@ def _bodies_of(c: Constraints, geoms: tuple[int, int]) -> np.ndarray:
     return np.array([c.layout.geoms[g].body for g in geoms])
 
 
-def _moves(robot: Robot, bodies: np.ndarray) -> np.ndarray:
-    """(np, na) bool, whether an axis moves a body."""
-    moves = robot.topology.axes.moves
-    found: np.ndarray = np.concatenate([moves, np.zeros_like(moves[:1])])[bodies]
-    return found
-
-
 def _sees(robot: Robot, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """`y_jk` (np, na, na) bool: of axes k of second bodies, whether k carries j; of first, not."""
     axes = robot.topology.axes
-    carried = _moves(robot, axes.carrier)
-    of_first = _moves(robot, first) & ~_moves(robot, second)
+    carried = moves(robot, axes.carrier)
+    of_first = moves(robot, first) & ~moves(robot, second)
     return np.where(of_first[:, None, :], ~carried, carried)
 
 

@@ -156,7 +156,7 @@ def minimise(
         energy = jnp.sum(stiff * stiff) + driven - _power(forces, _further(x, t, along))
         return State(a, g, jnp.sum(left * left) <= rounding * energy, rounds + 1)
 
-    # Not in a branch for those whom something touches: the loop is one for itself.
+    # In no branch for those whom something touches: in one, the loop's lanes are not refilled.
     active = _any_active(rows)
     x = rows.violation(smooth)
     start = smooth, rows.force(x)
@@ -168,8 +168,8 @@ def minimise(
         warm = warm_start, rows.force(y)
         start = jax.tree.map(lambda one, other: jnp.where(better, one, other), warm, start)
     # What touches nothing has no residual, wherever it flies.
-    slope = jnp.where(active, gradient(*start), 0.0)
-    state = State(start[0], slope, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
+    g = jnp.where(active, gradient(*start), 0.0)
+    state = State(start[0], g, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
     state = jax.lax.while_loop(running, one_round, state)
     residual = _norm(state.gradient) * scale
     finite = jnp.all(jnp.abs(state.a) < jnp.inf)

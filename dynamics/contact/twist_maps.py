@@ -76,7 +76,7 @@ def axis_twists(
         from_second: likewise.
     """
     axes = robot.topology.axes
-    of_second = _moved(robot, second)
+    of_second = moves(robot, second)
     sign = signs(robot, first, second)
     carrier = np.where(sign > 0, second[:, None], first[:, None])
     carrier = np.where(sign == 0, axes.body, carrier)
@@ -94,13 +94,14 @@ def axis_twists(
 
 def signs(robot: Robot, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """(n, na) int: 1 of axes that move the second body (n,) alone, -1 of those of the first."""
-    signed: np.ndarray = _moved(robot, second).astype(int) - _moved(robot, first)
+    signed: np.ndarray = moves(robot, second).astype(int) - moves(robot, first)
     return signed
 
 
-def _moved(robot: Robot, bodies: np.ndarray) -> np.ndarray:
-    moves = robot.topology.axes.moves
-    moved: np.ndarray = np.concatenate([moves, np.zeros_like(moves[:1])])[bodies]
+def moves(robot: Robot, bodies: np.ndarray) -> np.ndarray:
+    """(n, na) bool, whether an axis moves a body; none moves `WORLD`."""
+    mask = robot.topology.axes.moves
+    moved: np.ndarray = np.concatenate([mask, np.zeros_like(mask[:1])])[bodies]
     return moved
 
 
