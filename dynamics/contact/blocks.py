@@ -41,7 +41,7 @@ class Block:
 
 
 Content = tuple[tuple[int, int], ...]
-"""Axes that a degree of freedom moves, with signs: one way round."""
+"""Axes that turn with a degree of freedom and move a pair, with signs; the first one positive."""
 
 
 def blocks(robot: Robot, bodies: np.ndarray, base: np.ndarray) -> tuple[Block, ...]:
