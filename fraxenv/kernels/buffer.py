@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,14 +36,24 @@ class Buffer:
         if is_key(aval):
             shape = (*aval.shape, *key_shape(aval.dtype))
             return Buffer(shape, np.dtype(np.uint32), batched, aval.dtype)
-        if aval.dtype.name == "float8_e4m3b11fnuz":  # NumPy's letter for it is uint64's
-            raise BuildError(f"no kernel holds {aval.dtype}")
-        return Buffer(tuple(aval.shape), np.dtype(aval.dtype), batched)
+        return Buffer(tuple(aval.shape), _held(aval.dtype), batched)
+
+
+@functools.cache
+def _held(dtype: Any) -> np.dtype[Any]:
+    if dtype.name == "float8_e4m3b11fnuz":  # NumPy's letter for it is uint64's
+        raise BuildError(f"no kernel holds {dtype}")
+    return np.dtype(dtype)
 
 
 def is_key(x: Any) -> bool:
     """Whether an array, or its abstract value, is of typed random keys; numbers are not."""
-    return hasattr(x, "dtype") and bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
+    return hasattr(x, "dtype") and _of_keys(x.dtype)
+
+
+@functools.cache
+def _of_keys(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
 
 
 def key_shape(dtype: Any) -> tuple[int, ...]:

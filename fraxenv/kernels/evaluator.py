@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
@@ -139,8 +138,8 @@ class Evaluator:
 
         def value(atom: Any) -> IdArray:
             if isinstance(atom, core.Literal):
-                dtype = jnp.result_type(atom.aval)  # the value may be a Python number
-                return self.program.constants(np.asarray(atom.val, dtype))
+                # The value may be a Python number.
+                return self.program.constants(np.asarray(atom.val, atom.aval.dtype))
             return values[atom]
 
         for equation in jaxpr.eqns:
@@ -251,7 +250,9 @@ class Evaluator:
     def map(self, op: str, *arrays: IdArray, dtype: Any = None) -> IdArray:
         """An elementwise operation."""
         apply = self.program.apply
-        first, *rest = np.broadcast_arrays(*arrays)
+        first, *rest = arrays
+        if any(x.shape != first.shape for x in rest):
+            first, *rest = np.broadcast_arrays(*arrays)
         flat = zip(first.ravel().tolist(), *(x.ravel().tolist() for x in rest), strict=True)
         if dtype is None:
             ids = [apply(op, *a) for a in flat]
