@@ -28,6 +28,10 @@ import pytest
 
 from fraxenv.kernels.native import executor
 
+# Tracing makes objects by the million, few of them garbage before a file's tests have ended: with
+# Python's own thresholds an eighth of the suite's time went into looking.
+gc.set_threshold(200_000, 20, 100)
+
 # Where the suite's programs are compiled quickly (scripts/test.sh), so are its kernels, outside of
 # their own tests: most run for a moment.
 if "xla_backend_optimization_level=0" in os.environ.get("XLA_FLAGS", ""):
