@@ -44,6 +44,9 @@ TILE_BYTES = 1 << 19
 
 MOST_VECTORS = 16
 
+CHUNK = 64
+"""Values of a lane that are moved together: as many cache lines of either vector."""
+
 
 @dataclass(frozen=True)
 class Rare:
@@ -320,22 +323,61 @@ def counted(name: str, count: str | int, body: str) -> str:
 {name}.end:"""
 
 
-def copy_lane(name: str, layout: Layout) -> str:
-    """`@name(from, to, lane, place)`: one lane of a vector's memory to a place in another's."""
-    lines = []
-    for k, (key, offset) in enumerate(layout.offsets.items()):
-        size = layout.sizes[key]
-        lines.append(f"""
-  %s{k} = getelementptr i8, ptr %from, i64 {offset}
-  %a{k} = getelementptr i{8 * size}, ptr %s{k}, i64 %lane
-  %x{k} = load i{8 * size}, ptr %a{k}
-  %t{k} = getelementptr i8, ptr %to, i64 {offset}
-  %b{k} = getelementptr i{8 * size}, ptr %t{k}, i64 %place
-  store i{8 * size} %x{k}, ptr %b{k}""")
+def copy_lanes(name: str, layout: Layout) -> str:
+    """`@name(array, moves, count)`: lanes of an array's vectors to places in others of them.
+
+    The values of one lane are in as many cache lines as they are, those of its neighbours in the
+    same ones: some values of all lanes are moved before the next values of any.
+    """
+    values = list(enumerate(layout.offsets.items()))
+    chunks = [values[i : i + CHUNK] for i in range(0, len(values), CHUNK)]
+    room, loops = "", ""
+    for c, chunk in enumerate(chunks):
+        lines = [moved(f"m{c}", f"%m{c}", layout.bytes)]
+        for k, (key, offset) in chunk:
+            bits = 8 * layout.sizes[key]
+            lines.append(f"""
+  %s{k} = getelementptr i8, ptr %m{c}.from, i64 {offset}
+  %a{k} = getelementptr i{bits}, ptr %s{k}, i64 %m{c}.lane
+  %x{k} = load i{bits}, ptr %a{k}
+  %t{k} = getelementptr i8, ptr %m{c}.to, i64 {offset}
+  %b{k} = getelementptr i{bits}, ptr %t{k}, i64 %m{c}.place
+  store i{bits} %x{k}, ptr %b{k}""")
+        room += f"\n  %m{c}.p = alloca i64"
+        loops += counted(f"m{c}", "%count", "".join(lines))
     return (
-        f"define internal void @{name}(ptr %from, ptr %to, i64 %lane, i64 %place) noinline "
-        f"{{{''.join(lines)}\n  ret void\n}}\n"
+        f"define internal void @{name}(ptr %array, ptr %moves, i64 %count) noinline "
+        f"{{\nentry:{room}{loops}\n  ret void\n}}\n"
     )
+
+
+MOVE = ("source", "lane", "target", "place")
+"""The numbers of a lane that moves: vector and lane where it is, vector and lane where it goes."""
+
+
+def move(name: str, moves: str, index: str, *numbers: str | int) -> str:
+    """Store a move, its four numbers in the order of `MOVE`, at an index of an array of them."""
+    stores = [
+        f"""
+  %{name}.{part}.p = getelementptr [{len(MOVE)} x i64], ptr {moves}, i64 {index}, i64 {k}
+  store i64 {number}, ptr %{name}.{part}.p"""
+        for k, (part, number) in enumerate(zip(MOVE, numbers, strict=True))
+    ]
+    return "".join(stores)
+
+
+def moved(name: str, index: str, size: int) -> str:
+    """The numbers of the move at an index of `%moves`, and its vectors `%name.from`, `%name.to`."""
+    loads = [
+        f"""
+  %{name}.{part}.p = getelementptr [{len(MOVE)} x i64], ptr %moves, i64 {index}, i64 {k}
+  %{name}.{part} = load i64, ptr %{name}.{part}.p"""
+        for k, part in enumerate(MOVE)
+    ]
+    vectors = place(f"{name}.from", "%array", f"%{name}.source", size) + place(
+        f"{name}.to", "%array", f"%{name}.target", size
+    )
+    return "".join(loads) + vectors
 
 
 NOTE = """
@@ -408,18 +450,15 @@ def write_vectors(plan: Plan, width: int, work: int = 0) -> str:
         f"""
   %g.place = add i64 %from, %g
   %g.least = icmp slt i64 %g.place, %last
-  %g.index = select i1 %g.least, i64 %g.place, i64 %last{listed("gl", "%g.index", width)}
-{place("gf", "%fixed", "%gl.v", fixed)}{place("ga", "%now", "%gl.v", state)}
-  call void @copy_fixed(ptr %gf, ptr %pf, i64 %gl.l, i64 %g)
-  call void @copy_state(ptr %ga, ptr %pa, i64 %gl.l, i64 %g)""",
+  %g.index = select i1 %g.least, i64 %g.place, i64 %last{listed("gl", "%g.index", width)}\
+{move("gm", "%moves", "%g", "%gl.v", "%gl.l", tile, "%g")}""",
     )
     scatter = counted(
         "s",
         "%filled",
         f"""
   %s.place = add i64 %from, %s{listed("sl", "%s.place", width)}\
-{place("sb", "%next", "%sl.v", state)}
-  call void @copy_state(ptr %pb, ptr %sb, i64 %s, i64 %sl.l)""",
+{move("sm", "%moves", "%s", tile, "%s", "%sl.v", "%sl.l")}""",
     )
     together = counted(
         "p",
@@ -432,7 +471,10 @@ def write_vectors(plan: Plan, width: int, work: int = 0) -> str:
   %pf = getelementptr i8, ptr %fixed, i64 {tile * fixed}
   %pa = getelementptr i8, ptr %now, i64 {tile * state}
   %pb = getelementptr i8, ptr %next, i64 {tile * state}{gather}
-  %again = call i32 @round(ptr %shared, ptr %pf, ptr %pa, ptr %pb, i32 %round, i1 true){scatter}""",
+  call void @copy_fixed(ptr %fixed, ptr %moves, i64 {width})
+  call void @copy_state(ptr %now, ptr %moves, i64 {width})
+  %again = call i32 @round(ptr %shared, ptr %pf, ptr %pa, ptr %pb, i32 %round, i1 true){scatter}
+  call void @copy_state(ptr %next, ptr %moves, i64 %filled)""",
     )
     rounds = repeated(
         plan.rounds,
@@ -443,7 +485,7 @@ def write_vectors(plan: Plan, width: int, work: int = 0) -> str:
   %packs = sdiv i64 %up, {width}{together}""",
     )
     counters = ("k", "u", "t", "v", "p", "g", "s", "w", "taken")
-    copies = copy_lane("copy_fixed", plan.fixed) + copy_lane("copy_state", plan.state)
+    copies = copy_lanes("copy_fixed", plan.fixed) + copy_lanes("copy_state", plan.state)
     return "\n" + copies + write_tiles(plan, tile, width, rounds, counters, work)
 
 
@@ -511,6 +553,7 @@ def write_tiles(
   %n = select i1 %some, i64 %left, i64 {tile}{begin}{rounds}{end}""",
     )
     room = "".join(f"\n  %{c}.p = alloca i64" for c in counters)
+    room += f"\n  %moves = alloca [{width * len(MOVE)} x i64]"
     arrays = {"shared": plan.shared.bytes, **({"tables": work} if work else {})}
     each = {"fixed": fixed, "a": state, "b": state, **(more or {})}
     arrays |= {name: (tile + 1) * size for name, size in each.items()}

@@ -26,7 +26,7 @@ Fermi addendum", NVIDIA technical report 2012-02: rays that have ended are repla
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -223,15 +223,15 @@ def write_vectors(plan: Plan, width: int, work: int = 0) -> str:
 i64 %taken, i32 %round){end}""",
     )
     copies = (
-        gather.copy_lane("copy_fixed", plan.fixed)
-        + gather.copy_lane("copy_state", plan.state)
-        + gather.copy_lane("copy_live", plan.moved)
-        + gather.copy_lane("copy_carry", plan.carry)
+        gather.copy_lanes("copy_fixed", plan.fixed)
+        + gather.copy_lanes("copy_state", plan.state)
+        + gather.copy_lanes("copy_live", plan.moved)
+        + gather.copy_lanes("copy_carry", plan.carry)
     )
     return (
         copies
         + _write_together(width)
-        + _write_refill(places, tile, width, (fixed, state, live, carry))
+        + _write_refill(tile, width, (fixed, state, live, carry))
         + gather.write_tiles(
             around, tile, width, rounds, ("k", "u", "t", "v", "x", "w", "taken"), work,
             {"live": live, "carry": carry},
@@ -268,9 +268,7 @@ end:
 """
 
 
-def _write_refill(
-    places: Callable[[str, str], str], tile: int, width: int, sizes: Sequence[int]
-) -> str:
+def _write_refill(tile: int, width: int, sizes: Sequence[int]) -> str:
     """`@refill(shared, fixed, now, live, carry, list, taken, round)`: the loop for the list."""
     arrays = "ptr %fixed, ptr %now, ptr %live, ptr %carry"
     own = "".join(
@@ -279,34 +277,37 @@ def _write_refill(
             ("pf", "pa", "pl", "pc"), ("fixed", "now", "live", "carry"), sizes, strict=True
         )
     )
+    moves = f"alloca [{width * len(gather.MOVE)} x i64]"
     fill = counted(
         "g",
         width,
         f"""
   %g.within = icmp slt i64 %g, %last
-  %g.index = select i1 %g.within, i64 %g, i64 %last
-  call void @enter({arrays}, ptr %list, i64 %g.index, i64 %g)
+  %g.index = select i1 %g.within, i64 %g, i64 %last{gather.listed("gl", "%g.index", width)}\
+{gather.move("gm", "%in", "%g", "%gl.v", "%gl.l", tile, "%g")}
   %g.whose = getelementptr i64, ptr %whose, i64 %g
   store i64 %g, ptr %g.whose""",
     )
     return f"""
-define internal void @enter({arrays}, ptr %list, i64 %index, i64 %place) {{{own}\
-{gather.listed("n", "%index", width)}{places("n", "%n.v")}
-  call void @copy_fixed(ptr %nf, ptr %pf, i64 %n.l, i64 %place)
-  call void @copy_state(ptr %na, ptr %pa, i64 %n.l, i64 %place)
-  call void @copy_live(ptr %nl, ptr %pl, i64 %n.l, i64 %place)
-  call void @copy_carry(ptr %nc, ptr %pc, i64 %n.l, i64 %place)
+define internal void @enter({arrays}, ptr %moves, i64 %count) {{
+  call void @copy_fixed(ptr %fixed, ptr %moves, i64 %count)
+  call void @copy_state(ptr %now, ptr %moves, i64 %count)
+  call void @copy_live(ptr %live, ptr %moves, i64 %count)
+  call void @copy_carry(ptr %carry, ptr %moves, i64 %count)
   ret void
 }}
 
 define internal void @refill(ptr %shared, {arrays}, ptr %list, i64 %taken, i32 %round) {{
 entry:
   %g.p = alloca i64
-  %whose = alloca [{width} x i64]{own}
+  %whose = alloca [{width} x i64]
+  %in = {moves}
+  %out = {moves}{own}
   %none = icmp eq i64 %taken, 0
   br i1 %none, label %end, label %start
 start:
   %last = sub i64 %taken, 1{fill}
+  call void @enter({arrays}, ptr %in, i64 {width})
   %many = icmp sge i64 %taken, {width}
   %filled = select i1 %many, i64 {width}, i64 %taken
   %count = trunc i64 %filled to i32
@@ -325,6 +326,8 @@ check:
   %rest = phi i32 [ %ended, %turn ], [ %fewer, %following ]
   %working = phi i32 [ %on, %turn ], [ %refilled, %following ]
   %next = phi i64 [ %first, %turn ], [ %after, %following ]
+  %outs = phi i64 [ 0, %turn ], [ %outs.more, %following ]
+  %ins = phi i64 [ 0, %turn ], [ %ins.now, %following ]
   %all.settled = icmp eq i32 %rest, 0
   br i1 %all.settled, label %settled, label %one
 one:
@@ -332,24 +335,28 @@ one:
   %own = zext i32 %lane to i64
   %own.whose = getelementptr i64, ptr %whose, i64 %own
   %who = load i64, ptr %own.whose{gather.listed("o", "%who", width)}\
-{place("oc", "%carry", "%o.v", sizes[3])}
-  call void @copy_carry(ptr %pc, ptr %oc, i64 %own, i64 %o.l)
+{gather.move("om", "%out", "%outs", tile, "%own", "%o.v", "%o.l")}
+  %outs.more = add i64 %outs, 1
   %more = icmp slt i64 %next, %taken
   br i1 %more, label %another, label %following
-another:
-  call void @enter({arrays}, ptr %list, i64 %next, i64 %own)
+another:{gather.listed("n", "%next", width)}\
+{gather.move("nm", "%in", "%ins", "%n.v", "%n.l", tile, "%own")}
   store i64 %next, ptr %own.whose
   %bit = shl i32 1, %lane
   %with = or i32 %working, %bit
   %later = add i64 %next, 1
+  %ins.more = add i64 %ins, 1
   br label %following
 following:
   %refilled = phi i32 [ %working, %one ], [ %with, %another ]
   %after = phi i64 [ %next, %one ], [ %later, %another ]
+  %ins.now = phi i64 [ %ins, %one ], [ %ins.more, %another ]
   %less = sub i32 %rest, 1
   %fewer = and i32 %rest, %less
   br label %check
 settled:
+  call void @copy_carry(ptr %carry, ptr %out, i64 %outs)
+  call void @enter({arrays}, ptr %in, i64 %ins)
   %some = icmp ne i32 %working, 0
   br i1 %some, label %turn, label %end
 end:
