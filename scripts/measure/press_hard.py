@@ -6,6 +6,7 @@ and physics have one rate, so that the force of every physics step is seen. The 
 docs/safety.md.
 
     python scripts/measure/press_hard.py
+    python scripts/measure/press_hard.py --limits 30 --scales 0.1 --share 0.25
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Options:
     """Of the barriers, N."""
     scales: tuple[float, ...] = (0.05, 0.1)
     """How far below the hand its target is, m."""
+    share: float = 0.5
+    """Of a limit, that torques push with."""
     envs: int = 1000
     """Environments at a time."""
     seconds: float = 2.0
@@ -52,7 +55,7 @@ def press(limit: float | None, scale: float, options: Options) -> dict[str, Any]
     """The forces (steps, n), N, of pads on the table, and how often the filter had no solution."""
     safety: Any = "none"
     if limit is not None:
-        kept = barriers.contact_force("hand", limit, PADS, friction=0.1)
+        kept = barriers.contact_force("hand", limit, PADS, friction=0.1, share=options.share)
         safety = SafetyFilter((*default_barriers(), kept), end_effectors=("hand",))
     env, params = fraxenv.make(
         "PandaWipe-v0",
