@@ -43,7 +43,8 @@ class Buffer:
 def _held(dtype: Any) -> np.dtype[Any]:
     if dtype.name == "float8_e4m3b11fnuz":  # NumPy's letter for it is uint64's
         raise BuildError(f"no kernel holds {dtype}")
-    return np.dtype(dtype)
+    made: np.dtype[Any] = np.dtype(dtype)
+    return made
 
 
 def is_key(x: Any) -> bool:

@@ -138,8 +138,8 @@ class Evaluator:
 
         def value(atom: Any) -> IdArray:
             if isinstance(atom, core.Literal):
-                # The value may be a Python number.
-                return self.program.constants(np.asarray(atom.val, atom.aval.dtype))
+                aval: Any = atom.aval  # the value may be a Python number
+                return self.program.constants(np.asarray(atom.val, aval.dtype))
             return values[atom]
 
         for equation in jaxpr.eqns:
