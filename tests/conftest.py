@@ -29,7 +29,8 @@ import pytest
 from fraxenv.kernels.native import executor
 
 # Tracing makes objects by the million, few of them garbage before a file's tests have ended: with
-# Python's own thresholds an eighth of the suite's time went into looking.
+# Python's own thresholds a twentieth of the time of test_rules and test_environment went into
+# looking, with these a fiftieth.
 gc.set_threshold(200_000, 20, 100)
 
 # Where the suite's programs are compiled quickly (scripts/test.sh), so are its kernels, outside of
