@@ -235,17 +235,45 @@ scale; a change of `q` in its last bit changes that one by up to 2.3e-5 in XLA, 
 float32 their policy acts more gently."""
 
 
+def case_options(name: str) -> dict[str, Any]:
+    options = RATES | CASES[name]
+    if any(part in name for part in LONG):
+        options["physics_hz"] = 100
+    if "randomis" in name:  # delays, in steps of the controller
+        options["control_hz"] = 200
+    return options
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_all_equal_to_differences_and_to_forward_mode(name: str, x64: None) -> None:
+    """Along one random direction of the policy, the actions and the state."""
+    env, params = fraxenv.make(**case_options(name), backend="native")
+    env = env.with_transition_gradients()
+    *moved, params, start = arguments(env, params)
+    draw = np.random.default_rng(0)
+    along = jax.tree.map(lambda x: jnp.asarray(draw.normal(size=x.shape)), moved)
+
+    def value(e: Array) -> Array:
+        args = jax.tree.map(lambda x, d: x + e * d, moved, along)
+        return rollout(env)(*args, params, start)[0]
+
+    zero, one = jnp.zeros(()), jnp.ones(())
+    reverse = jax.jit(jax.grad(lambda x: rollout(env)(*x, params, start)[0]))(moved)
+    found = sum(map(jnp.vdot, jax.tree.leaves(reverse), jax.tree.leaves(along)))
+    forward = jax.jit(lambda: jax.jvp(value, (zero,), (one,))[1])()
+    np.testing.assert_allclose(forward, found, rtol=1e-10)
+    many, h = jax.jit(value), 1e-6
+    np.testing.assert_allclose((many(h) - many(-h)) / (2 * h), found, rtol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"], indirect=True)
 @pytest.mark.parametrize("name", CASES)
 def test_equal_to_those_of_xla(name: str, dtype: np.dtype) -> None:
     """By the policy, the state, and every parameter of environment, controller and task."""
     found = {}
-    options = RATES | CASES[name]
-    if any(part in name for part in LONG):
-        options["physics_hz"] = 100
-    if "randomis" in name:  # delays, in steps of the controller
-        options["control_hz"] = 200
+    options = case_options(name)
     weights = 0.03 if dtype == np.float32 and name in ROUGH else 0.3
     for backend in ("native", "vmap"):
         env, params = fraxenv.make(**options, backend=backend)
