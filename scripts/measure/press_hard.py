@@ -6,7 +6,7 @@ and physics have one rate, so that the force of every physics step is seen. The 
 docs/safety.md.
 
     python scripts/measure/press_hard.py
-    python scripts/measure/press_hard.py --limits 30 --scales 0.1 --share 0.25
+    python scripts/measure/press_hard.py --limits 30 --scales 0.1 --share 0.35
 """
 
 from __future__ import annotations

@@ -78,27 +78,33 @@ def gradients(
     return {p: np.asarray(x) for p, x in kept}, np.asarray(ends)
 
 
+def slopes(env: Environment, given: Any, h: float) -> tuple[Array, Array, Array]:
+    """Along a random direction of policy, actions and state: reverse, forward, by difference."""
+    *moved, params, start = given
+    draw = np.random.default_rng(0)
+    along = jax.tree.map(lambda x: jnp.asarray(draw.normal(size=x.shape)), moved)
+
+    def value(e: Array) -> Array:
+        args = jax.tree.map(lambda x, d: x + e * d, moved, along)
+        return rollout(env)(*args, params, start)[0]  # type: ignore[no-any-return]
+
+    zero, one = jnp.zeros(()), jnp.ones(())
+    gradient = jax.jit(jax.grad(lambda x: rollout(env)(*x, params, start)[0]))(moved)
+    reverse = sum(map(jnp.vdot, jax.tree.leaves(gradient), jax.tree.leaves(along)), zero)
+    forward = jax.jit(lambda: jax.jvp(value, (zero,), (one,))[1])()
+    many = jax.jit(value)
+    return reverse, forward, (many(h) - many(-h)) / (2 * h)
+
+
 def test_equal_to_differences_and_to_forward_mode(x64: None) -> None:
     env, params = small()
-    W, offset, motion, params, start = arguments(env, params)
-    found, ends = gradients(env, (W, offset, motion, params, start), (0, 1, 2))
+    given = arguments(env, params)
+    ends = jax.jit(rollout(env))(*given)[1]
     assert ends.any()
     assert not ends.all()
-    assert found["[0]"].any()
-
-    def moved(e: Array, directions: Any) -> Array:
-        args = jax.tree.map(lambda x, d: x + e * d, (W, offset, motion), directions)
-        return rollout(env)(*args, params, start)[0]
-
-    draw = np.random.default_rng(0)
-    directions = jax.tree.map(lambda x: draw.normal(size=x.shape), (W, offset, motion))
-    value = jax.jit(moved)
-    forward = jax.jit(jax.jacfwd(moved))(jnp.zeros(()), directions)
-    flat = jax.tree.leaves(directions)
-    reverse = sum(np.sum(g * d) for g, d in zip(found.values(), flat, strict=True))
+    reverse, forward, difference = slopes(env, given, 1e-5)
+    assert reverse != 0
     np.testing.assert_allclose(reverse, forward, rtol=1e-11)
-    h = 1e-5
-    difference = (value(jnp.asarray(h), directions) - value(jnp.asarray(-h), directions)) / (2 * h)
     np.testing.assert_allclose(reverse, difference, rtol=1e-6)
 
 
@@ -247,24 +253,11 @@ def case_options(name: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_all_equal_to_differences_and_to_forward_mode(name: str, x64: None) -> None:
-    """Along one random direction of the policy, the actions and the state."""
     env, params = fraxenv.make(**case_options(name), backend="native")
     env = env.with_transition_gradients()
-    *moved, params, start = arguments(env, params)
-    draw = np.random.default_rng(0)
-    along = jax.tree.map(lambda x: jnp.asarray(draw.normal(size=x.shape)), moved)
-
-    def value(e: Array) -> Array:
-        args = jax.tree.map(lambda x, d: x + e * d, moved, along)
-        return rollout(env)(*args, params, start)[0]
-
-    zero, one = jnp.zeros(()), jnp.ones(())
-    reverse = jax.jit(jax.grad(lambda x: rollout(env)(*x, params, start)[0]))(moved)
-    found = sum(map(jnp.vdot, jax.tree.leaves(reverse), jax.tree.leaves(along)))
-    forward = jax.jit(lambda: jax.jvp(value, (zero,), (one,))[1])()
-    np.testing.assert_allclose(forward, found, rtol=1e-10)
-    many, h = jax.jit(value), 1e-6
-    np.testing.assert_allclose((many(h) - many(-h)) / (2 * h), found, rtol=1e-6)
+    reverse, forward, difference = slopes(env, arguments(env, params), 1e-6)
+    np.testing.assert_allclose(reverse, forward, rtol=1e-10)
+    np.testing.assert_allclose(reverse, difference, rtol=1e-6)
 
 
 @pytest.mark.slow
