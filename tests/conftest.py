@@ -26,7 +26,7 @@ import jax
 import numpy as np
 import pytest
 
-from fraxenv.kernels.native import executor
+from fraxenv.kernels.native import cpu
 
 # Tracing makes objects by the million, few of them garbage before a file's tests have ended: with
 # Python's own thresholds a twentieth of the time of test_rules and test_environment went into
@@ -36,7 +36,7 @@ gc.set_threshold(200_000, 20, 100)
 # Where the suite's programs are compiled quickly (scripts/test.sh), so are its kernels, outside of
 # their own tests: most run for a moment.
 if "xla_backend_optimization_level=0" in os.environ.get("XLA_FLAGS", ""):
-    executor.OPTIMISATION = 0
+    cpu.OPTIMISATION = 0
 
 # The same examples in every run of the same files (hypothesis also draws constants of whatever is
 # imported), so that a failure is never somebody else's bad luck. Properties may use fixtures: the

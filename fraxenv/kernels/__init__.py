@@ -7,7 +7,7 @@ nothing but JAX and NumPy, and on llvmlite where that is installed.
 from .errors import BuildError, KernelError, KernelWarning
 from .explain import Explanation, explain
 from .fuse import BACKENDS, check_backend, fuse, fusible, resolve
-from .native.executor import get_threads, set_threads
+from .native.cpu import get_threads, set_threads
 
 __all__ = [
     "BACKENDS",

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from fraxenv.kernels import get_threads, set_threads
-from fraxenv.kernels.native import executor
+from fraxenv.kernels.native import cpu
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _as_users_compile() -> Iterator[None]:
     """Here it is machine code that is tested."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "OPTIMISATION", 2)
+        patch.setattr(cpu, "OPTIMISATION", 2)
         yield
 
 

@@ -29,7 +29,7 @@ from fraxenv.kernels import (
     get_threads,
     set_threads,
 )
-from fraxenv.kernels.native import executor
+from fraxenv.kernels.native import cpu
 from fraxenv.kernels.rules import products
 
 Equal = Callable[..., None]
@@ -297,7 +297,7 @@ def test_number_of_threads_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in (0, -1):
         with pytest.raises(KernelError, match="at least one"):
             set_threads(n)
-    monkeypatch.setattr(executor, "_threads", ctypes.c_int32(0))
+    monkeypatch.setattr(cpu, "_threads", ctypes.c_int32(0))
     monkeypatch.setenv("FRAXENV_THREADS", "many")
     with pytest.raises(KernelError, match="FRAXENV_THREADS='many', expected a whole number"):
         get_threads()

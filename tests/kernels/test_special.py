@@ -14,7 +14,7 @@ from jax import lax
 
 from fraxenv import dynamics
 from fraxenv.kernels import fuse
-from fraxenv.kernels.native import executor
+from fraxenv.kernels.native import cpu
 
 Equal = Callable[..., None]
 
@@ -116,7 +116,7 @@ def test_vectors_of_any_width(dtype: np.dtype, monkeypatch: pytest.MonkeyPatch) 
 
     results = []
     for size in (64, 32, 16):
-        monkeypatch.setattr(executor, "vector_bytes", partial(int, size))
+        monkeypatch.setattr(cpu, "vector_bytes", partial(int, size))
         results.append(fuse(every, "native")(a, b))
     for other in results[1:]:
         for name, x, y in zip([*UNARY, *BINARY], results[0], other, strict=True):

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import json
-import os
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,17 +16,12 @@ from jax import Array
 from ..buffer import Buffer
 from ..errors import BuildError, KernelError
 from ..program import Id, IdArray, Program
-from . import cache, ffi
+from . import cache, cpu, ffi
 from .module import write_module
-
-OPTIMISATION = 2
-"""Of machine code, as LLVM counts it. Other levels give the same bits, sooner or faster."""
 
 _lock = threading.RLock()
 _registered: dict[str, str] = {}
 """The digest of each kernel that XLA knows, by its name."""
-
-_threads = ctypes.c_int32(0)
 
 
 def available() -> str | None:
@@ -42,99 +33,6 @@ def available() -> str | None:
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return "this is not a 64-bit machine"
     return None
-
-
-def set_threads(n: int) -> None:
-    """Set how many threads a kernel's batch is split over, this process' kernels all alike.
-
-    Raises:
-        KernelError: `n` is not positive.
-    """
-    if n < 1:
-        raise KernelError(f"set_threads({n}), expected at least one thread.")
-    _threads.value = n
-
-
-def get_threads() -> int:
-    """The number of threads a kernel's batch is split over.
-
-    Raises:
-        KernelError: `FRAXENV_THREADS` is not a positive number.
-    """
-    if _threads.value == 0:
-        _threads.value = _default_threads()
-    return _threads.value
-
-
-def _default_threads() -> int:
-    text = os.environ.get("FRAXENV_THREADS")
-    if text:
-        if not text.isdecimal() or int(text) < 1:
-            raise KernelError(f"FRAXENV_THREADS={text!r}, expected a whole number from 1.")
-        return int(text)
-    return available_cores()
-
-
-def available_cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _processor() -> dict[str, str]:
-    """LLVM's name for this host's processor, and its features."""
-    import llvmlite.binding as llvm
-
-    features = llvm.get_host_cpu_features()
-    if llvm.Target.from_default_triple().name in ("aarch64", "arm64"):
-        # Some would contract products that are used more than once, and round unlike all others.
-        features["aggressive-fma"] = False
-    return {"cpu": llvm.get_host_cpu_name(), "features": features.flatten()}
-
-
-@functools.cache
-def _initialise() -> None:
-    """Prepare LLVM, and the symbols that a kernel has from this process."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    get_threads()
-    llvm.add_symbol(ffi.THREADS, ctypes.addressof(_threads))
-    library = ctypes.CDLL(None) if os.name == "posix" else ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
-    give_way = library.sched_yield if os.name == "posix" else library.SwitchToThread
-    llvm.add_symbol(ffi.YIELD, ctypes.cast(give_way, ctypes.c_void_p).value)
-
-
-def _target_machine() -> Any:
-    """A target machine for this host, which an execution engine will own."""
-    import llvmlite.binding as llvm
-
-    _initialise()
-    return llvm.Target.from_default_triple().create_target_machine(
-        **_processor(), opt=OPTIMISATION, reloc="pic", codemodel="jitdefault", jit=True
-    )
-
-
-@functools.cache
-def vector_bytes() -> int:
-    """Width of this machine's vectors."""
-    import llvmlite.binding as llvm
-
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512f") and features.get("avx512dq") and features.get("avx512vl"):
-        return 64
-    return 32 if features.get("avx2") or features.get("avx") else 16
-
-
-@functools.cache
-def _ffi_version() -> tuple[int, int]:
-    """Version of XLA's FFI that the installed jaxlib was built with."""
-    header = Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h"
-    found = re.findall(r"#define XLA_FFI_API_(?:MAJOR|MINOR) (\d+)", header.read_text())
-    major, minor = (int(x) for x in found)
-    if major != 0:
-        raise BuildError(f"XLA's FFI is of version {major}.{minor}, this was built for 0.x")
-    return major, minor
 
 
 def build(
@@ -162,7 +60,9 @@ def build(
     """
     began = time.perf_counter()
     try:
-        module = write_module(program, buffers, outputs, [r.dtype for r in results], vector_bytes())
+        module = write_module(
+            program, buffers, outputs, [r.dtype for r in results], cpu.vector_bytes()
+        )
         name, cached = _compile(module.text)
     except (BuildError, KernelError):
         raise
@@ -206,7 +106,7 @@ _FOUND_BY_FINGERPRINT = "known"
 
 def _key(fingerprint: str) -> str:
     """What a kernel of a fingerprint is found by on this machine."""
-    parts = (fingerprint, *_host(), *map(str, _ffi_version()), str(vector_bytes()))
+    parts = (fingerprint, *cpu.host(), *map(str, ffi.version()), str(cpu.vector_bytes()))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -267,34 +167,20 @@ def _unchanged(program: Program, x: Id) -> set[tuple[int, int]]:
     return inputs
 
 
-def _host() -> tuple[str, ...]:
-    """What machine code depends on besides the module's text."""
-    import llvmlite
-    import llvmlite.binding as llvm
-
-    _initialise()
-    triple = llvm.Target.from_default_triple().triple
-    versions = llvmlite.__version__, str(llvm.llvm_version_info)
-    return triple, *_processor().values(), *versions, str(OPTIMISATION)
-
-
 def _name(digest: str) -> str:
     return f"fraxenv_{digest[:32]}"
 
 
 def _compile(text: str) -> tuple[str, bool]:
     """Compile, or load from the cache, and register with XLA: the target's name."""
-    import llvmlite.binding as llvm
-
-    text = ffi.with_version(text, _ffi_version())
-    digest = hashlib.sha256("\n".join((*_host(), text)).encode()).hexdigest()
+    text = ffi.with_version(text, ffi.version())
+    digest = hashlib.sha256("\n".join((*cpu.host(), text)).encode()).hexdigest()
     with _lock:
         cached = _load(digest)
         if not cached:
-            machine = _target_machine()
-            code = machine.emit_object(llvm.parse_assembly(text))
+            code = cpu.machine_code(text)
             cache.save(digest, code)
-            _register(digest, code, machine)
+            _register(digest, code)
     return _name(digest), cached
 
 
@@ -305,24 +191,11 @@ def _load(digest: str) -> bool:
             return True
         code = cache.load(digest)
         if code is not None:
-            _register(digest, code, _target_machine())
+            _register(digest, code)
         return code is not None
 
 
-def _register(digest: str, code: bytes, machine: Any) -> None:
-    """Hand machine code to XLA."""
-    import llvmlite.binding as llvm
-
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    address = engine.get_function_address(ffi.TARGET)
-    if not address:
-        raise BuildError("the compiled kernel has no entry point")
-    _engines.append(engine)
+def _register(digest: str, code: bytes) -> None:
     name = _name(digest)
-    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(address)), "cpu")
+    cpu.register(name, code)
     _registered[name] = digest
-
-
-_engines: list[Any] = []

@@ -7,8 +7,14 @@ thread has already begun, so that a kernel never waits for a thread that is not 
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
+import jax
+
+from ..errors import BuildError
 from .workspace import ON_STACK, aligned
 
 THREADS = "fraxenv_threads"
@@ -401,3 +407,14 @@ def with_version(text: str, version: tuple[int, int]) -> str:
     """The text with the version of XLA's FFI filled in."""
     major, minor = version
     return text.replace("<<MAJOR>>", str(major)).replace("<<MINOR>>", str(minor))
+
+
+@functools.cache
+def version() -> tuple[int, int]:
+    """Version of XLA's FFI that the installed jaxlib was built with."""
+    header = Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h"
+    found = re.findall(r"#define XLA_FFI_API_(?:MAJOR|MINOR) (\d+)", header.read_text())
+    major, minor = (int(x) for x in found)
+    if major != 0:
+        raise BuildError(f"XLA's FFI is of version {major}.{minor}, this was built for 0.x")
+    return major, minor

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fraxenv.kernels.evaluator import partially_evaluate
 from fraxenv.kernels.native import mathlib
-from fraxenv.kernels.native.executor import vector_bytes
+from fraxenv.kernels.native.cpu import vector_bytes
 from fraxenv.kernels.program import Program, live_values
 from fraxenv.kernels.traced import trace
 

@@ -1,0 +1,138 @@
+"""Native kernels for this machine's CPU: what LLVM and XLA need to know of it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from typing import Any
+
+import jax
+
+from ..errors import BuildError, KernelError
+from . import ffi
+
+OPTIMISATION = 2
+"""Of machine code, as LLVM counts it. Other levels give the same bits, sooner or faster."""
+
+_engines: list[Any] = []
+
+_threads = ctypes.c_int32(0)
+
+
+def set_threads(n: int) -> None:
+    """Set how many threads a kernel's batch is split over, this process' kernels all alike.
+
+    Raises:
+        KernelError: `n` is not positive.
+    """
+    if n < 1:
+        raise KernelError(f"set_threads({n}), expected at least one thread.")
+    _threads.value = n
+
+
+def get_threads() -> int:
+    """The number of threads a kernel's batch is split over.
+
+    Raises:
+        KernelError: `FRAXENV_THREADS` is not a positive number.
+    """
+    if _threads.value == 0:
+        _threads.value = _default_threads()
+    return _threads.value
+
+
+def _default_threads() -> int:
+    text = os.environ.get("FRAXENV_THREADS")
+    if text:
+        if not text.isdecimal() or int(text) < 1:
+            raise KernelError(f"FRAXENV_THREADS={text!r}, expected a whole number from 1.")
+        return int(text)
+    return available_cores()
+
+
+def available_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _processor() -> dict[str, str]:
+    """LLVM's name for this host's processor, and its features."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    if llvm.Target.from_default_triple().name in ("aarch64", "arm64"):
+        # Some would contract products that are used more than once, and round unlike all others.
+        features["aggressive-fma"] = False
+    return {"cpu": llvm.get_host_cpu_name(), "features": features.flatten()}
+
+
+@functools.cache
+def _initialise() -> None:
+    """Prepare LLVM, and the symbols that a kernel has from this process."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    get_threads()
+    llvm.add_symbol(ffi.THREADS, ctypes.addressof(_threads))
+    library = ctypes.CDLL(None) if os.name == "posix" else ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
+    give_way = library.sched_yield if os.name == "posix" else library.SwitchToThread
+    llvm.add_symbol(ffi.YIELD, ctypes.cast(give_way, ctypes.c_void_p).value)
+
+
+def _target_machine() -> Any:
+    """A target machine for this host, which an execution engine will own."""
+    import llvmlite.binding as llvm
+
+    _initialise()
+    return llvm.Target.from_default_triple().create_target_machine(
+        **_processor(), opt=OPTIMISATION, reloc="pic", codemodel="jitdefault", jit=True
+    )
+
+
+@functools.cache
+def vector_bytes() -> int:
+    """Width of this machine's vectors."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f") and features.get("avx512dq") and features.get("avx512vl"):
+        return 64
+    return 32 if features.get("avx2") or features.get("avx") else 16
+
+
+def host() -> tuple[str, ...]:
+    """What machine code depends on besides the module's text."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    _initialise()
+    triple = llvm.Target.from_default_triple().triple
+    versions = llvmlite.__version__, str(llvm.llvm_version_info)
+    return triple, *_processor().values(), *versions, str(OPTIMISATION)
+
+
+def machine_code(text: str) -> bytes:
+    """A module's machine code, with the handler `ffi.TARGET` in it."""
+    import llvmlite.binding as llvm
+
+    return bytes(_target_machine().emit_object(llvm.parse_assembly(text)))
+
+
+def register(name: str, code: bytes) -> None:
+    """Hand machine code to XLA.
+
+    Raises:
+        BuildError: there is no handler in it.
+    """
+    import llvmlite.binding as llvm
+
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    address = engine.get_function_address(ffi.TARGET)
+    if not address:
+        raise BuildError("the compiled kernel has no entry point")
+    _engines.append(engine)
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(address)), "cpu")
