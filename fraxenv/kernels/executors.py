@@ -45,12 +45,14 @@ def executor_for(platform: str) -> str:
         # XLA's fusion on the CPU computes shared subexpressions again and again: a scalar program
         # within somebody's `jit` would be slower than what it replaces.
         return "native" if _native_works() else "vmap"
-    return "pallas" if platform == "gpu" else "xla"
+    if platform == "gpu":
+        return "native" if _native_works() else "pallas"
+    return "xla"
 
 
 def slower(backend: str) -> tuple[str, ...]:
     """The backends to try, in this order, where an executor cannot build a kernel."""
-    if backend == "pallas" and jax.default_backend() != "cpu":
+    if backend in ("native", "pallas") and jax.default_backend() != "cpu":
         return ("xla", "vmap")
     return ("vmap",) if backend != "vmap" else ()
 
@@ -68,7 +70,8 @@ def _native_works() -> bool:
             reason = f"its self-test failed: {error}"
     if reason is not None:
         warnings.warn(
-            f"Kernels are not compiled for this CPU, and run many times slower: {reason}",
+            f"Kernels are not compiled for this {jax.default_backend().upper()}, and run many "
+            f"times slower: {reason}",
             KernelWarning,
             stacklevel=2,
         )
@@ -85,10 +88,11 @@ def _self_test() -> str | None:
 
     x = np.linspace(-1, 1, 19 * 5, dtype=np.float32).reshape(19, 5)
     scale = np.float32(3)
-    with jax.ensure_compile_time_eval(), jax.default_device(jax.local_devices(backend="cpu")[0]):
+    platform = jax.default_backend()
+    with jax.ensure_compile_time_eval(), jax.default_device(jax.local_devices(backend=platform)[0]):
         closed = jax.make_jaxpr(fn)(x[0], scale)
         made = partially_evaluate(
-            Traced("test", closed, None), (True, False), "cpu", mathlib.expand
+            Traced("test", closed, None), (True, False), platform, mathlib.expand
         )
         run, _ = native.build(made.program, made.buffers, made.outputs, made.results)
         total, positive = (np.asarray(r) for r in jax.jit(run, static_argnums=0)(19, x, scale))

@@ -26,7 +26,7 @@ from jax.extend import core
 
 from .buffer import is_key
 from .derivatives import Derivative
-from .traced import Traced
+from .traced import Traced, scan_counts
 
 _INNER = ("jaxpr", "call_jaxpr", "call", "fun_jaxpr")
 
@@ -206,6 +206,9 @@ class _Writer:
         if name == "fused":  # a kernel within this one
             call = params["call"]
             return self.function(call.traced), call.size, call.batched
+        if name == "scan":  # its operands' and results' trees, in newer JAX
+            read = {k: x for k, x in params.items() if k not in ("ft_in", "ft_out")}
+            params = {**read, "counts": scan_counts(params)}
         if name not in _CALLS:
             return [(k, self.told(x)) for k, x in sorted(params.items())]
         called = [(k, self.told(params[k])) for k in _INNER if k in params]

@@ -36,6 +36,7 @@ def build(
     """
     try:
         from jax.experimental import pallas as pl
+        from jax.experimental.pallas import triton
     except ImportError as error:
         raise BuildError(f"Pallas is not available: {error}") from error
 
@@ -91,6 +92,8 @@ def build(
             in_specs=specs,
             out_specs=[pl.BlockSpec((s.shape[0], BLOCK), lambda i: (0, i)) for s in shapes],
             interpret=interpret,
+            # Not Mosaic, which is another JAX's default: a thread computes one environment.
+            compiler_params=triton.CompilerParams(num_warps=BLOCK // 32),
         )(*operands)
         made = dict(zip(full, rows, strict=True))
         return [

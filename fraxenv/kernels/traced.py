@@ -126,3 +126,11 @@ def bind_equation(equation: Any, operands: Sequence[Any]) -> list[Any]:
     with equation.ctx.manager:
         result = primitive.bind(*functions, *operands, **params)
     return list(result) if primitive.multiple_results else [result]
+
+
+def scan_counts(params: Any) -> tuple[int, int]:
+    """How many operands of a scan are constants, and how many are carried, by its parameters."""
+    if "ft_in" in params:  # JAX 0.11 and newer
+        constants, carried, _ = map(len, params["ft_in"].unpack())
+        return constants, carried
+    return params["num_consts"], params["num_carry"]

@@ -58,7 +58,8 @@ def run_program(
                 lax.dynamic_update_index_in_dim(r, broadcast(p.stacked[j]), i, 0)
                 for r, j in zip(rounds, stacked, strict=True)
             ]
-            going = jnp.any(value(p.condition)) if p.condition is not None else jnp.array(True)
+            # Not `any`, which Triton does not have.
+            going = jnp.int32(1) if p.condition is None else jnp.max(jnp.int32(value(p.condition)))
             return (
                 [broadcast(p.following[k]) for k in carried],
                 [broadcast(p.following[k]) for k in kept],
@@ -70,13 +71,13 @@ def run_program(
             [broadcast(p.initial[k]) for k in carried],
             [jnp.zeros(shape, program.dtypes[p.following[k]]) for k in kept],
             [jnp.zeros((p.count or 0, *shape), program.dtypes[p.stacked[j]]) for j in stacked],
-            jnp.array(True),
+            jnp.int32(1),
         )
         if p.condition is None:
             _, finals, rounds, _ = lax.fori_loop(0, p.count, body, start)
         else:
             _, (_, finals, rounds, _) = lax.while_loop(
-                lambda c: c[1][3],
+                lambda c: c[1][3] > 0,
                 lambda c: (c[0] + 1, body(c[0], c[1])),
                 (jnp.zeros((), jnp.int32), start),
             )

@@ -97,10 +97,10 @@ class Builder:
 
     # --- text ---
 
-    def define(self, result: str, name: str, parameters: str) -> None:
+    def define(self, result: str, name: str, parameters: str, linkage: str = "internal") -> None:
         """Name the function."""
         self.function, self._result = name, result
-        self._heading = f"define internal {result} @{name}({parameters}) #0"
+        self._heading = f"define {linkage} {result} @{name}({parameters}) #0"
 
     def text(self) -> str:
         """The function's definition."""
@@ -228,6 +228,10 @@ class Builder:
         name = self.register("m")
         self._allocas.append(f"{name} = alloca [{count} x {self.type(dtype)}], align 64")
         return name
+
+    def reserve(self, pointer: str, size: int) -> None:
+        """Room for so many bytes on the stack, by the name of its pointer."""
+        self._allocas.append(f"{pointer} = alloca [{size} x i8], align 64")
 
     def address(self, pointer: str, offset: int) -> str:
         """The address some bytes from another."""

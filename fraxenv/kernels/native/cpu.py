@@ -5,12 +5,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
 
+from ..buffer import Buffer
 from ..errors import BuildError, KernelError
+from ..program import IdArray, Program
 from . import ffi
+from .module import Module, write_module
 
 OPTIMISATION = 2
 """Of machine code, as LLVM counts it. Other levels give the same bits, sooner or faster."""
@@ -109,8 +115,20 @@ def host() -> tuple[str, ...]:
 
     _initialise()
     triple = llvm.Target.from_default_triple().triple
-    versions = llvmlite.__version__, str(llvm.llvm_version_info)
-    return triple, *_processor().values(), *versions, str(OPTIMISATION)
+    versions = llvmlite.__version__, llvm.llvm_version_info, ffi.version()
+    numbers = (*versions, OPTIMISATION, vector_bytes())
+    return triple, *_processor().values(), *map(str, numbers)
+
+
+def write(
+    program: Program,
+    buffers: Sequence[Buffer],
+    outputs: Sequence[IdArray],
+    dtypes: Sequence[np.dtype[Any]],
+) -> Module:
+    """A program as a module for this machine; see `module.write_module`."""
+    made = write_module(program, buffers, outputs, dtypes, vector_bytes())
+    return replace(made, text=ffi.with_version(made.text, ffi.version()))
 
 
 def machine_code(text: str) -> bytes:
@@ -120,8 +138,8 @@ def machine_code(text: str) -> bytes:
     return bytes(_target_machine().emit_object(llvm.parse_assembly(text)))
 
 
-def register(name: str, code: bytes) -> None:
-    """Hand machine code to XLA.
+def register(name: str, code: bytes, platform: str = "cpu") -> None:
+    """Hand the machine code of a handler to XLA, for kernels of a platform.
 
     Raises:
         BuildError: there is no handler in it.
@@ -135,4 +153,4 @@ def register(name: str, code: bytes) -> None:
     if not address:
         raise BuildError("the compiled kernel has no entry point")
     _engines.append(engine)
-    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(address)), "cpu")
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(address)), platform)

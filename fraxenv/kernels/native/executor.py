@@ -1,4 +1,7 @@
-"""The native executor: a kernel compiled by LLVM for this machine, called through XLA's FFI."""
+"""The native executor: a kernel compiled by LLVM for the processor that JAX computes on.
+
+XLA calls it through its FFI.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,7 @@ from jax import Array
 from ..buffer import Buffer
 from ..errors import BuildError, KernelError
 from ..program import Id, IdArray, Program
-from . import cache, cpu, ffi
-from .module import write_module
+from . import cache, cpu, gpu
 
 _lock = threading.RLock()
 _registered: dict[str, str] = {}
@@ -33,6 +35,11 @@ def available() -> str | None:
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return "this is not a 64-bit machine"
     return None
+
+
+def _processor() -> Any:
+    """What is the processor's own: of `cpu` or of `gpu`, which have the same functions."""
+    return gpu if jax.default_backend() == "gpu" else cpu
 
 
 def build(
@@ -60,9 +67,7 @@ def build(
     """
     began = time.perf_counter()
     try:
-        module = write_module(
-            program, buffers, outputs, [r.dtype for r in results], cpu.vector_bytes()
-        )
+        module = _processor().write(program, buffers, outputs, [r.dtype for r in results])
         name, cached = _compile(module.text)
     except (BuildError, KernelError):
         raise
@@ -106,8 +111,7 @@ _FOUND_BY_FINGERPRINT = "known"
 
 def _key(fingerprint: str) -> str:
     """What a kernel of a fingerprint is found by on this machine."""
-    parts = (fingerprint, *cpu.host(), *map(str, ffi.version()), str(cpu.vector_bytes()))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return hashlib.sha256("\n".join((fingerprint, *_processor().host())).encode()).hexdigest()
 
 
 def _runner(
@@ -173,12 +177,11 @@ def _name(digest: str) -> str:
 
 def _compile(text: str) -> tuple[str, bool]:
     """Compile, or load from the cache, and register with XLA: the target's name."""
-    text = ffi.with_version(text, ffi.version())
-    digest = hashlib.sha256("\n".join((*cpu.host(), text)).encode()).hexdigest()
+    digest = hashlib.sha256("\n".join((*_processor().host(), text)).encode()).hexdigest()
     with _lock:
         cached = _load(digest)
         if not cached:
-            code = cpu.machine_code(text)
+            code = _processor().machine_code(text)
             cache.save(digest, code)
             _register(digest, code)
     return _name(digest), cached
@@ -197,5 +200,5 @@ def _load(digest: str) -> bool:
 
 def _register(digest: str, code: bytes) -> None:
     name = _name(digest)
-    cpu.register(name, code)
+    _processor().register(name, code)
     _registered[name] = digest

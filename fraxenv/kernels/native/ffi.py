@@ -85,7 +85,7 @@ def write_handler(
         read.append(_pointer("a", k, "%args", "%in"))
     for k in range(len(outputs)):
         read.append(_pointer("r", k, "%rets", "%out"))
-    text = _TEMPLATE
+    text = _TEMPLATE.replace("<<METADATA>>", METADATA.replace("<<TRAITS>>", "0"))
     for name, part in _with_memory(end, bool(work)).items():
         text = text.replace(f"<<{name}>>", part)
     for name, value in {
@@ -158,6 +158,29 @@ def _pointer(stem: str, k: int, array: str, target: str) -> str:
   %{stem}t{k} = getelementptr ptr, ptr {target}, i64 {k}
   store ptr %{stem}d{k}, ptr %{stem}t{k}"""
 
+
+METADATA = """\
+  %extension.p = getelementptr i8, ptr %frame, i64 8
+  %extension = load ptr, ptr %extension.p
+  %none = icmp eq ptr %extension, null
+  br i1 %none, label %execute, label %extended
+extended:
+  %type.p = getelementptr i8, ptr %extension, i64 8
+  %type = load i32, ptr %type.p
+  %asked = icmp eq i32 %type, 1
+  br i1 %asked, label %metadata, label %execute
+metadata:
+  %metadata.p = getelementptr i8, ptr %extension, i64 24
+  %metadata.v = load ptr, ptr %metadata.p
+  %major = getelementptr i8, ptr %metadata.v, i64 24
+  %minor = getelementptr i8, ptr %metadata.v, i64 28
+  %traits = getelementptr i8, ptr %metadata.v, i64 32
+  store i32 <<MAJOR>>, ptr %major
+  store i32 <<MINOR>>, ptr %minor
+  store i32 <<TRAITS>>, ptr %traits
+  ret ptr null
+"""
+"""The beginning of a handler: what XLA asks for when it is registered."""
 
 # A job: next piece, pieces done, references, rows, rows per piece, pieces, inputs, outputs.
 _TEMPLATE = """
@@ -271,26 +294,7 @@ entry:
   %destroy = alloca [3 x i64]
   %in = alloca [<<INPUTS>> x ptr]
   %out = alloca [<<OUTPUTS>> x ptr]
-  %extension.p = getelementptr i8, ptr %frame, i64 8
-  %extension = load ptr, ptr %extension.p
-  %none = icmp eq ptr %extension, null
-  br i1 %none, label %execute, label %extended
-extended:
-  %type.p = getelementptr i8, ptr %extension, i64 8
-  %type = load i32, ptr %type.p
-  %asked = icmp eq i32 %type, 1
-  br i1 %asked, label %metadata, label %execute
-metadata:
-  %metadata.p = getelementptr i8, ptr %extension, i64 24
-  %metadata.v = load ptr, ptr %metadata.p
-  %major = getelementptr i8, ptr %metadata.v, i64 24
-  %minor = getelementptr i8, ptr %metadata.v, i64 28
-  %traits = getelementptr i8, ptr %metadata.v, i64 32
-  store i32 <<MAJOR>>, ptr %major
-  store i32 <<MINOR>>, ptr %minor
-  store i32 0, ptr %traits
-  ret ptr null
-execute:
+<<METADATA>>execute:
   %args.p = getelementptr i8, ptr %frame, i64 72
   %rets.p = getelementptr i8, ptr %frame, i64 112
   %args = load ptr, ptr %args.p

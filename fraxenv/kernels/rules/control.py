@@ -12,6 +12,7 @@ from ..buffer import is_key
 from ..errors import TooLongError, UnsupportedError
 from ..evaluator import Evaluator
 from ..program import BOOL, Id, IdArray
+from ..traced import scan_counts
 from .registry import rule
 
 UNROLL_ROUNDS = 64
@@ -111,7 +112,7 @@ def _unrolled(
 ) -> list[IdArray]:
     """A scan's results, round by round."""
     p = equation.params
-    n, reverse = p["num_carry"], p["reverse"]
+    n, reverse = len(carry), p["reverse"]
     outputs = equation.outvars[n:]
     stacked: list[list[IdArray]] = [[] for _ in outputs]
     for k in range(p["length"] - 1, -1, -1) if reverse else range(p["length"]):
@@ -130,8 +131,9 @@ def _unrolled(
 def _scan(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
     p = equation.params
     body, length, reverse = p["jaxpr"], p["length"], p["reverse"]
-    consts, rest = xs[: p["num_consts"]], xs[p["num_consts"] :]
-    carry, scanned = list(rest[: p["num_carry"]]), rest[p["num_carry"] :]
+    constants, n = scan_counts(p)
+    consts, rest = xs[:constants], xs[constants:]
+    carry, scanned = list(rest[:n]), rest[n:]
     if length <= 1:
         return _unrolled(ev, equation, consts, carry, scanned)
     if length <= UNROLL_ROUNDS:
@@ -158,7 +160,7 @@ def _scan(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
         results = ev.closed(body, (*consts, *_unpack(carried, carry), *rows))
     finally:
         ev.scope = outer
-    new, ys = results[: p["num_carry"]], results[p["num_carry"] :]
+    new, ys = results[:n], results[n:]
     finals, rounds = program.close_loop(index, _pack(new), _pack(ys))
     ends = np.cumsum([y.size for y in ys])[:-1]
     stacked_ids = np.array(rounds, int).reshape(-1, length)

@@ -252,7 +252,7 @@ def text_of(monkeypatch: pytest.MonkeyPatch, fn: Callable[..., Any], *args: Any)
         texts.append(write(*parts))
         return texts[-1]
 
-    monkeypatch.setattr("fraxenv.kernels.native.executor.write_module", written)
+    monkeypatch.setattr("fraxenv.kernels.native.cpu.write_module", written)
     explain(fn, "native")(*args)
     return str(texts[-1].text)
 

@@ -1,0 +1,89 @@
+"""LLVM IR of a scalar program for a GPU: a thread computes an environment.
+
+Threads of a warp take a branch if one of theirs does, so there is nothing to gather. What a thread
+has no register for, tables too, is in its local memory, which the GPU lays out so that neighbouring
+threads' numbers lie side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..buffer import Buffer
+from ..errors import BuildError
+from ..program import IdArray, Program
+from .control import Body
+from .memory import load_inputs, store_outputs
+from .module import Module
+
+NAME = "fraxenv_thread"
+"""Of the function that a GPU runs: of the arrays of the inputs' and of the results' addresses, and
+the number of environments."""
+
+BLOCK = 32
+"""Threads of a block: a warp, so that small batches reach all of the GPU."""
+
+LARGEST = 256 << 10
+"""Bytes of the most local memory that tables may take; a GPU has room for 512 KiB a thread."""
+
+_POSITION = ("@llvm.nvvm.read.ptx.sreg.tid.x", "@llvm.nvvm.read.ptx.sreg.ctaid.x")
+"""A thread's place in its block, and the block's among all."""
+
+
+def write_module(
+    program: Program,
+    buffers: Sequence[Buffer],
+    outputs: Sequence[IdArray],
+    dtypes: Sequence[np.dtype[Any]],
+) -> Module:
+    """A program as an LLVM module for NVIDIA's GPUs.
+
+    Args:
+        program: made with `mathlib.expand`.
+        buffers: its inputs.
+        outputs: the values of each result.
+        dtypes: the dtype of each result.
+
+    Raises:
+        BuildError: its tables are too large for a thread.
+    """
+    results = [int(x) for o in outputs for x in o.ravel()]
+    body = Body(program, results, width=1, buffers=buffers, outputs=outputs)
+    b = body.builder
+    n, m = max(1, len(buffers)), max(1, len(outputs))
+    given = f"ptr byval([{n} x ptr]) %in, ptr byval([{m} x ptr]) %out, i64 %total"
+    b.define("void", NAME, given, linkage="ptx_kernel")
+    size = 0 if body.workspace is None else body.workspace.bytes
+    if size > LARGEST:
+        raise BuildError(
+            f"its loops and buffers need {size / 2**10:.0f} KiB of memory for each thread, where "
+            f"{LARGEST >> 10} KiB is the most on a GPU. Fuse a function of fewer rounds or numbers."
+        )
+    if body.workspace is not None:
+        b.reserve(body.workspace.pointer, size)
+    place, block = (
+        b.value(f"zext i32 {b.value(f'call i32 {register}()')} to i64") for register in _POSITION
+    )
+    first = b.value(f"mul i64 {block}, {BLOCK}")
+    b.emit(f"%row = add i64 {first}, {place}")
+    inside = b.value("icmp ult i64 %row, %total")
+    b.emit(f"br i1 {inside}, label %environment, label %none")
+    b.begin("none")
+    b.emit("ret void")
+    b.begin("environment")
+    load_inputs(b, body.inputs, buffers, body.workspace)
+    body.compute_scope(0)
+    store_outputs(b, outputs, dtypes, body.workspace)
+    b.emit("ret void")
+    declared = [f"declare i32 {register}()" for register in _POSITION]
+    text = "\n".join((*b.declared.values(), *declared, b.text(), _ATTRIBUTES))
+    return Module(text, 1, body.operations, 0, size)
+
+
+_ATTRIBUTES = f"""
+attributes #0 = {{ nounwind "nvvm.maxntid"="{BLOCK}" }}
+!0 = !{{!"branch_weights", i32 1, i32 2000}}
+"""

@@ -1,0 +1,237 @@
+"""Kernels for GPUs, as far as a machine without one can tell: what is launched, and the program."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fraxenv.kernels.evaluator import partially_evaluate
+from fraxenv.kernels.native import cpu, ffi, gpu, launch, mathlib, thread
+from fraxenv.kernels.traced import trace
+
+BLOCK = thread.BLOCK
+POINTER, INTEGER = ctypes.c_void_p, ctypes.c_int64
+
+
+# --- the handler, called as XLA would, with a driver of the test's ---
+
+
+class Frame:
+    """A call frame of XLA's FFI (c_api.h, version 0.x), with its own stream and errors."""
+
+    def __init__(self, inputs: Sequence[int], outputs: Sequence[int], rows: int) -> None:
+        self.said: list[str] = []
+        self._kept: list[Any] = []
+        dims = self.keep((INTEGER * 1)(rows))
+        stream = self.function(POINTER, POINTER)(self._stream)
+        failed = self.function(POINTER, POINTER)(self._failed)
+        api = self.keep((POINTER * 18)())
+        api[6], api[10] = self.address(failed), self.address(stream)
+        frame = self.keep((INTEGER * 16)())
+        frame[2], frame[3] = ctypes.addressof(api), 77
+        frame[7], frame[9] = len(inputs), self.buffers(inputs, dims)
+        frame[12], frame[14] = len(outputs), self.buffers(outputs, dims)
+        self.pointer = ctypes.addressof(frame)
+
+    def keep(self, x: Any) -> Any:
+        self._kept.append(x)
+        return x
+
+    def function(self, *types: Any) -> Callable[[Any], Any]:
+        return lambda f: self.keep(ctypes.CFUNCTYPE(*types)(f))
+
+    @staticmethod
+    def address(function: Any) -> int:
+        return ctypes.cast(function, POINTER).value or 0
+
+    def buffers(self, places: Sequence[int], dims: Any) -> int:
+        """An array of XLA_FFI_Buffer's: struct_size, extension, dtype, data, rank, dims."""
+        made = [self.keep((INTEGER * 6)(48, 0, 11, p, 1, ctypes.addressof(dims))) for p in places]
+        return ctypes.addressof(self.keep((POINTER * len(made))(*map(ctypes.addressof, made))))
+
+    def _stream(self, asked: int) -> int:
+        fields = (INTEGER * 4).from_address(asked)
+        assert (fields[0], fields[2]) == (32, 77)
+        fields[3] = 4242
+        return 0
+
+    def _failed(self, told: int) -> int:
+        fields = (INTEGER * 4).from_address(told)
+        self.said.append(ctypes.string_at(fields[2]).decode())
+        return 99
+
+
+class Driver:
+    """What a handler calls of CUDA's driver."""
+
+    def __init__(self, code: int = 0) -> None:
+        self.launches: list[dict[str, Any]] = []
+        self.code = code
+        numbers = [ctypes.c_uint] * 7
+        self._launch = ctypes.CFUNCTYPE(
+            ctypes.c_int, POINTER, *numbers, POINTER, POINTER, POINTER
+        )(self._launched)  # fmt: skip
+        self._describe = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, POINTER)(self._described)
+        self._text = ctypes.create_string_buffer(b"no room")
+        self.addresses = Frame.address(self._launch), Frame.address(self._describe)
+
+    def _launched(self, kernel: int, *rest: Any) -> int:
+        parameters = (POINTER * 3).from_address(rest[8])
+        self.launches.append({
+            "kernel": kernel, "grid": rest[:3], "block": rest[3:6], "shared": rest[6],
+            "stream": rest[7], "parameters": list(parameters),
+            "in": list((INTEGER * 2).from_address(parameters[0])),
+            "out": INTEGER.from_address(parameters[1]).value,
+            "total": INTEGER.from_address(parameters[2]).value,
+        })  # fmt: skip
+        return self.code
+
+    def _described(self, code: int, place: int) -> int:
+        assert code == self.code
+        POINTER.from_address(place).value = ctypes.addressof(self._text)
+        return 0
+
+
+def handler_of(driver: Driver) -> Callable[[int], int]:
+    import llvmlite.binding as llvm
+
+    text = launch.write_handler(1234, *driver.addresses, BLOCK)
+    code = cpu.machine_code(ffi.with_version(text, ffi.version()))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), cpu._target_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    function = ctypes.CFUNCTYPE(POINTER, POINTER)(engine.get_function_address(ffi.TARGET))
+    function.engine = engine  # type: ignore[attr-defined]
+    return function
+
+
+@pytest.mark.parametrize(("rows", "blocks"), [(1, 1), (BLOCK, 1), (BLOCK + 1, 2), (4096, 128)])
+def test_a_handler_launches_a_thread_for_each_row(rows: int, blocks: int) -> None:
+    driver = Driver()
+    assert not handler_of(driver)(Frame([11, 22], [33], rows).pointer)
+    (call,) = driver.launches
+    assert (call["kernel"], call["stream"], call["shared"]) == (1234, 4242, 0)
+    assert (call["grid"], call["block"]) == ((blocks, 1, 1), (BLOCK, 1, 1))
+    assert (call["in"], call["out"], call["total"]) == ([11, 22], 33, rows)
+
+
+def test_nothing_is_launched_for_no_rows() -> None:
+    driver = Driver()
+    assert not handler_of(driver)(Frame([11, 22], [33], 0).pointer)
+    assert not driver.launches
+
+
+def test_what_the_driver_refuses_is_told() -> None:
+    driver, frame = Driver(code=701), Frame([11, 22], [33], 5)
+    assert handler_of(driver)(frame.pointer) == 99
+    assert frame.said == ["no room"]
+
+
+# --- the program of a thread ---
+
+
+def looping(x: Any, y: Any, n: Any) -> Any:
+    """Branches, loops, tables and all kinds of numbers."""
+
+    def turn(carry: Any, k: Any) -> Any:
+        a, b = carry
+        c = 0.5 * jnp.sin(a) * y[k % 3] + 0.3 * b
+        return (c, jnp.where(c > 0, a, b * 0.5)), c
+
+    (a, b), all_ = jax.lax.scan(turn, (x[0], x[1]), jnp.arange(30))
+    count = jax.lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 2, s[1] * 1.01), (0, a))
+    big = jax.lax.cond(x[2] > 0, lambda: jnp.exp(a), lambda: jnp.arctan2(a, b))
+    return (
+        all_,
+        count,
+        big,
+        (x > 0) & (jnp.arange(5) > n),
+        jnp.linalg.cholesky(jnp.outer(x, x) + 5 * jnp.eye(5)),
+    )
+
+
+def written(fn: Any, *args: Any, shared: Sequence[bool] = ()) -> tuple[Any, Any]:
+    """The module of a thread, and the program that it computes."""
+    traced, _ = trace(fn, args, {})
+    flags = tuple(not s for s in shared) or (True,) * len(args)
+    made = partially_evaluate(traced, flags, "gpu", mathlib.expand)
+    assert not made.fallbacks
+    dtypes = [r.dtype for r in made.results]
+    return thread.write_module(made.program, made.buffers, made.outputs, dtypes), made
+
+
+def run_here(text: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    """A GPU's module run by this CPU, thread after thread."""
+    import llvmlite.binding as llvm
+
+    total = len(outputs[0])
+    for part in ("tid", "ctaid"):
+        register = f"@llvm.nvvm.read.ptx.sreg.{part}.x"
+        text = text.replace(f"declare i32 {register}()", f"@{part} = global i32 0")
+        text = text.replace(f"call i32 {register}()", f"load i32, ptr @{part}")
+    text = text.replace("ptx_kernel ", "").replace('"nvvm.maxntid"="32"', "")
+    n, m = len(inputs), len(outputs)
+    text += f"""
+define void @run(ptr %in, ptr %out, i64 %total, i32 %place, i32 %block) {{
+  store i32 %place, ptr @tid
+  store i32 %block, ptr @ctaid
+  call void @{thread.NAME}(ptr byval([{n} x ptr]) %in, ptr byval([{m} x ptr]) %out, i64 %total)
+  ret void
+}}
+"""
+    machine = cpu._target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
+    engine.finalize_object()
+    function = ctypes.CFUNCTYPE(None, POINTER, POINTER, INTEGER, ctypes.c_int, ctypes.c_int)(
+        engine.get_function_address("run")
+    )
+    given = (POINTER * n)(*(x.ctypes.data for x in inputs))
+    results = (POINTER * m)(*(x.ctypes.data for x in outputs))
+    for row in range(-(-total // BLOCK) * BLOCK):  # the last block's idle threads as well
+        function(
+            ctypes.addressof(given), ctypes.addressof(results), total, row % BLOCK, row // BLOCK
+        )
+
+
+def test_a_thread_computes_its_row() -> None:
+    rng, rows = np.random.default_rng(0), 70
+    x = rng.normal(size=(rows, 5)).astype(np.float32)
+    y = rng.normal(size=3).astype(np.float32)
+    n = rng.integers(0, 9, rows).astype(np.int32)
+    module, made = written(looping, x[0], y, n[0], shared=(False, True, False))
+    results = [np.full((rows, *r.shape), 7, r.dtype) for r in made.results]
+    run_here(module.text, [x, y, n], results)
+    expected = jax.tree.leaves(jax.vmap(looping, (0, None, 0))(x, jnp.asarray(y), n))
+    for ours, theirs in zip(results, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-6)
+
+
+def test_large_tables_lie_in_local_memory() -> None:
+    def kept(x: Any) -> Any:
+        return jax.lax.scan(lambda c, _: (c * 0.999 + x, c * x), x, None, 1200)[1]
+
+    rows = 40
+    x = np.random.default_rng(1).normal(size=(rows, 8)).astype(np.float32)
+    module, made = written(kept, x[0])
+    assert module.workspace > 0
+    results = [np.zeros((rows, *r.shape), r.dtype) for r in made.results]
+    run_here(module.text, [x], results)
+    np.testing.assert_allclose(results[0], jax.vmap(kept)(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", [70, 90, 120])
+def test_ptx_needs_nothing_else(architecture: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Any) -> Any:
+        return jnp.sum(jnp.exp(x) * x) / jnp.sqrt(x)
+
+    module, _ = written(function, np.ones(4, np.float32))
+    text = gpu.ptx(module.text, architecture)
+    assert f".target sm_{architecture}" in text
+    assert f".entry {thread.NAME}" in text
+    assert ".extern" not in text
