@@ -31,8 +31,8 @@ from .traced import Traced, scan_counts
 _INNER = ("jaxpr", "call_jaxpr", "call", "fun_jaxpr")
 
 _CALLS = frozenset({
-    "jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call",
-    "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_vmap_call",
+    "jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "remat2", "checkpoint",
+    "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_vmap_call",
 })  # fmt: skip
 """Primitives of whose parameters the rules read nothing but the function that is called."""
 
@@ -229,6 +229,6 @@ class _Writer:
             jaxpr, consts, zero = rule(*still)
             with self._differentiated(-1):
                 return params["num_consts"], text, self.jaxpr(jaxpr), self.told((consts, zero))
-        if name not in ("jit", "pjit", "closed_call", "core_call"):
+        if name not in ("jit", "pjit", "closed_call", "core_call", "eval_jaxpr"):
             raise _UntoldError
         return None

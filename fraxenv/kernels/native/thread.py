@@ -26,6 +26,10 @@ the number of environments."""
 BLOCK = 32
 """Threads of a block: a warp, so that small batches reach all of the GPU."""
 
+REGISTERS = 255
+"""Of a thread, the most there are. Left to choose, the driver gives large kernels 64, and twice the
+traffic with local memory."""
+
 LARGEST = 256 << 10
 """Bytes of the most local memory that tables may take; a GPU has room for 512 KiB a thread."""
 
@@ -84,6 +88,9 @@ def write_module(
 
 
 _ATTRIBUTES = f"""
-attributes #0 = {{ nounwind "nvvm.maxntid"="{BLOCK}" }}
+attributes #0 = {{ nounwind }}
 !0 = !{{!"branch_weights", i32 1, i32 2000}}
+!1 = !{{ptr @{NAME}, !"maxntidx", i32 {BLOCK}}}
+!2 = !{{ptr @{NAME}, !"maxnreg", i32 {REGISTERS}}}
+!nvvm.annotations = !{{!1, !2}}
 """

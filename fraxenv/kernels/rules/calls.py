@@ -17,7 +17,10 @@ from . import control  # noqa: F401 (its loops are of one predicate)
 from .registry import RULES, rule
 
 
-@rule("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_vmap_call")
+@rule(
+    "jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "remat2", "checkpoint",
+    "custom_vmap_call",
+)  # fmt: skip
 def _call(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
     p = equation.params
     inner = p.get("jaxpr") or p.get("call_jaxpr") or p.get("call")

@@ -60,6 +60,17 @@ def _square(ev: Evaluator, _: Any, x: IdArray) -> IdArray:
     return ev.map("mul", x, x)
 
 
+@rule("one_minus_square")
+def _one_minus_square(ev: Evaluator, _: Any, x: IdArray) -> IdArray:
+    one = _number(ev, x, 1)
+    return ev.map("mul", ev.map("sub", one, x), ev.map("add", one, x))
+
+
+@rule("log2")
+def _log2(ev: Evaluator, _: Any, x: IdArray) -> IdArray:
+    return ev.map("mul", ev.map("log", x), _number(ev, x, 1.4426950408889634))
+
+
 @rule("rsqrt")
 def _rsqrt(ev: Evaluator, _: Any, x: IdArray) -> IdArray:
     if x.size and ev.dtype(int(x.flat[0])) == np.float32:

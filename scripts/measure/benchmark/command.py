@@ -79,7 +79,7 @@ def main() -> int:
             continue
         if workload.quantity != "ids":
             _run(workload, options, threads, gpu, measurements, left_out)
-        elif not options.peers or ("pallas" if gpu else "native") in options.peers:
+        elif not options.peers or "native" in options.peers:
             environments += _environments(workload, options, threads, gpu)
         # After each: the figures of an hour outlive what ends this process.
         write_atomic(options.out / "results.jsonl", results.json_lines().encode())

@@ -105,7 +105,8 @@ _MANY_TASKS = {"NPROC": "8"}
 _ALL = [
     Contender(
         "native", "fraxenv, native", "ours:executor", ("native",),
-        (*DYNAMICS, *ENVIRONMENTS, *CONTACT, *GRADIENTS, "pick", "memory"), quick=True,
+        (*DYNAMICS, *ENVIRONMENTS, *CONTACT, *GRADIENTS, "pick", "memory"), device="any",
+        quick=True,
     ),
     Contender(
         "pallas", "fraxenv, pallas", "ours:executor", ("pallas",),

@@ -101,7 +101,7 @@ class Results:
     def lines(self) -> list[Line]:
         """The figures that fraxenv is to reach."""
         dynamics = "panda-forward-dynamics"
-        ours = "pallas" if self.gpu else "native"
+        ours = "native"
 
         def speed(workload: str, contender: str) -> float | None:
             found = self.find(workload, contender, HEADLINE)
@@ -239,7 +239,7 @@ class Results:
                 ("unsolved, %", lambda m: _or_dash(m.unsolved, "{:.2g}", 100)),
             ]
         names = [c for c in CONTENDERS if any(m.contender == c for m in of_it)]
-        best = self.find(workload.name, "pallas" if self.gpu else "native", headline)
+        best = self.find(workload.name, "native", headline)
         rows = []
         for name in names:
             by_batch = {m.batch: m for m in of_it if m.contender == name}

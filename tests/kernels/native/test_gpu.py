@@ -175,7 +175,7 @@ def run_here(text: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarr
         register = f"@llvm.nvvm.read.ptx.sreg.{part}.x"
         text = text.replace(f"declare i32 {register}()", f"@{part} = global i32 0")
         text = text.replace(f"call i32 {register}()", f"load i32, ptr @{part}")
-    text = text.replace("ptx_kernel ", "").replace('"nvvm.maxntid"="32"', "")
+    text = text.replace("ptx_kernel ", "")
     n, m = len(inputs), len(outputs)
     text += f"""
 define void @run(ptr %in, ptr %out, i64 %total, i32 %place, i32 %block) {{
@@ -234,4 +234,6 @@ def test_ptx_needs_nothing_else(architecture: int, monkeypatch: pytest.MonkeyPat
     text = gpu.ptx(module.text, architecture)
     assert f".target sm_{architecture}" in text
     assert f".entry {thread.NAME}" in text
+    assert f".maxntid {BLOCK}" in text
+    assert f".maxnreg {thread.REGISTERS}" in text
     assert ".extern" not in text

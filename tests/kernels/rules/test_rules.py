@@ -138,7 +138,10 @@ def elementary(unit: Any, x: Any, positive: Any) -> Any:
         "rsqrt": lax.rsqrt(positive), "pow": positive**x, "powers": (x**2, x**3, x**-2, x**7, x**0),
         "pow_int": lax.pow(x, jnp.full(9, 3)), "logistic": jax.nn.sigmoid(x), "erf": lax.erf(x),
         "erf_inv": lax.erf_inv(unit * 0.99), "sinc": jnp.sinc(x), "softplus": jax.nn.softplus(x),
-        "log10": jnp.log10(positive), "degrees": jnp.degrees(x), "float_power": positive**2.5,
+        "log2": jnp.log2(positive), "log10": jnp.log10(positive),
+        # In newer JAX, an operation of its own: 1 - x².
+        "slope": jax.jvp(jnp.arctanh, (unit * 0.9,), (positive,))[1],
+        "degrees": jnp.degrees(x), "float_power": positive**2.5,
     }  # fmt: skip
 
 
@@ -742,6 +745,7 @@ ELSEWHERE = frozenset({
     "checkpoint", "closed_call", "copy_p", "core_call", "custom_vjp_call_jaxpr", "expand_dims",
     "pjit", "scatter_add", "scatter_max", "scatter_min", "scatter_mul", "scatter_sub",
     "scatter-add", "scatter-max", "scatter-min", "scatter-mul", "scatter-sub",
+    "eval_jaxpr", "log2", "one_minus_square",
     # Fallbacks and devices: test_fuse.py. Keys of several parts: nothing public has them.
     "random_gamma", "rng_bit_generator", "rng_uniform", "pcast", "pvary", "reshard",
     "sharding_constraint", "eq_to",
