@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# What a GPU is asked for, in ten minutes: the numbers of the CPU, speed, and a policy that learns.
+#   bash scripts/gpu.sh          writes runs/gpu/
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/venv.sh
+ensure_venv test
+python=.venv/bin/python
+if ! $python -c 'import sys, jax; sys.exit(jax.default_backend() != "gpu")' 2> /dev/null; then
+    $python -m pip install --quiet --no-compile "jax[cuda13]" || exit
+fi
+$python -c 'import sys, jax; sys.exit("JAX sees no NVIDIA GPU here." if jax.default_backend() != "gpu" else 0)' || exit
+mkdir -p runs/gpu
+export XLA_PYTHON_CLIENT_PREALLOCATE=false
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee runs/gpu/card.txt
+status=0
+# Alone, so that nothing else is timed.
+timeout 280 $python scripts/measure/gpu_speed.py --out runs/gpu/speed.jsonl || status=1
+timeout 220 $python scripts/measure/gpu_agreement.py --out runs/gpu/agreement --seconds 200 || status=1
+timeout 100 $python -m fraxenv train --env PandaReach-v0 --runs runs/gpu --name reach || status=1
+exit $status
