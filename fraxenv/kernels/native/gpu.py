@@ -164,13 +164,18 @@ def register(name: str, code: bytes) -> None:
     done = library.cuLibraryGetKernel(ctypes.byref(kernel), loaded, thread.NAME.encode())
     _check(library, done, "find the kernel")
     _libraries.append(loaded)
-    addresses = (
-        ctypes.cast(function, ctypes.c_void_p).value or 0
-        for function in (library.cuLaunchKernel, library.cuGetErrorString)
+    text = launch.write_handler(
+        kernel.value or 0,
+        _address(library.cuLaunchKernel),
+        _address(library.cuGetErrorString),
+        thread.BLOCK,
     )
-    text = launch.write_handler(kernel.value or 0, *addresses, thread.BLOCK)
     text = ffi.with_version(text, ffi.version())
     cpu.register(name, cpu.machine_code(text), "CUDA")
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def ptx(text: str, architecture: int) -> str:
@@ -205,6 +210,9 @@ def ptx(text: str, architecture: int) -> str:
 
 _TRIPLE = "nvptx64-nvidia-cuda"
 
+_COMMON = Path("/usr/local")
+"""Where CUDA is installed if nothing else is said."""
+
 
 def _drop_unused(module: Any, machine: Any) -> None:
     import llvmlite.binding as llvm
@@ -222,16 +230,12 @@ def _device_library() -> Path:
     Raises:
         BuildError: it is not there.
     """
-    folders = [Path(p) / "nvidia" for p in sys.path]
-    patterns = ["*/nvvm/libdevice/libdevice.*.bc"]
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if os.environ.get(variable):
-            folders.append(Path(os.environ[variable]).parent)
-    folders.append(Path("/usr/local"))
-    for folder in folders:
-        for pattern in patterns:
-            for path in sorted(folder.glob(pattern)) if folder.is_dir() else ():
-                return path
+    homes = [Path(os.environ[v]) for v in ("CUDA_HOME", "CUDA_PATH") if v in os.environ]
+    for folder in (*(Path(p) / "nvidia" for p in sys.path), _COMMON):
+        homes += sorted(folder.glob("*"))
+    for home in homes:
+        for path in (home / "nvvm" / "libdevice").glob("libdevice.*.bc"):
+            return path
     raise BuildError(
         "CUDA's libdevice.10.bc was not found, which has the elementary functions that the kernel "
         'calls. It comes with `pip install "jax[cuda13]"`; or set CUDA_HOME.'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fraxenv.kernels import executors
+from fraxenv.kernels.errors import BuildError
 from fraxenv.kernels.evaluator import partially_evaluate
 from fraxenv.kernels.native import cpu, ffi, gpu, launch, mathlib, thread
 from fraxenv.kernels.traced import trace
@@ -237,3 +240,143 @@ def test_ptx_needs_nothing_else(architecture: int, monkeypatch: pytest.MonkeyPat
     assert f".maxntid {BLOCK}" in text
     assert f".maxnreg {thread.REGISTERS}" in text
     assert ".extern" not in text
+
+
+# --- the driver, a test's own ---
+
+
+class FakeDriver:
+    """What of CUDA's driver `gpu` calls, without a GPU."""
+
+    def __init__(self, architecture: tuple[int, int] = (9, 0), refuses: str = "") -> None:
+        self.numbers = {75: architecture[0], 76: architecture[1]}
+        self.refuses, self.given, self.depth = refuses, b"", 0
+        self.code = ctypes.create_string_buffer(b"machine code")
+
+    def __getattr__(self, name: str) -> Any:
+        def called(*args: Any) -> int:
+            own = vars(FakeDriver).get(f"_{name}")
+            if own is not None:
+                own(self, *args)
+            return int(name == self.refuses)
+
+        return called
+
+    def _cuGetErrorString(self, code: int, place: Any) -> None:
+        place._obj.value = b"refused by the test"
+
+    def _cuDeviceGetAttribute(self, place: Any, attribute: int, device: Any) -> None:
+        place._obj.value = self.numbers[attribute]
+
+    def _cuDriverGetVersion(self, place: Any) -> None:
+        place._obj.value = 13000
+
+    def _cuCtxPushCurrent_v2(self, context: Any) -> None:
+        self.depth += 1
+
+    def _cuCtxPopCurrent_v2(self, place: Any) -> None:
+        self.depth -= 1
+
+    def _cuLinkCreate_v2(self, n: int, options: Any, values: Any, state: Any) -> None:
+        ctypes.memmove(values[0], b"line 7: no such thing\0", 22)
+
+    def _cuLinkAddData_v2(self, state: Any, kind: int, data: bytes, size: Any, *_: Any) -> None:
+        self.given = data
+        assert (kind, size.value) == (1, len(data))
+
+    def _cuLinkComplete(self, state: Any, place: Any, size: Any) -> None:
+        place._obj.value, size._obj.value = ctypes.addressof(self.code), 12
+
+
+@pytest.fixture
+def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    fake = FakeDriver(**getattr(request, "param", {}))
+    monkeypatch.setattr(gpu, "_driver", lambda: fake)
+    major, minor = fake.numbers.values()
+    monkeypatch.setattr(gpu, "_device", lambda: (0, 10 * major + minor))
+    return fake
+
+
+def a_module() -> str:
+    text: str = written(lambda x: x * 2 + 1, np.ones(3, np.float32))[0].text
+    return text
+
+
+def test_the_driver_compiles_what_llvm_wrote(driver: FakeDriver) -> None:
+    assert gpu.machine_code(a_module()) == b"machine code"
+    assert driver.given.endswith(b"\0")
+    assert f".entry {thread.NAME}".encode() in driver.given
+    assert driver.depth == 0
+    assert {"nvptx64", "90", "13000"} <= set(gpu.host())
+
+
+@pytest.mark.parametrize("driver", [{"refuses": "cuLinkComplete"}], indirect=True)
+def test_a_kernel_that_is_refused_says_why(driver: FakeDriver) -> None:
+    with pytest.raises(BuildError, match="refused by the test: line 7: no such thing"):
+        gpu.machine_code(a_module())
+    assert driver.depth == 0
+
+
+@pytest.mark.parametrize(
+    ("driver", "target"),
+    [({"architecture": a}, t) for a, t in (((8, 7), 86), ((12, 1), 120), ((13, 0), 120))],
+    indirect=["driver"],
+)
+def test_later_gpus_run_what_earlier_ones_do(driver: FakeDriver, target: int) -> None:
+    gpu.machine_code(a_module())
+    assert f".target sm_{target}".encode() in driver.given
+
+
+@pytest.mark.parametrize("driver", [{"architecture": (6, 1)}], indirect=True)
+def test_old_gpus_are_refused(driver: FakeDriver) -> None:
+    with pytest.raises(BuildError, match=r"architecture 61, expected 70 or later.*backend='xla'"):
+        gpu.machine_code(a_module())
+
+
+def test_without_a_driver_there_is_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str | None) -> Any:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    gpu._driver.cache_clear()
+    monkeypatch.setattr(gpu.ctypes, "CDLL", missing)
+    with pytest.raises(BuildError, match="NVIDIA's driver was not found"):
+        gpu.host()
+    assert executors.slower("native") == ("vmap",)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert executors.slower("native") == ("xla", "vmap")
+
+
+def test_functions_of_the_c_library_are_cudas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a library that has them says, or a refusal that says where to get it."""
+    import llvmlite.binding as llvm
+
+    module, _ = written(lambda x: jnp.sinh(x), np.ones(3, np.float32))
+    assert "@sinhf(" in module.text
+    monkeypatch.setattr(gpu.sys, "path", [])
+    monkeypatch.setattr(gpu, "_COMMON", tmp_path)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    gpu._device_library.cache_clear()
+    with pytest.raises(BuildError, match="CUDA_HOME"):
+        gpu.ptx(module.text, 90)
+
+    folder = tmp_path / "cuda" / "nvvm" / "libdevice"
+    folder.mkdir(parents=True)
+    text = """
+define float @__nv_sinhf(float %x) {
+  %y = fmul float %x, 7.0
+  ret float %y
+}
+define float @__nv_unused(float %x) {
+  ret float %x
+}
+"""
+    (folder / "libdevice.10.bc").write_bytes(llvm.parse_assembly(text).as_bitcode())
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    made = gpu.ptx(module.text, 90)
+    gpu._device_library.cache_clear()
+    assert "__nv_sinhf" in made
+    assert "__nv_unused" not in made
+    assert ".extern" not in made
