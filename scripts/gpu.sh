@@ -3,13 +3,14 @@
 #   bash scripts/gpu.sh          writes runs/gpu/
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+command -v nvidia-smi > /dev/null || { echo "No NVIDIA GPU was found here (nvidia-smi)." >&2; exit 1; }
 source scripts/venv.sh
 ensure_venv test
 python=.venv/bin/python
 if ! $python -c 'import sys, jax; sys.exit(jax.default_backend() != "gpu")' 2> /dev/null; then
     $python -m pip install --quiet --no-compile "jax[cuda13]" || exit
 fi
-$python -c 'import sys, jax; sys.exit("JAX sees no NVIDIA GPU here." if jax.default_backend() != "gpu" else 0)' || exit
+$python -c 'import sys, jax; sys.exit(jax.default_backend() != "gpu")' || { echo "JAX sees no GPU here." >&2; exit 1; }
 mkdir -p runs/gpu
 export XLA_PYTHON_CLIENT_PREALLOCATE=false
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee runs/gpu/card.txt
