@@ -44,33 +44,33 @@ def executor_for(platform: str) -> str:
     if platform == "cpu":
         # XLA's fusion on the CPU computes shared subexpressions again and again: a scalar program
         # within somebody's `jit` would be slower than what it replaces.
-        return "native" if _native_works() else "vmap"
+        return "native" if _native_works(platform) else "vmap"
     if platform == "gpu":
-        return "native" if _native_works() else "pallas"
+        return "native" if _native_works(platform) else "pallas"
     return "xla"
 
 
-def slower(backend: str) -> tuple[str, ...]:
+def slower(backend: str, platform: str) -> tuple[str, ...]:
     """The backends to try, in this order, where an executor cannot build a kernel."""
-    if backend in ("native", "pallas") and jax.default_backend() != "cpu":
+    if backend in ("native", "pallas") and platform != "cpu":
         return ("xla", "vmap")
     return ("vmap",) if backend != "vmap" else ()
 
 
 @functools.cache
-def _native_works() -> bool:
+def _native_works(platform: str) -> bool:
     """Whether the native executor passes a test on this machine; says why if it does not."""
     reason = native.available()
     if reason is None:
         try:
-            reason = _self_test()
+            reason = _self_test(platform)
         except KernelError:
             raise
         except Exception as error:
             reason = f"its self-test failed: {error}"
     if reason is not None:
         warnings.warn(
-            f"Kernels are not compiled for this {jax.default_backend().upper()}, and run many "
+            f"Kernels are not compiled for this {platform.upper()}, and run many "
             f"times slower: {reason}",
             KernelWarning,
             stacklevel=2,
@@ -78,7 +78,7 @@ def _native_works() -> bool:
     return reason is None
 
 
-def _self_test() -> str | None:
+def _self_test(platform: str) -> str | None:
     """Run a small kernel; None, or the failure."""
     from .evaluator import partially_evaluate
     from .traced import Traced
@@ -88,13 +88,12 @@ def _self_test() -> str | None:
 
     x = np.linspace(-1, 1, 19 * 5, dtype=np.float32).reshape(19, 5)
     scale = np.float32(3)
-    platform = jax.default_backend()
     with jax.ensure_compile_time_eval(), jax.default_device(jax.local_devices(backend=platform)[0]):
         closed = jax.make_jaxpr(fn)(x[0], scale)
         made = partially_evaluate(
             Traced("test", closed, None), (True, False), platform, mathlib.expand
         )
-        run, _ = native.build(made.program, made.buffers, made.outputs, made.results)
+        run, _ = native.build(made.program, made.buffers, made.outputs, made.results, platform)
         total, positive = (np.asarray(r) for r in jax.jit(run, static_argnums=0)(19, x, scale))
     right = np.allclose(total, (x * scale + 1).sum(1), rtol=1e-5)
     if not (right and np.array_equal(positive, x > 0)):

@@ -122,7 +122,9 @@ def explain(
 
         single = jax.tree.unflatten(tree, map(one, leaves, axes))
         traced, _ = trace(fn, single, {})
-        kernel = kernel_for(traced, tuple(a is not None for a in axes), chosen)
+        kernel = kernel_for(
+            traced, tuple(a is not None for a in axes), chosen, jax.default_backend()
+        )
         made = kernel.evaluation
         if made is None:
             return Explanation(traced.name, kernel.backend)

@@ -51,14 +51,21 @@ def nothing_collected() -> Iterator[None]:
             gc.enable()
 
 
-def kernel_for(traced: Traced, batched: tuple[bool, ...], backend: str) -> Kernel:
-    """The kernel of a traced function; `batched` says of each operand whether it is."""
+def kernel_for(traced: Traced, batched: tuple[bool, ...], backend: str, platform: str) -> Kernel:
+    """The kernel of a traced function.
+
+    Args:
+        traced: the function.
+        batched: whether each operand is.
+        backend: the name of its executor.
+        platform: what computes it: "cpu", "gpu" or "tpu".
+    """
     with _lock:
-        kernels = traced.kernels
-        if (batched, backend) not in kernels:
+        kernels, key = traced.kernels, (batched, backend, platform)
+        if key not in kernels:
             with nothing_collected():
-                kernels[batched, backend] = Kernel(traced, batched, backend)
-        return kernels[batched, backend]  # type: ignore[no-any-return]
+                kernels[key] = Kernel(traced, *key)
+        return kernels[key]  # type: ignore[no-any-return]
 
 
 class Kernel:
@@ -70,12 +77,14 @@ class Kernel:
         seconds: duration of partial evaluation and compilation, s.
     """
 
-    def __init__(self, traced: Traced, batched: tuple[bool, ...], backend: str) -> None:
+    def __init__(
+        self, traced: Traced, batched: tuple[bool, ...], backend: str, platform: str
+    ) -> None:
         began = time.perf_counter()
-        self._traced, self._flags = traced, batched
+        self._traced, self._flags, self._platform = traced, batched, platform
         self._evaluation: PartialEvaluation | None = None
         self.parts: list[dict[str, Any]] = []
-        for self.backend in (backend, *slower(backend)):
+        for self.backend in (backend, *slower(backend, platform)):
             try:
                 self._build()
                 break
@@ -91,8 +100,8 @@ class Kernel:
     def evaluation(self) -> PartialEvaluation | None:
         """The scalar program; None where the function runs as it is."""
         if self._evaluation is None and self.backend != "vmap":
-            expand, platform = EXECUTORS[self.backend].expand, jax.default_backend()
-            self._evaluation = partially_evaluate(self._traced, self._flags, platform, expand)
+            expand = EXECUTORS[self.backend].expand
+            self._evaluation = partially_evaluate(self._traced, self._flags, self._platform, expand)
         return self._evaluation
 
     def _build(self) -> None:
@@ -102,7 +111,7 @@ class Kernel:
             return
         executor, traced, known = EXECUTORS[self.backend], self._traced, None
         if executor.recall is not None:
-            known = fingerprint(traced, self._flags, jax.default_backend())
+            known = fingerprint(traced, self._flags, self._platform)
         if known is not None and self._recall(executor.recall, known):
             return
         evaluation = self.evaluation
@@ -126,7 +135,12 @@ class Kernel:
             if outputs:
                 buffers = evaluation.buffers[:count]
                 run, about = executor.build(
-                    evaluation.program, buffers, outputs, results, **by_fingerprint
+                    evaluation.program,
+                    buffers,
+                    outputs,
+                    results,
+                    self._platform,
+                    **by_fingerprint,
                 )
                 run = shardable(run, buffers, results)
                 parts.append(about)
@@ -138,7 +152,7 @@ class Kernel:
         operands = zip(self._traced.operands, self._flags, strict=True)
         buffers = [Buffer.of(a, b) for a, b in operands]
         results = [Buffer.of(a, True) for a in self._traced.results]
-        found = recall(known, results)
+        found = recall(known, results, self._platform)
         if found is not None:
             run, about = found
             self.parts = [about]

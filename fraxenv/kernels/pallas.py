@@ -28,6 +28,7 @@ def build(
     buffers: Sequence[Buffer],
     outputs: Sequence[IdArray],
     results: Sequence[Buffer],
+    platform: str,
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
     """The program as a Pallas kernel; see `native.executor.build`.
 
@@ -41,7 +42,7 @@ def build(
         raise BuildError(f"Pallas is not available: {error}") from error
 
     wanted = [int(x) for o in outputs for x in o.ravel()]
-    interpret = jax.default_backend() == "cpu"
+    interpret = platform == "cpu"
     alive = live_values(program, wanted)
     read = sorted(
         {program.attributes[i][0] for i in np.flatnonzero(alive).tolist()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -54,14 +55,23 @@ def bind(traced: Traced, backend: str, operands: Sequence[Any]) -> list[Any]:
     return Call(traced, backend, (False,) * len(operands)).bind(operands)
 
 
-def _run(*operands: Any, call: Call, example: Any) -> list[Array]:
+def _run(*operands: Any, call: Call, example: Any, platform: str) -> list[Array]:
     if call.size is None:
         return call.traced(*operands)
-    return kernel_for(call.traced, call.batched, call.backend)(call.size, *operands)
+    return kernel_for(call.traced, call.batched, call.backend, platform)(call.size, *operands)
 
 
-fused_p.def_impl(_run)
-mlir.register_lowering(fused_p, mlir.lower_fun(_run, multiple_results=True))
+@fused_p.def_impl  # type: ignore[untyped-decorator]
+def _run_now(*operands: Any, **how: Any) -> list[Array]:
+    """Where the operands are."""
+    found = (x.devices() for x in operands if isinstance(x, Array))
+    device = next(iter(next(found, ())), None)
+    return _run(*operands, **how, platform=device.platform if device else jax.default_backend())
+
+
+for _name, _platform in (("cpu", "cpu"), ("cuda", "gpu"), ("rocm", "gpu"), ("tpu", "tpu")):
+    _lowering = mlir.lower_fun(partial(_run, platform=_platform), multiple_results=True)
+    mlir.register_lowering(fused_p, _lowering, platform=_name)
 
 
 @fused_p.def_effectful_abstract_eval  # type: ignore[untyped-decorator]

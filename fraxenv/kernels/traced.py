@@ -21,7 +21,7 @@ class Traced:
         effects: of its equations.
         known: numbers that it closes over; None for each outer value.
         collective: whether it computes across a named axis, environments for example.
-        kernels: its kernels so far, by batched operands and backend.
+        kernels: its kernels so far, by batched operands, backend and platform.
         derivatives: its derivatives so far; see `derivatives`.
         times: how much longer than others a program of it may be.
     """

@@ -144,8 +144,9 @@ def build(
     buffers: Sequence[Buffer],
     outputs: Sequence[IdArray],
     results: Sequence[Buffer],
+    platform: str,
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
-    """The program as a function of batches; see `native.executor.build`."""
+    """The program as a function of batches, on any platform; see `native.executor.build`."""
     wanted = [int(x) for o in outputs for x in o.ravel()]
 
     def run(size: int, *arrays: Array) -> list[Array]:

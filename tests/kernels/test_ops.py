@@ -66,6 +66,7 @@ def test_executors_compute_what_folds(backend: str, dtype: str) -> None:
         buffers,
         [np.array(x) for x in ids],
         [Buffer((), program.dtypes[x], True) for x in ids],
+        "cpu",
     )
     results = jax.jit(run, static_argnums=0)(samples.shape[1], *samples)
     for row, result in zip(rows, results, strict=True):

@@ -37,9 +37,9 @@ def available() -> str | None:
     return None
 
 
-def _processor() -> Any:
+def _processor(platform: str) -> Any:
     """What is the processor's own: of `cpu` or of `gpu`, which have the same functions."""
-    return gpu if jax.default_backend() == "gpu" else cpu
+    return gpu if platform == "gpu" else cpu
 
 
 def build(
@@ -47,6 +47,7 @@ def build(
     buffers: Sequence[Buffer],
     outputs: Sequence[IdArray],
     results: Sequence[Buffer],
+    platform: str,
     fingerprint: str | None = None,
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
     """Compile a kernel.
@@ -56,6 +57,7 @@ def build(
         buffers: its inputs.
         outputs: the values of each result.
         results: each result.
+        platform: what computes it: "cpu" or "gpu".
         fingerprint: what `recall` shall find it by; None for nothing.
 
     Returns:
@@ -67,8 +69,9 @@ def build(
     """
     began = time.perf_counter()
     try:
-        module = _processor().write(program, buffers, outputs, [r.dtype for r in results])
-        name, cached = _compile(module.text)
+        processor = _processor(platform)
+        module = processor.write(program, buffers, outputs, [r.dtype for r in results])
+        name, cached = _compile(module.text, processor)
     except (BuildError, KernelError):
         raise
     except Exception as error:
@@ -82,20 +85,20 @@ def build(
     in_place = _in_place(program, buffers, outputs, results)
     if fingerprint is not None and name in _registered:
         kept = {"code": _registered[name], "about": about, "in_place": list(in_place.items())}
-        cache.save(_key(fingerprint), json.dumps(kept).encode(), _FOUND_BY_FINGERPRINT)
+        cache.save(_key(fingerprint, processor), json.dumps(kept).encode(), _FOUND_BY_FINGERPRINT)
     timed = {"compile_seconds": time.perf_counter() - began, "cached": cached}
     return _runner(name, results, in_place), about | timed
 
 
 def recall(
-    fingerprint: str, results: Sequence[Buffer]
+    fingerprint: str, results: Sequence[Buffer], platform: str
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]] | None:
     """What `build` returned for the same fingerprint; None if it is not in the cache."""
-    began = time.perf_counter()
+    began, processor = time.perf_counter(), _processor(platform)
     try:
-        data = cache.load(_key(fingerprint), _FOUND_BY_FINGERPRINT)
+        data = cache.load(_key(fingerprint, processor), _FOUND_BY_FINGERPRINT)
         kept = None if data is None else json.loads(data)
-        if kept is None or not _load(kept["code"]):
+        if kept is None or not _load(kept["code"], processor):
             return None
     except KernelError:
         raise
@@ -109,9 +112,9 @@ def recall(
 _FOUND_BY_FINGERPRINT = "known"
 
 
-def _key(fingerprint: str) -> str:
+def _key(fingerprint: str, processor: Any) -> str:
     """What a kernel of a fingerprint is found by on this machine."""
-    return hashlib.sha256("\n".join((fingerprint, *_processor().host())).encode()).hexdigest()
+    return hashlib.sha256("\n".join((fingerprint, *processor.host())).encode()).hexdigest()
 
 
 def _runner(
@@ -175,30 +178,30 @@ def _name(digest: str) -> str:
     return f"fraxenv_{digest[:32]}"
 
 
-def _compile(text: str) -> tuple[str, bool]:
+def _compile(text: str, processor: Any) -> tuple[str, bool]:
     """Compile, or load from the cache, and register with XLA: the target's name."""
-    digest = hashlib.sha256("\n".join((*_processor().host(), text)).encode()).hexdigest()
+    digest = hashlib.sha256("\n".join((*processor.host(), text)).encode()).hexdigest()
     with _lock:
-        cached = _load(digest)
+        cached = _load(digest, processor)
         if not cached:
-            code = _processor().machine_code(text)
+            code = processor.machine_code(text)
             cache.save(digest, code)
-            _register(digest, code)
+            _register(digest, code, processor)
     return _name(digest), cached
 
 
-def _load(digest: str) -> bool:
+def _load(digest: str, processor: Any) -> bool:
     """Register with XLA the kernel of a digest, if it is in the cache or was before."""
     with _lock:
         if _name(digest) in _registered:
             return True
         code = cache.load(digest)
         if code is not None:
-            _register(digest, code)
+            _register(digest, code, processor)
         return code is not None
 
 
-def _register(digest: str, code: bytes) -> None:
+def _register(digest: str, code: bytes, processor: Any) -> None:
     name = _name(digest)
-    _processor().register(name, code)
+    processor.register(name, code)
     _registered[name] = digest

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fraxenv.kernels import executors
+from fraxenv.kernels import executors, fusible
 from fraxenv.kernels.errors import BuildError
 from fraxenv.kernels.evaluator import partially_evaluate
 from fraxenv.kernels.native import cpu, ffi, gpu, launch, mathlib, thread
@@ -310,6 +310,23 @@ def test_the_driver_compiles_what_llvm_wrote(driver: FakeDriver) -> None:
     assert {"nvptx64", "90", "13000"} <= set(gpu.host())
 
 
+def test_a_program_for_a_gpu_has_a_gpus_kernels(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever JAX computes on by default."""
+    registered: list[tuple[str, bytes]] = []
+    monkeypatch.setattr(gpu, "register", lambda *given: registered.append(given))
+    function = jax.jit(jax.vmap(fusible(lambda x: jnp.sum(x * x) + 1, "native")))
+    x = np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 3)
+    for _ in range(2):  # here first: what it is for one is not taken for the other
+        np.testing.assert_allclose(function(x), (x * x).sum(1) + 1, rtol=1e-6)
+    lowered = function.trace(x).lower(lowering_platforms=("cuda",)).as_text()
+    ((name, code),) = registered
+    assert name in lowered
+    assert code == b"machine code"
+    assert f".entry {thread.NAME}".encode() in driver.given
+
+
 @pytest.mark.parametrize("driver", [{"refuses": "cuLinkComplete"}], indirect=True)
 def test_a_kernel_that_is_refused_says_why(driver: FakeDriver) -> None:
     with pytest.raises(BuildError, match="refused by the test: line 7: no such thing"):
@@ -341,9 +358,8 @@ def test_without_a_driver_there_is_another_way(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(gpu.ctypes, "CDLL", missing)
     with pytest.raises(BuildError, match="NVIDIA's driver was not found"):
         gpu.host()
-    assert executors.slower("native") == ("vmap",)
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert executors.slower("native") == ("xla", "vmap")
+    assert executors.slower("native", "cpu") == ("vmap",)
+    assert executors.slower("native", "gpu") == ("xla", "vmap")
 
 
 def test_functions_of_the_c_library_are_cudas(
