@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import tyro
 from numpy.typing import NDArray
@@ -64,7 +65,7 @@ def main(options: Options) -> None:
             outcome(e, params, act, options.episodes, options.seed) for e in (env, with_mujoco(env))
         )
         ours, theirs = here["success"], there["success"]
-        apart = 1e3 * np.median(np.abs(here["object"] - there["object"]).max(axis=1))
+        apart = 1e3 * np.median(np.abs(here["object"] - there["object"]).max(axis=1, initial=0.0))
         table.add_row(
             name,
             f"{100 * ours.mean():.1f} %",
@@ -87,7 +88,7 @@ def with_scene() -> list[str]:
 def outcome(
     env: Environment, params: EnvParams, act: Act, episodes: int, seed: int
 ) -> dict[str, NDArray[Any]]:
-    """By episode, whether it ended in success (n,), and where its first object is (n, 3), m."""
+    """By episode, whether it ended in success (n,), and where its first object is (n, 3), m; (n, 0) if none."""
     length = int(np.asarray(params.max_steps_in_episode))
 
     def episode(key: Any) -> Any:
@@ -100,7 +101,8 @@ def outcome(
 
         start = (obs, state, np.bool_(False))
         (_, state, success), _ = jax.lax.scan(step, start, jax.random.split(key, length))
-        return success, next(iter(state.world.objects.values())).q[:3]
+        places = [x.q[:3] for x in state.world.objects.values()]
+        return success, places[0] if places else jnp.zeros(0)
 
     keys = jax.random.split(jax.random.key(seed), episodes)
     success, place = jax.jit(jax.vmap(episode))(keys)
