@@ -88,7 +88,10 @@ def with_scene() -> list[str]:
 def outcome(
     env: Environment, params: EnvParams, act: Act, episodes: int, seed: int
 ) -> dict[str, NDArray[Any]]:
-    """By episode, whether it ended in success (n,), and where its first object is (n, 3), m; (n, 0) if none."""
+    """By episode, whether it ended in success (n,), and where its first object is (n, 3), m.
+
+    (n, 0) where there is none.
+    """
     length = int(np.asarray(params.max_steps_in_episode))
 
     def episode(key: Any) -> Any:
