@@ -76,7 +76,7 @@ def main(options: Options) -> int:
             both = [path(options.out, id, dtype, p) for p in ("cpu", "cuda")]
             if not all(p.exists() for p in both):
                 continue
-            row, good = compared(*(dict(np.load(p)) for p in both), dtype)
+            row, good = compared(*(dict(np.load(p, allow_pickle=False)) for p in both), dtype)
             wrong += not good
             table.add_row(id, dtype, *row)
     Console(width=120).print(table)
