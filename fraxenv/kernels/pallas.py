@@ -40,6 +40,9 @@ def build(
         from jax.experimental.pallas import triton
     except ImportError as error:
         raise BuildError(f"Pallas is not available: {error}") from error
+    # Not Mosaic, another JAX's default: a thread computes one environment. (JAX 0.6.0 names it so.)
+    name = "CompilerParams" if hasattr(triton, "CompilerParams") else "TritonCompilerParams"
+    parameters = getattr(triton, name)(num_warps=BLOCK // 32)
 
     wanted = [int(x) for o in outputs for x in o.ravel()]
     interpret = platform == "cpu"
@@ -93,8 +96,7 @@ def build(
             in_specs=specs,
             out_specs=[pl.BlockSpec((s.shape[0], BLOCK), lambda i: (0, i)) for s in shapes],
             interpret=interpret,
-            # Not Mosaic, which is another JAX's default: a thread computes one environment.
-            compiler_params=triton.CompilerParams(num_warps=BLOCK // 32),
+            compiler_params=parameters,
         )(*operands)
         made = dict(zip(full, rows, strict=True))
         return [

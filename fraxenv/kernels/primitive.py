@@ -55,9 +55,10 @@ def bind(traced: Traced, backend: str, operands: Sequence[Any]) -> list[Any]:
     return Call(traced, backend, (False,) * len(operands)).bind(operands)
 
 
-def _run(*operands: Any, call: Call, example: Any, platform: str) -> list[Array]:
+def _run(*operands: Any, call: Call, example: Any, platform: str | None = None) -> list[Array]:
     if call.size is None:
         return call.traced(*operands)
+    platform = platform or jax.default_backend()
     return kernel_for(call.traced, call.batched, call.backend, platform)(call.size, *operands)
 
 
@@ -66,9 +67,10 @@ def _run_now(*operands: Any, **how: Any) -> list[Array]:
     """Where the operands are."""
     found = (x.devices() for x in operands if isinstance(x, Array))
     device = next(iter(next(found, ())), None)
-    return _run(*operands, **how, platform=device.platform if device else jax.default_backend())
+    return _run(*operands, **how, platform=device.platform if device else None)
 
 
+mlir.register_lowering(fused_p, mlir.lower_fun(_run, multiple_results=True))
 for _name, _platform in (("cpu", "cpu"), ("cuda", "gpu"), ("rocm", "gpu"), ("tpu", "tpu")):
     _lowering = mlir.lower_fun(partial(_run, platform=_platform), multiple_results=True)
     mlir.register_lowering(fused_p, _lowering, platform=_name)
