@@ -40,7 +40,8 @@ def build(
         from jax.experimental.pallas import triton
     except ImportError as error:
         raise BuildError(f"Pallas is not available: {error}") from error
-    # Not Mosaic, another JAX's default: a thread computes one environment. (JAX 0.6.0 names it so.)
+    # Not Mosaic's, another JAX's default: a thread computes one environment. JAX 0.6.0 knows them
+    # by the longer name.
     name = "CompilerParams" if hasattr(triton, "CompilerParams") else "TritonCompilerParams"
     parameters = getattr(triton, name)(num_warps=BLOCK // 32)
 
