@@ -139,10 +139,12 @@ class Cotangent(Derivative):
     Attributes:
         of: whether each of its results has a weight.
         by: whether each of its operands' weight is a result here.
+        calls: which operands are batched, and the backend, of each call for a batch so far.
     """
 
     def __init__(self, function: Traced, of: Flags, by: Flags) -> None:
         self.of, self.by = of, by
+        self.calls: set[tuple[Flags, str]] = set()
         operands = [*function.operands, *_chosen(function.results, of)]
         results = _chosen(function.operands, by)
         super().__init__(function, (of, by), operands, results)

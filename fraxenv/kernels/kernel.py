@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import jax
@@ -74,7 +74,7 @@ class Kernel:
     Attributes:
         backend: the name of its executor.
         parts: the executor's report on each part.
-        seconds: duration of partial evaluation and compilation, s.
+        seconds: duration of partial evaluation and compilation, without other kernels', s.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class Kernel:
         began = time.perf_counter()
         self._traced, self._flags, self._platform = traced, batched, platform
         self._evaluation: PartialEvaluation | None = None
+        self._seconds_of_others = 0.0
         self.parts: list[dict[str, Any]] = []
         for self.backend in (backend, *slower(backend, platform)):
             try:
@@ -94,7 +95,7 @@ class Kernel:
                     KernelWarning,
                     stacklevel=2,
                 )
-        self.seconds = time.perf_counter() - began
+        self.seconds = time.perf_counter() - began - self._seconds_of_others
 
     @property
     def evaluation(self) -> PartialEvaluation | None:
@@ -141,11 +142,21 @@ class Kernel:
                     results,
                     self._platform,
                     **by_fingerprint,
+                    **({"meanwhile": self._make_gradients} if executor.recall else {}),
                 )
                 run = shardable(run, buffers, results)
                 parts.append(about)
             steps.append((run, results, fallback))
         self.parts, self._steps = parts, steps
+
+    def _make_gradients(self) -> None:
+        """Make the kernels of this function's cotangents, which whoever calls them needs next."""
+        began = time.perf_counter()
+        for derivative in self._traced.derivatives.values():
+            for batched, backend in getattr(derivative, "calls", ()):
+                with suppress(Exception):  # it is raised again where the call is lowered
+                    kernel_for(derivative, batched, backend, self._platform)
+        self._seconds_of_others += time.perf_counter() - began
 
     def _recall(self, recall: Any, known: str) -> bool:
         """Take the kernel from the cache, if it is there, without making its program."""

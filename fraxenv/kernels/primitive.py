@@ -19,7 +19,7 @@ from jax import Array
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
-from .derivatives import Tangent, cotangent, is_differentiable, tangent
+from .derivatives import Cotangent, Tangent, cotangent, is_differentiable, tangent
 from .kernel import kernel_for
 from .sharding import example
 from .traced import Traced
@@ -47,6 +47,8 @@ class Call:
 
     def bind(self, operands: Sequence[Any]) -> list[Any]:
         """The call, as an operation of the program that is being traced."""
+        if isinstance(self.traced, Cotangent) and self.size is not None:
+            self.traced.calls.add((self.batched, self.backend))
         return fused_p.bind(*operands, call=self, example=example())  # type: ignore[no-any-return]
 
 

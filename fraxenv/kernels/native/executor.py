@@ -9,8 +9,8 @@ import ctypes
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -20,6 +20,9 @@ from ..buffer import Buffer
 from ..errors import BuildError, KernelError
 from ..program import Id, IdArray, Program
 from . import cache, cpu, gpu
+
+_STACK_BYTES = 64 * 2**20
+"""Of a thread in which LLVM compiles: a main thread's may be larger than what others get."""
 
 _lock = threading.RLock()
 _registered: dict[str, str] = {}
@@ -49,6 +52,7 @@ def build(
     results: Sequence[Buffer],
     platform: str,
     fingerprint: str | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
     """Compile a kernel.
 
@@ -59,6 +63,7 @@ def build(
         results: each result.
         platform: what computes it: "cpu" or "gpu".
         fingerprint: what `recall` shall find it by; None for nothing.
+        meanwhile: what to do while LLVM compiles it; left out where it is in the cache.
 
     Returns:
         a function of the batch size and the buffers' arrays that gives the results' arrays, and
@@ -67,11 +72,10 @@ def build(
     Raises:
         BuildError: LLVM or XLA refuses.
     """
-    began = time.perf_counter()
     try:
         processor = _processor(platform)
         module = processor.write(program, buffers, outputs, [r.dtype for r in results])
-        name, cached = _compile(module.text, processor)
+        name, cached = _compile(module.text, processor, meanwhile)
     except (BuildError, KernelError):
         raise
     except Exception as error:
@@ -86,15 +90,14 @@ def build(
     if fingerprint is not None and name in _registered:
         kept = {"code": _registered[name], "about": about, "in_place": list(in_place.items())}
         cache.save(_key(fingerprint, processor), json.dumps(kept).encode(), _FOUND_BY_FINGERPRINT)
-    timed = {"compile_seconds": time.perf_counter() - began, "cached": cached}
-    return _runner(name, results, in_place), about | timed
+    return _runner(name, results, in_place), about | {"cached": cached}
 
 
 def recall(
     fingerprint: str, results: Sequence[Buffer], platform: str
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]] | None:
     """What `build` returned for the same fingerprint; None if it is not in the cache."""
-    began, processor = time.perf_counter(), _processor(platform)
+    processor = _processor(platform)
     try:
         data = cache.load(_key(fingerprint, processor), _FOUND_BY_FINGERPRINT)
         kept = None if data is None else json.loads(data)
@@ -104,9 +107,8 @@ def recall(
         raise
     except Exception:  # `build` says what is wrong
         return None
-    timed = {"compile_seconds": time.perf_counter() - began, "cached": True}
     run = _runner(_name(kept["code"]), results, dict(kept["in_place"]))
-    return run, kept["about"] | timed
+    return run, kept["about"] | {"cached": True}
 
 
 _FOUND_BY_FINGERPRINT = "known"
@@ -178,16 +180,30 @@ def _name(digest: str) -> str:
     return f"fraxenv_{digest[:32]}"
 
 
-def _compile(text: str, processor: Any) -> tuple[str, bool]:
+def _compile(text: str, processor: Any, meanwhile: Callable[[], None] | None) -> tuple[str, bool]:
     """Compile, or load from the cache, and register with XLA: the target's name."""
     digest = hashlib.sha256("\n".join((*processor.host(), text)).encode()).hexdigest()
     with _lock:
         cached = _load(digest, processor)
         if not cached:
-            code = processor.machine_code(text)
+            code = _machine_code(text, processor, meanwhile)
             cache.save(digest, code)
             _register(digest, code, processor)
     return _name(digest), cached
+
+
+def _machine_code(text: str, processor: Any, meanwhile: Callable[[], None] | None) -> bytes:
+    """A module's machine code, by LLVM, which needs nothing of Python the while."""
+    if meanwhile is None:
+        return processor.machine_code(text)  # type: ignore[no-any-return]
+    with ThreadPoolExecutor(1) as beside:
+        others = threading.stack_size(_STACK_BYTES)
+        try:
+            code = beside.submit(processor.machine_code, text)
+        finally:
+            threading.stack_size(others)
+        meanwhile()
+        return code.result()  # type: ignore[no-any-return]
 
 
 def _load(digest: str, processor: Any) -> bool:
