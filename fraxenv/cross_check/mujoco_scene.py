@@ -2,9 +2,11 @@
 
 Three things differ from our own steps of the same scene. Fingers that follow one another have a
 coordinate each, coupled by a stiff equality, and are put together again after every step
-(`fraxenv.dynamics.scene.followers`). "discrete" is MuJoCo's own integrator of that name, whose
-constraints are implicit as well; in versions that have none "implicitfast", in which stiff dampers
-chatter. What the scene's actuators would do is left to the environment's motors, as there.
+(`fraxenv.dynamics.scene.followers`). MuJoCo has no integrator like our "discrete", in which damping
+and stiffness of joints are those at the step's end: its own of that name has constraints ten times
+as hard, between which a held peg turns; with "implicitfast" dampers and constraints, solved one
+after the other, chatter. So it is told to the Euler integrator as armature and force. What the
+scene's actuators would do is left to the environment's motors, as there.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from numpy.typing import NDArray
 from fraxenv.dynamics import Scene
 from fraxenv.dynamics.scene.actuators import joint_actuators
 from fraxenv.dynamics.scene.followers import Freed, free_followers
-from fraxenv.dynamics.scene.parts import Integrator
 
 from .scenes import solve_exactly
 
@@ -66,10 +67,12 @@ class MujocoScene:
     Attributes:
         freed: the scene with a coordinate for each finger, and how ours are those of it.
         model: MuJoCo's.
+        damping: (nv,), of the model's joints, what is not left to MuJoCo.
     """
 
     freed: Freed
     model: Any
+    damping: Array
 
     @classmethod
     def of(cls, scene: Scene, timestep: float) -> MujocoScene:
@@ -87,14 +90,21 @@ class MujocoScene:
         idle = dataclasses.replace(
             freed.scene,
             actuators=joint_actuators(freed.scene.system, (), scene.name),
-            integrator=_integrator(scene.integrator),
+            integrator="euler" if scene.integrator == "discrete" else scene.integrator,
             timestep=timestep,
         )
         model = idle.to_mujoco()
         solve_exactly(model)
         model.opt.tolerance = ROUNDING
         model.opt.disableflags |= int(_mujoco().mjtDisableBit.mjDSBL_AUTORESET)
-        return cls(freed, model)
+        damping = np.zeros(model.nv)
+        if scene.integrator == "discrete":
+            springs = np.zeros(model.nv)
+            springs[model.jnt_dofadr] = model.jnt_stiffness  # those of balls and bodies are 0
+            damping += model.dof_damping + timestep * springs
+            model.dof_armature += timestep * damping
+            model.dof_damping[:] = 0
+        return cls(freed, model, damping)
 
     @cached_property
     def data(self) -> Any:
@@ -122,7 +132,7 @@ class MujocoScene:
         mujoco, model, data, (_, to_q, to_v) = _mujoco(), self.model, self.data, self.freed
         data.qpos[:], data.qvel[:] = to_q.out(q), to_v.out(v)
         data.qacc_warmstart[:] = to_v.out(warm_start)
-        data.qfrc_applied[:] = to_v.share * tau[to_v.source]
+        data.qfrc_applied[:] = to_v.share * tau[to_v.source] - self.damping * data.qvel
         before = data.qvel.copy()
         mujoco.mj_step(model, data)
         # Contacts, and all that depends on positions, are still those before the integration.
@@ -173,10 +183,3 @@ def _mujoco() -> Any:  # not kept: modules cannot be pickled
     import mujoco
 
     return mujoco
-
-
-def _integrator(own: Integrator) -> Integrator:
-    """MuJoCo's that is nearest: of versions that have one, its own "discrete"."""
-    if own == "discrete" and not hasattr(_mujoco().mjtIntegrator, "mjINT_DISCRETE"):
-        return "implicitfast"
-    return own

@@ -11,12 +11,14 @@ import pytest
 from pushing import Push, scene_of_arm
 
 import fraxenv
+from fraxenv.dynamics import box_geom, build_scene, free_body, placed_body, scene_step, sphere_geom
 from fraxenv.errors import ConfigError
 from fraxenv.recording.scripted import scripted_policy
 from fraxenv.wrappers import GymnasiumEnv
 
 pytest.importorskip("mujoco")
 
+from fraxenv.cross_check.mujoco_scene import MujocoScene
 from fraxenv.cross_check.physics import with_mujoco
 
 PICK = {"id": "PandaPick-v0"}
@@ -59,6 +61,29 @@ def test_the_same_episode(x64: None) -> None:
         assert b["contact_converged"]
     assert max(x["contacts"]["slip_speed"].max() for x in ours) > 0.01
     assert (ours[-1]["q"] != theirs[-1]["q"]).any()  # it was not us who computed both
+
+
+def test_constraints_see_stiff_dampers(x64: None) -> None:
+    """A ball is thrown onto a block that damped joints hold: both step as one, not in turn."""
+    block = box_geom("top", (0.2, 0.2, 0.05))
+    held = placed_body("block", block, place=(0.0, 0.0, 0.05), turn=0.3)
+    ball = free_body("ball", sphere_geom("", 0.1), mass=5.0, position=(0.05, 0.0, 0.199))
+    scene = build_scene(None, [held, ball], pairs=[("top", "ball")], integrator="discrete")
+    mujoco = MujocoScene.of(scene, 0.002)
+    ours = jax.jit(lambda q, v, tau, w: scene_step(scene, q, v, tau, 0.002, w))
+    q, v, w = np.array(scene.system.q_default), np.zeros(scene.nv), np.zeros(scene.nv)
+    v[4], v[6] = 0.5, -1.0
+    tau = np.zeros(scene.nv)
+    tau[1] = 1e4  # at the block
+    for _ in range(30):
+        theirs = mujoco.step(q, v, tau, w)
+        q, v, solved = map(jax.device_get, ours(q, v, tau, w))
+        w = solved.acceleration
+        assert theirs.active.all()
+        np.testing.assert_allclose(theirs.v, v, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(theirs.q, q, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(theirs.acceleration, w, rtol=0, atol=1e-6)
+    assert 0.001 < np.abs(v[1]) < 0.1  # the dampers give way
 
 
 @pytest.mark.slow
