@@ -64,7 +64,8 @@ ARMS = ("UR10", "Iiwa14")
 @pytest.mark.parametrize(
     "id",
     ["PandaPush-v0", "PandaPick-v0"]
-    + [f"{arm}{task}-v0" for arm in ARMS for task in ("Push", "Pick", "PickPose", "Stack")],
+    + [f"{arm}{task}-v0" for arm in ARMS for task in ("Push", "Pick", "PickPose", "Stack", "Wipe")]
+    + ["Iiwa14Insert-v0", "Iiwa14Slide-v0"],
 )
 def test_experts_of_a_thousand_episodes(id: str) -> None:
     _, results = rollout(*fraxenv.make(id), n=1000, seed=7)
