@@ -113,7 +113,9 @@ def rollout(
 ENERGY_TOLERANCE = {"float32": 2e-4, "float64": 1e-5}
 
 
-@pytest.mark.parametrize("name", with_slow(dynamics.list_robots(), "g1"))
+@pytest.mark.parametrize(
+    "name", with_slow(dynamics.list_robots(), "g1", "iiwa14", "planar_mobile_manipulator", "ur10")
+)
 @dtype_with_slow("float32")
 def test_runge_kutta_conserves_energy(name: str, dtype: np.dtype) -> None:
     """Ten seconds of free motion, in which arms whip through the air at a hundred rad/s.

@@ -120,7 +120,9 @@ def empty(x: Array, p: Array, which: Array) -> Any:
 
 BRANCHES = (one_side, both_sides, choice, of_the_data, in_a_branch, in_loops, several, integers)
 SETTINGS = [
-    pytest.param(b, d, marks=pytest.mark.slow if b != "native" and d == "float64" else ())
+    pytest.param(
+        b, d, marks=() if b == "native" or (b, d) == ("pallas", "float32") else pytest.mark.slow
+    )
     for b in ("native", "xla", "pallas")
     for d in ("float32", "float64")
 ]

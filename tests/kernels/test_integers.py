@@ -21,7 +21,7 @@ SETTINGS = [
         pytest.param(
             n,
             "native",
-            marks=pytest.mark.slow if n in ("int8", "int16", "uint8", "uint16", "uint64") else (),
+            marks=() if n in ("int32", "uint32") else pytest.mark.slow,
         )
         for n in INTEGERS
     ),

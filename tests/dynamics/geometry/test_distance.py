@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placed_shapes import Placed, coal_library, place
 from scipy.spatial.transform import Rotation
+from support import dtype_with_slow
 
 from fraxenv import dynamics
 from fraxenv.dynamics import ArrayError, Box, Capsule, HalfSpace, Sphere
@@ -324,6 +325,7 @@ def degenerate(kind: type, n: int, rng: np.random.Generator, dtype: np.dtype) ->
 
 
 @pytest.mark.parametrize("name", PAIRS)
+@dtype_with_slow("float64")
 def test_degenerate_shapes_have_finite_derivatives(dtype: np.dtype, name: str) -> None:
     rng = np.random.default_rng(0)
     pair = tuple(degenerate(k, 2000, rng, dtype) for k in PAIRS[name])

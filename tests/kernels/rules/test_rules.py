@@ -696,17 +696,17 @@ def random_numbers(key: Any, raw: Any, seed: Any) -> Any:
 
 # Interpreted, the GPU's executor runs the same code as "xla" for a single operation.
 IN_PALLAS = ("arithmetic", "booleans", "gathers", "products", "short_scans", "while_loops")
-SLOW_NATIVE = (("padding", "native", "float64"), ("shapes", "native", "float64"))
+# One after the other in this precision and in that, the other is slow.
+QUICK_NATIVE = dict(zip(CASES, itertools.cycle(["float32", "float64"])))
 SETTINGS = [
     pytest.param(
         name,
         backend,
         dtype,
         marks=pytest.mark.slow
-        if (backend, dtype) == ("pallas", "float64")
-        or backend == "xla"
-        or (backend == "pallas" and name not in IN_PALLAS)
-        or (name, backend, dtype) in SLOW_NATIVE
+        if backend == "xla"
+        or (backend == "pallas" and (dtype == "float64" or name not in IN_PALLAS))
+        or (backend == "native" and dtype != QUICK_NATIVE[name])
         else (),
     )
     for name, backend, dtype in itertools.product(
