@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fraxenv.dynamics import Scene
 from fraxenv.dynamics.scene.actuators import joint_actuators
 from fraxenv.dynamics.scene.followers import Freed, free_followers
+from fraxenv.dynamics.scene.parts import Integrator
 
 from .scenes import solve_exactly
 
@@ -60,6 +61,30 @@ class SceneStep(NamedTuple):
     converged: bool
 
 
+def model_without_actuators(freed: Freed, integrator: Integrator, timestep: float) -> Any:
+    """MuJoCo's model of a scene, with an integrator of MuJoCo's.
+
+    Args:
+        freed: the scene with a coordinate for each finger.
+        integrator: the integrator that has this name in MuJoCo.
+        timestep: s.
+
+    Raises:
+        MissingExtraError: MuJoCo is not installed.
+        ConfigError: MuJoCo cannot have such a scene.
+    """
+    scene = dataclasses.replace(
+        freed.scene,
+        actuators=joint_actuators(freed.scene.system, (), freed.scene.name),
+        integrator=integrator,
+        timestep=timestep,
+    )
+    model = scene.to_mujoco()
+    solve_exactly(model)
+    model.opt.disableflags |= int(_mujoco().mjtDisableBit.mjDSBL_AUTORESET)
+    return model
+
+
 @dataclass(frozen=True, eq=False)
 class MujocoScene:
     """MuJoCo's model of a scene, and what steps it.
@@ -87,16 +112,9 @@ class MujocoScene:
             ConfigError: MuJoCo cannot have such a scene; says why.
         """
         freed = free_followers(scene)
-        idle = dataclasses.replace(
-            freed.scene,
-            actuators=joint_actuators(freed.scene.system, (), scene.name),
-            integrator="euler" if scene.integrator == "discrete" else scene.integrator,
-            timestep=timestep,
-        )
-        model = idle.to_mujoco()
-        solve_exactly(model)
+        own = scene.integrator
+        model = model_without_actuators(freed, "euler" if own == "discrete" else own, timestep)
         model.opt.tolerance = ROUNDING
-        model.opt.disableflags |= int(_mujoco().mjtDisableBit.mjDSBL_AUTORESET)
         damping = np.zeros(model.nv)
         if scene.integrator == "discrete":
             springs = np.zeros(model.nv)

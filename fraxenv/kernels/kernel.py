@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .buffer import Buffer, is_key
+from .derivatives import Cotangent
 from .errors import BuildError, KernelWarning
 from .evaluator import Fallback, PartialEvaluation, partially_evaluate
 from .executors import EXECUTORS, slower
@@ -142,20 +143,29 @@ class Kernel:
                     results,
                     self._platform,
                     **by_fingerprint,
-                    **({"meanwhile": self._make_gradients} if executor.recall else {}),
+                    **({"meanwhile": self._make_gradients} if self._gradients() else {}),
                 )
                 run = shardable(run, buffers, results)
                 parts.append(about)
             steps.append((run, results, fallback))
         self.parts, self._steps = parts, steps
 
+    def _gradients(self) -> list[tuple[Cotangent, tuple[bool, ...], str]]:
+        """Calls of this function's cotangents so far: whoever traced them needs their kernels next.
+
+        None of them where the executor does not compile beside Python.
+        """
+        if EXECUTORS[self.backend].recall is None:
+            return []
+        found = [d for d in self._traced.derivatives.values() if isinstance(d, Cotangent)]
+        return [(d, *call) for d in found for call in d.calls]
+
     def _make_gradients(self) -> None:
-        """Make the kernels of this function's cotangents, which whoever calls them needs next."""
+        """Make the kernels of `_gradients`."""
         began = time.perf_counter()
-        for derivative in self._traced.derivatives.values():
-            for batched, backend in getattr(derivative, "calls", ()):
-                with suppress(Exception):  # it is raised again where the call is lowered
-                    kernel_for(derivative, batched, backend, self._platform)
+        for call in self._gradients():
+            with suppress(Exception):  # it is raised again where the call is lowered
+                kernel_for(*call, self._platform)
         self._seconds_of_others += time.perf_counter() - began
 
     def _recall(self, recall: Any, known: str) -> bool:

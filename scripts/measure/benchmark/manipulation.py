@@ -51,12 +51,13 @@ def mujoco(workload: Workload, batch: int, threads: int) -> Case:
     import mujoco as package
     from mujoco import rollout
 
-    from fraxenv.cross_check.mujoco_scene import MujocoScene
+    from fraxenv.cross_check.mujoco_scene import model_without_actuators
+    from fraxenv.dynamics.scene.followers import free_followers
 
     env, params = fraxenv.make(PICK)
     physics: Any = env.physics
-    scene = MujocoScene.of(physics.scene, 1 / env.physics_hz)
-    m, (_, to_q, to_v) = scene.model, scene.freed
+    freed = free_followers(physics.scene)
+    m, (_, to_q, to_v) = model_without_actuators(freed, "discrete", 1 / env.physics_hz), freed
     m.opt.tolerance, m.opt.iterations = 1e-8, 100  # as they are by default
     state = _underway(env, params, workload, _VISITED)[1][2]
     (cube,) = state.world.objects.values()  # after the arm in the scene's coordinates
