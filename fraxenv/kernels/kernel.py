@@ -157,8 +157,9 @@ class Kernel:
         """
         if EXECUTORS[self.backend].recall is None:
             return []
-        found = [d for d in self._traced.derivatives.values() if isinstance(d, Cotangent)]
-        return [(d, *call) for d in found for call in d.calls]
+        known = list(self._traced.derivatives.values())  # other threads may add to them
+        found = [d for d in known if isinstance(d, Cotangent)]
+        return [(d, *call) for d in found for call in tuple(d.calls)]
 
     def _make_gradients(self) -> None:
         """Make the kernels of `_gradients`."""
