@@ -117,10 +117,10 @@ class MujocoScene:
         model.opt.tolerance = ROUNDING
         damping = np.zeros(model.nv)
         if scene.integrator == "discrete":
-            springs = np.zeros(model.nv)
-            springs[model.jnt_dofadr] = model.jnt_stiffness  # those of balls and bodies are 0
+            springs = np.maximum(model.jnt_stiffness[model.dof_jntid], 0)
             damping += model.dof_damping + timestep * springs
             model.dof_armature += timestep * damping
+            model.dof_M0 += timestep * damping  # of lone bodies nothing else is asked for
             model.dof_damping[:] = 0
         return cls(freed, model, damping)
 

@@ -64,11 +64,12 @@ def test_the_same_episode(x64: None) -> None:
 
 
 def test_constraints_see_stiff_dampers(x64: None) -> None:
-    """A ball is thrown onto a block that damped joints hold: both step as one, not in turn."""
+    """A ball on springs is thrown onto a block on dampers: all step as one, not in turn."""
     block = box_geom("top", (0.2, 0.2, 0.05))
     held = placed_body("block", block, place=(0.0, 0.0, 0.05), turn=0.3)
     ball = free_body("ball", sphere_geom("", 0.1), mass=5.0, position=(0.05, 0.0, 0.199))
     scene = build_scene(None, [held, ball], pairs=[("top", "ball")], integrator="discrete")
+    scene = scene.replace(stiffness=np.array([1e5, 0.0, 0.0, 0.0, *[50.0] * 6]))
     mujoco = MujocoScene.of(scene, 0.002)
     ours = jax.jit(lambda q, v, tau, w: scene_step(scene, q, v, tau, 0.002, w))
     q, v, w = np.array(scene.system.q_default), np.zeros(scene.nv), np.zeros(scene.nv)
