@@ -14,8 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnax.environments import environment as gymnax_environment
-from gymnax.environments import spaces
 from jax import Array
 
 from fraxenv.dynamics import Robot, Shape
@@ -35,6 +33,8 @@ from .observation import (
     task_inputs,
     with_delayed,
 )
+from .protocol import environment as gymnax_environment
+from .protocol import spaces
 from .reset_pool import draw_from_pool, draw_pool
 from .state import EnvParams, EnvState, check_state, default_dtype, strongly_typed
 from .tasks.base import Task

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 import jax.numpy as jnp
-from gymnax.environments import spaces
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -19,6 +18,7 @@ from fraxenv.errors import ArrayError, ConfigError, check_choice
 
 from .environment import Environment
 from .observation import OBSERVATION_BOUND, TaskInputs
+from .protocol import spaces
 from .state import EnvParams, EnvState, default_dtype
 from .tasks.base import GoalTask, Task
 

@@ -63,6 +63,34 @@ def test_ids_are_known_without_jax() -> None:
     assert not {"jax", "gymnasium", "gymnax"} & modules
 
 
+DRAWN = """
+import fraxenv
+fraxenv.make("PandaReach-v0")
+"""
+
+
+def test_what_gymnax_draws_with_waits_for_its_use() -> None:
+    modules = loaded(DRAWN)
+    assert "gymnax" in modules
+    assert not {"pandas", "scipy.stats", "matplotlib.figure", "seaborn.utils"} & modules
+
+
+@pytest.mark.parametrize(
+    ("code", "module"),
+    [
+        ("import seaborn; assert seaborn.color_palette()", "seaborn.utils"),
+        ("import seaborn as sns; assert sns.__version__[0] == '0'", "seaborn.utils"),
+        ("from matplotlib import pyplot; pyplot.close()", "matplotlib.figure"),
+        ("import matplotlib.pyplot as plt; plt.close()", "matplotlib.figure"),
+        ("import matplotlib; matplotlib.use('agg')", "matplotlib.rcsetup"),
+        ("from matplotlib.figure import Figure; Figure().subplots()", "matplotlib.figure"),
+        ("from gymnax.visualize import Visualizer", "seaborn"),
+    ],
+)
+def test_and_is_there_when_it_is_used(code: str, module: str) -> None:
+    assert module in loaded(DRAWN + code)
+
+
 @pytest.mark.parametrize("arguments", [["list"], ["--help"], *([c, "--help"] for c in COMMANDS)])
 def test_help_and_lists_load_no_jax(arguments: list[str]) -> None:
     """The commands' help, and the names, come at once."""
