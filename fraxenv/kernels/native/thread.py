@@ -15,6 +15,7 @@ import numpy as np
 from ..buffer import Buffer
 from ..errors import BuildError
 from ..program import IdArray, Program
+from . import warp
 from .control import Body
 from .memory import load_inputs, store_outputs
 from .module import Module
@@ -23,7 +24,7 @@ NAME = "fraxenv_thread"
 """Of the function that a GPU runs: of the arrays of the inputs' and of the results' addresses, and
 the number of environments."""
 
-BLOCK = 32
+BLOCK = warp.WIDTH
 """Threads of a block: a warp, so that small batches reach all of the GPU."""
 
 REGISTERS = 255
@@ -68,21 +69,27 @@ def write_module(
         )
     if body.workspace is not None:
         b.reserve(body.workspace.pointer, size)
-    place, block = (
-        b.value(f"zext i32 {b.value(f'call i32 {register}()')} to i64") for register in _POSITION
-    )
-    first = b.value(f"mul i64 {block}, {BLOCK}")
-    b.emit(f"%row = add i64 {first}, {place}")
-    inside = b.value("icmp ult i64 %row, %total")
-    b.emit(f"br i1 {inside}, label %environment, label %none")
-    b.begin("none")
-    b.emit("ret void")
-    b.begin("environment")
+    place, block = (b.value(f"call i32 {register}()") for register in _POSITION)
+    b.emit(f"%place = add i32 {place}, 0")
+    b.emit("%lane = zext i32 %place to i64")
+    b.emit(f"%first = mul i64 {b.value(f'zext i32 {block} to i64')}, {BLOCK}")
+    b.emit("%rows = sub i64 %total, %first")
+    # Threads beyond the last row compute it as well: a warp may write its results together.
+    last = b.value("sub i64 %total, 1")
+    own = b.value("add i64 %first, %lane")
+    b.emit(f"%row = call i64 @llvm.umin.i64(i64 {own}, i64 {last})")
     load_inputs(b, body.inputs, buffers, body.workspace)
     body.compute_scope(0)
-    store_outputs(b, outputs, dtypes, body.workspace)
+    b.emit(warp.SYNC)  # a result may lie where an input does that a neighbour has not read yet
+    together = warp.pays(outputs, body.operations)
+    store = warp.store_outputs if together else store_outputs
+    store(b, outputs, dtypes, body.workspace)
     b.emit("ret void")
     declared = [f"declare i32 {register}()" for register in _POSITION]
+    declared += [
+        "declare i64 @llvm.umin.i64(i64, i64)",
+        *warp.declarations(outputs if together else (), dtypes),
+    ]
     text = "\n".join((*b.declared.values(), *declared, b.text(), _ATTRIBUTES))
     return Module(text, 1, body.operations, 0, size)
 

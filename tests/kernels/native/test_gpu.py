@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from fraxenv.kernels import executors, fusible
 from fraxenv.kernels.errors import BuildError
 from fraxenv.kernels.evaluator import partially_evaluate
-from fraxenv.kernels.native import cpu, ffi, gpu, launch, mathlib, thread
+from fraxenv.kernels.native import cpu, ffi, gpu, launch, mathlib, thread, warp
 from fraxenv.kernels.traced import trace
 
 BLOCK = thread.BLOCK
@@ -170,21 +172,24 @@ def written(fn: Any, *args: Any, shared: Sequence[bool] = ()) -> tuple[Any, Any]
 
 
 def run_here(text: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-    """A GPU's module run by this CPU, thread after thread."""
+    """A GPU's module run by this CPU, warp after warp, which wait for each other as a GPU's do."""
     import llvmlite.binding as llvm
 
-    total = len(outputs[0])
-    for part in ("tid", "ctaid"):
-        register = f"@llvm.nvvm.read.ptx.sreg.{part}.x"
-        text = text.replace(f"declare i32 {register}()", f"@{part} = global i32 0")
-        text = text.replace(f"call i32 {register}()", f"load i32, ptr @{part}")
-    text = text.replace("ptx_kernel ", "")
+    total, together = len(outputs[0]), threading.Barrier(BLOCK, timeout=60)
+    wait = ctypes.CFUNCTYPE(None)(lambda: together.wait() and None)
+    for register, own in zip(thread._POSITION, ("%place.", "%block."), strict=True):
+        text = text.replace(f"declare i32 {register}()", "")
+        text = text.replace(f"call i32 {register}()", f"add i32 {own}, 0")
+    text = text.replace(f"declare {warp.SYNC[5:].replace(' -1', '')}", "")
+    text = text.replace(warp.SYNC, f"call void inttoptr (i64 {Frame.address(wait)} to ptr)()")
+    text = text.replace(warp.SHARED, "getelementptr i8, ptr @stage, i64 0")
+    text = text.replace(" addrspace(3) ", " ").replace("ptx_kernel ", "")
+    text = text.replace("%out, i64 %total)", "%out, i64 %total, i32 %place., i32 %block.)")
     n, m = len(inputs), len(outputs)
     text += f"""
 define void @run(ptr %in, ptr %out, i64 %total, i32 %place, i32 %block) {{
-  store i32 %place, ptr @tid
-  store i32 %block, ptr @ctaid
-  call void @{thread.NAME}(ptr byval([{n} x ptr]) %in, ptr byval([{m} x ptr]) %out, i64 %total)
+  call void @{thread.NAME}(ptr byval([{n} x ptr]) %in, ptr byval([{m} x ptr]) %out, i64 %total,
+                           i32 %place, i32 %block)
   ret void
 }}
 """
@@ -196,13 +201,19 @@ define void @run(ptr %in, ptr %out, i64 %total, i32 %place, i32 %block) {{
     )
     given = (POINTER * n)(*(x.ctypes.data for x in inputs))
     results = (POINTER * m)(*(x.ctypes.data for x in outputs))
-    for row in range(-(-total // BLOCK) * BLOCK):  # the last block's idle threads as well
-        function(
-            ctypes.addressof(given), ctypes.addressof(results), total, row % BLOCK, row // BLOCK
-        )
+    places = ctypes.addressof(given), ctypes.addressof(results)
+    with ThreadPoolExecutor(BLOCK) as pool:
+        for block in range(-(-total // BLOCK)):
+            threads = [
+                pool.submit(function, *places, total, place, block) for place in range(BLOCK)
+            ]
+            for one in threads:
+                one.result()
 
 
-def test_a_thread_computes_its_row() -> None:
+@pytest.mark.parametrize("together", [True, False])
+def test_a_thread_computes_its_row(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warp, "pays", lambda *_: together)
     rng, rows = np.random.default_rng(0), 70
     x = rng.normal(size=(rows, 5)).astype(np.float32)
     y = rng.normal(size=3).astype(np.float32)
@@ -215,7 +226,39 @@ def test_a_thread_computes_its_row() -> None:
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-6)
 
 
-def test_large_tables_lie_in_local_memory() -> None:
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("rows", [1, BLOCK, 2 * BLOCK + 1])
+def test_a_warp_writes_its_rows_and_no_others(
+    rows: int, together: bool, x64: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all kinds of numbers, and of more columns than there is room for at a time."""
+    monkeypatch.setattr(warp, "pays", lambda *_: together)
+
+    def wide(x: Any) -> Any:
+        y = jnp.outer(x, x + 1).ravel()
+        return y, y[:63].astype(jnp.float32), y[:64].astype(jnp.float32), y > 0, y[:2] > 0, y[0]
+
+    x = np.random.default_rng(3).normal(size=(rows, 9))
+    module, made = written(wide, x[0])
+    whole = [np.full((rows + 3, *r.shape), 7, r.dtype) for r in made.results]
+    run_here(module.text, [x], [w[:rows] for w in whole])
+    for ours, theirs in zip(whole, jax.vmap(wide)(x), strict=True):
+        np.testing.assert_allclose(ours[:rows], theirs, rtol=1e-6)
+        assert (ours[rows:] == np.asarray(7, ours.dtype)).all()
+
+
+def test_results_are_written_together_where_it_pays() -> None:
+    many, _ = written(lambda x: jnp.outer(x, x), np.ones(7, np.float32))
+    few, _ = written(
+        lambda x: jnp.sum(jnp.linalg.cholesky(jnp.outer(x, x))), np.ones(7, np.float32)
+    )
+    assert ["[0 x i8]" in m.text for m in (many, few)] == [False, True]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_large_tables_lie_in_local_memory(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warp, "pays", lambda *_: together)
+
     def kept(x: Any) -> Any:
         return jax.lax.scan(lambda c, _: (c * 0.999 + x, c * x), x, None, 1200)[1]
 
