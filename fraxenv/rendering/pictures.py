@@ -39,8 +39,9 @@ def render(
         width: of the picture, pixels.
         height: of the picture, pixels.
         renderer: "mujoco", for MuJoCo's by OpenGL; "raycast", for one in NumPy that needs nothing
-            else and gives the same bytes everywhere; "auto" for MuJoCo's where it and a GL stack
-            that works are installed, which the first call finds out, and NumPy's elsewhere.
+            else and gives the same bytes everywhere; "auto" for MuJoCo's where there is a graphics
+            card, or the environment variable MUJOCO_GL names a GL stack, and both that and MuJoCo
+            work, which the first call finds out; and NumPy's elsewhere.
 
     Returns:
         A fresh array (height, width, 3), uint8.
@@ -53,7 +54,7 @@ def render(
     """
     check_choice("renderer", renderer, RENDERERS)
     if renderer == "auto":
-        renderer = "raycast" if opengl.gl_stack() is None else "mujoco"
+        renderer = "mujoco" if opengl.preferred() else "raycast"
     draw = opengl.render if renderer == "mujoco" else raycast.render
     return draw(shapes, camera, width, height)
 

@@ -131,6 +131,23 @@ def test_without_a_gl_stack_it_falls_back(
             render([], CAMERA, renderer="mujoco")
 
 
+@with_gl
+@pytest.mark.parametrize(
+    ("asked", "card", "drawn"),
+    [("", False, False), ("", True, True), ("egl", False, True), ("disable", True, False)],
+)
+def test_mujocos_renderer_draws_with_a_card_or_if_asked(
+    asked: str, card: bool, drawn: bool, monkeypatch: pytest.MonkeyPatch, fresh_stack: None
+) -> None:
+    monkeypatch.setenv("MUJOCO_GL", asked)
+    monkeypatch.setattr(opengl, "has_card", lambda: card)
+    assert opengl.preferred() == drawn
+    by_default = render([], CAMERA, 40, 30)
+    np.testing.assert_array_equal(
+        by_default, render([], CAMERA, 40, 30, "mujoco" if drawn else "raycast")
+    )
+
+
 def test_without_mujoco_it_falls_back(monkeypatch: pytest.MonkeyPatch, fresh_stack: None) -> None:
     monkeypatch.setitem(sys.modules, "mujoco", None)
     assert opengl.gl_stack() is None
