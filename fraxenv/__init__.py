@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from . import recording as recording
     from . import storage as storage
     from .cross_check.gradients import gradient_check
-    from .kernels import fuse
+    from .kernels import fuse, keep_programs
     from .making.make import make
     from .making.registry import list_envs
     from .recording.convert import convert
@@ -35,6 +35,7 @@ __all__ = [
     "convert",
     "fuse",
     "gradient_check",
+    "keep_programs",
     "list_envs",
     "load_recording",
     "load_state",
@@ -56,6 +57,7 @@ __getattr__, __dir__ = lazy_names(
         "convert": "recording",
         "fuse": "kernels",
         "gradient_check": "cross_check.gradients",
+        "keep_programs": "kernels",
         "list_envs": "making.registry",
         "load_recording": "recording",
         "load_state": "storage.state",

@@ -32,6 +32,9 @@ COMMANDS = {
 }
 """Command -> its module."""
 
+_WITHOUT_PROGRAMS = ("list",)
+"""Commands that compile nothing, and do without JAX."""
+
 DESCRIPTION = (
     "Robot environments in JAX whose actions say where the hand goes: train policies, evaluate "
     "and watch them, and measure. `fraxenv COMMAND --help` says more."
@@ -75,6 +78,10 @@ def _run(argv: list[str]) -> int:
         options = module.parse(argv[1:])
     else:
         options = parse(module.Options, argv[0], argv[1:])
+    if argv[0] not in _WITHOUT_PROGRAMS:
+        from ..kernels import keep_programs
+
+        keep_programs()
     status: int = module.run(options)
     return status
 

@@ -8,6 +8,7 @@ from .errors import BuildError, KernelError, KernelWarning
 from .explain import Explanation, explain
 from .fuse import BACKENDS, check_backend, fuse, fusible, resolve
 from .native.cpu import get_threads, set_threads
+from .programs import keep_programs
 
 __all__ = [
     "BACKENDS",
@@ -20,6 +21,7 @@ __all__ = [
     "fuse",
     "fusible",
     "get_threads",
+    "keep_programs",
     "resolve",
     "set_threads",
 ]

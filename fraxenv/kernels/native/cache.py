@@ -43,7 +43,7 @@ def load(digest: str, kind: str = "o") -> bytes | None:
         return None
     path = folder / f"{digest}.{kind}"
     try:
-        if not _own(folder) or not _own(path):
+        if not own(folder) or not own(path):
             return None
         data = path.read_bytes()
     except OSError:
@@ -63,19 +63,28 @@ def save(digest: str, code: bytes, kind: str = "o") -> None:
     # A cache that cannot be written costs time, nothing else.
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _own(folder):
+        if not own(folder):
             return
-        handle, temporary = tempfile.mkstemp(dir=folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.replace(temporary, folder / f"{digest}.{kind}")
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(folder / f"{digest}.{kind}", data)
 
 
-def _own(path: Path) -> bool:
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file at once or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def own(path: Path) -> bool:
     """Whether a path belongs to this user and nobody else may write it."""
     if os.name != "posix":
         return True
