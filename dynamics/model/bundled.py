@@ -20,6 +20,7 @@ import numpy as np
 from fraxenv.errors import RobotLoadError, unknown_name
 
 from .attach import attach
+from .kept import kept
 from .robot import Robot
 from .urdf import load_urdf
 
@@ -78,10 +79,12 @@ def _file(name: str) -> Path:
 
 @cache
 def _load(name: str, floating_base: bool | None, x64: bool) -> Robot:
-    if name in list_assemblies():
-        robot = _assembled(name, floating_base)
-    else:
-        robot = load_with_companion(bundled_urdf(name), floating_base=floating_base)
+    def read() -> Robot:
+        if name in list_assemblies():
+            return _assembled(name, floating_base)
+        return load_with_companion(bundled_urdf(name), floating_base=floating_base)
+
+    robot = kept(read, name, floating_base, x64)
     _make_read_only(robot)
     return robot
 
