@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -255,26 +256,40 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
     """Evaluate a finished run, draw and film it, and print its summary."""
     import jax
 
+    from ..kernels import get_threads
     from ..media.plots import plot_learning_curves, plot_rollout
     from ..media.rollouts import film, roll_out
+    from ..rendering.processes import drawers
     from ..training import load_policy, read_metrics
     from ..training.report import EVALUATION, save_summary, table
     from ..training.rounds import CHECKPOINT, CONFIG, METRICS, POLICY
 
     policy, env, params, _ = load_policy(run)
     metrics = read_metrics(run)
-    result, _ = evaluate_with_bar(env, params, policy, config.final_episodes)
-    save_summary(run / EVALUATION, result, env=config.env, algorithm=config.algorithm)
     title = f"{config.env}, {config.algorithm.upper()}, seed {config.seed}"
-    curves = {config.algorithm.upper(): [metrics]}
-    plot_learning_curves(run / "learning_curve.png", curves, title, env.reported)
+    share = 0.0
+
+    def on_frame(done: int, total: int) -> bool:
+        nonlocal share
+        share = done / total
+        return False
+
     recording, states = roll_out(env, params, lambda obs, _: policy(obs), jax.random.PRNGKey(2))
-    plot_rollout(run / "rollout.png", env, params, recording, title)
-    with progress("filming", 1) as show:
-        film(
-            run / "rollout.gif", env, params, recording, states,
-            on_frame=lambda done, total: show(done / total) or False,
-        )  # fmt: skip
+    # Frames are drawn while the policy is evaluated, which takes a core at most.
+    with drawers(get_threads(), len(states)) as pool, ThreadPoolExecutor(1) as beside:
+        filmed = beside.submit(
+            film, run / "rollout.gif", env, params, recording, states, on_frame=on_frame, pool=pool
+        )
+        result, _ = evaluate_with_bar(env, params, policy, config.final_episodes)
+        save_summary(run / EVALUATION, result, env=config.env, algorithm=config.algorithm)
+        curves = {config.algorithm.upper(): [metrics]}
+        plot_learning_curves(run / "learning_curve.png", curves, title, env.reported)
+        plot_rollout(run / "rollout.png", env, params, recording, title)
+        with progress("filming", 1) as show:
+            while wait([filmed], timeout=0.1).not_done:
+                show(share)
+            filmed.result()
+            show(1)
     wall = time.perf_counter() - started
     console().print(table(result, metrics, wall, config.env, env.reported, config.counted))
     pictures = ("learning_curve.png", "rollout.png", "rollout.gif")

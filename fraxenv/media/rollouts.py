@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from jax import Array
 
 from ..envs import Environment, EnvParams, EnvState
 from ..recording import Policy, Recording, record
-from ..rendering import render_env
+from ..rendering import env_camera, env_scene
+from ..rendering.pictures import draw_bar
+from ..rendering.processes import render_each
 from .video import save_video
 
 
@@ -65,6 +68,7 @@ def film(
     frames_per_second: int = 25,
     contacts: bool = False,
     on_frame: Callable[[int, int], bool] = lambda done, total: False,
+    pool: Executor | None = None,
 ) -> None:
     """Film a rollout, with the target and what the safety filter does, to a GIF or an MP4; atomic.
 
@@ -78,18 +82,22 @@ def film(
         frames_per_second: of the film, at most the policy's rate.
         contacts: whether to draw contact forces, as `render_env` does.
         on_frame: told how many frames of how many are drawn; the film ends where it returns True.
+        pool: processes that draw, of `rendering.processes.drawers`.
     """
     every = max(1, round(env.policy_hz / frames_per_second))
     shown = range(0, len(states), every)
     over = recording.terminations | recording.truncations
-    frames = []
-    for t in shown:
+
+    def report(t: int) -> Any:
         # The state after an episode's last step is the next one's first, of which nothing is known.
         at = operator.itemgetter((t, 0))
-        report = None if over[t, 0] else jax.tree.map(at, recording.infos["safety"])
-        picture = render_env(
-            env, states[t], params, width=size, height=size, safety=report, contacts=contacts
-        )
+        return None if over[t, 0] else jax.tree.map(at, recording.infos["safety"])
+
+    scenes = (env_scene(env, states[t], params, report(t), contacts=contacts) for t in shown)
+    pictures = render_each(scenes, env_camera(env), size, size, pool)
+    frames = []
+    for t, picture in zip(shown, pictures, strict=True):
+        draw_bar(picture, report(t))
         frames.append(picture)
         if on_frame(len(frames), len(shown)):
             break

@@ -54,9 +54,14 @@ def render(
     """
     check_choice("renderer", renderer, RENDERERS)
     if renderer == "auto":
-        renderer = "mujoco" if opengl.preferred() else "raycast"
+        renderer = preferred_renderer()
     draw = opengl.render if renderer == "mujoco" else raycast.render
     return draw(shapes, camera, width, height)
+
+
+def preferred_renderer() -> Literal["mujoco", "raycast"]:
+    """What draws where nobody says."""
+    return "mujoco" if opengl.preferred() else "raycast"
 
 
 def render_env(
@@ -105,7 +110,7 @@ def render_env(
         state, safety = _picked((state, safety), _index(state, index))
     shapes = env_scene(env, state, params, safety, contacts=contacts)
     picture = render(shapes, camera or env_camera(env), width, height, renderer)
-    _draw_bar(picture, safety)
+    draw_bar(picture, safety)
     return picture
 
 
@@ -212,7 +217,7 @@ def _picked(tree: Any, index: int | slice) -> Any:
     return jax.tree.map(lambda x: np.asarray(x)[index], tree)
 
 
-def _draw_bar(picture: NDArray[np.uint8], safety: Mapping[str, Any] | None) -> None:
+def draw_bar(picture: NDArray[np.uint8], safety: Mapping[str, Any] | None) -> None:
     """Write the smallest barrier value along the lower edge."""
     color = safety_color(safety)
     if safety is None or color is None:

@@ -1,0 +1,71 @@
+"""Processes that draw side by side, where it is the ray caster that draws."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import repeat
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dynamics import Shape
+from . import raycast
+from .pictures import preferred_renderer, render
+from .shapes import Camera
+
+_WORTH: Final = 64
+"""Pictures that are drawn in the time in which processes start."""
+
+
+@contextmanager
+def drawers(count: int, pictures: int) -> Iterator[Executor | None]:
+    """Processes for `render_each`, which begin to start at once; None where one is as good.
+
+    As of all that `multiprocessing` starts anew, the main module of a program that calls this has
+    to be one that can be imported.
+
+    Args:
+        count: how many.
+        pictures: that are to be drawn.
+    """
+    if count < 2 or pictures < _WORTH or preferred_renderer() != "raycast":
+        yield None
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(count, context, initializer=_leave_interrupts_to_the_parent)
+    try:
+        for _ in range(count):
+            pool.submit(int)
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def render_each(
+    scenes: Iterable[Sequence[Shape]],
+    camera: Camera,
+    width: int,
+    height: int,
+    pool: Executor | None = None,
+) -> Iterator[NDArray[np.uint8]]:
+    """Draw scenes one after the other, or with processes of `drawers`; the same pictures.
+
+    Args:
+        scenes: the shapes of each.
+        camera: where to look from.
+        width: of each picture, pixels.
+        height: of each picture, pixels.
+        pool: what `drawers` gave.
+    """
+    if pool is None:
+        return (render(scene, camera, width, height) for scene in scenes)
+    return pool.map(raycast.render, scenes, repeat(camera), repeat(width), repeat(height))
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
