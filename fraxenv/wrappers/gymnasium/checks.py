@@ -46,7 +46,7 @@ def checked_actions(
             f"{name}: the action has shape {array.shape}, expected {space.shape}: "
             f"{_columns(env, space)}. Pass one number for each of these."
         )
-    if not jnp.issubdtype(array.dtype, np.floating):
+    if array.dtype.kind != "f" and not jnp.issubdtype(array.dtype, np.floating):
         raise ActionError(
             f"{name}: the action has dtype {array.dtype}, expected a floating-point one with "
             f"values in [-1, 1]. Convert it, e.g. action.astype(np.{space.dtype})."
@@ -58,7 +58,7 @@ def checked_actions(
             "Check what computed it: a policy whose weights are not finite, or an array that was "
             "never filled."
         )
-    clipped: Numbers = np.clip(array, -1.0, 1.0).astype(space.dtype)
+    clipped: Numbers = np.minimum(np.maximum(array, -1.0), 1.0).astype(space.dtype)
     return clipped
 
 

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...envs import Environment, EnvState
 from ...errors import ArrayError
 from ...kernels import fusible, resolve
+from .packing import packed
 from .seeding import Words, key_of_step
 from .values import Flags, Info, Numbers
 
@@ -27,6 +28,8 @@ Transition = tuple[Any, Array, Array, Array, Info]
 @dataclass(frozen=True, eq=False)
 class Programs:
     """An environment's programs. Episodes have a key of two words, of shape (2,) or (n, 2).
+
+    What `step` returns of a transition is in NumPy, scalars in Python.
 
     `reward` gives those of exactly `_REWARD_ROWS` pairs of goals. There is one program for however
     many are asked for, so that a reward's last bit does not depend on which others come with it.
@@ -71,8 +74,8 @@ def programs_of(env: Environment) -> Programs:
     compute_reward = getattr(env, "compute_reward", None)
     return Programs(
         env,
-        _single(reset, env),
-        _single(step, env),
+        jax.jit(_single(reset, env)),
+        packed(_single(step, env)),
         jax.jit(reset_batch),
         jax.jit(step_batch),
         None if compute_reward is None else jax.jit(lambda a, d: compute_reward(a, d)),
@@ -82,7 +85,7 @@ def programs_of(env: Environment) -> Programs:
 def _single(fn: Callable[..., Any], env: Environment) -> Callable[..., Any]:
     """A function of one environment, as a batch of one where batches are compiled kernels."""
     if resolve(env.backend) != "native":
-        return jax.jit(fn)
+        return fn
     batch = jax.vmap(fusible(fn, env.backend))
 
     @functools.wraps(fn)
@@ -90,7 +93,7 @@ def _single(fn: Callable[..., Any], env: Environment) -> Callable[..., Any]:
         results = batch(*jax.tree.map(lambda x: x[None], args))
         return jax.tree.map(lambda x: x[0], results)
 
-    return jax.jit(single)
+    return single
 
 
 def goal_reward(name: str, programs: Programs) -> Callable[..., Any]:

@@ -31,7 +31,7 @@ from .checks import (
 )
 from .programs import goal_reward, programs_of
 from .seeding import Words, draw_key
-from .values import Info, Numbers, Observation, frame, fresh, gymnasium_box, gymnasium_space, plain
+from .values import Info, Numbers, Observation, frame, fresh, gymnasium_box, gymnasium_space
 
 _RENDER_MODES: Final = ("rgb_array", "human")
 
@@ -159,16 +159,14 @@ class GymnasiumEnv(gymnasium.Env[Observation, Numbers]):
             )
         action = checked_actions(self._name, self.environment, action, self.action_space)
         transition, self.state = self._programs.step(self._key, state, action)
-        obs, reward, terminated, truncated, info = transition
-        ended = bool(terminated), bool(truncated)
+        obs, reward, *ended, info = transition
         self._over = any(ended)
-        obs, info = fresh(obs), plain(info)
         if isinstance(obs, dict):
             reward = self.compute_reward(obs["achieved_goal"], obs["desired_goal"], info)
             info["is_success"] = info["success"]
         self._safety = info["safety"]
-        self._show(self.state, float(reward), info)
-        return obs, float(reward), *ended, info
+        self._show(self.state, reward, info)
+        return obs, reward, *ended, info
 
     @property
     def compute_reward(self) -> Callable[..., Any]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
 from ...envs import Environment, EnvState
@@ -23,15 +22,6 @@ def fresh(obs: Any) -> Observation:
     if isinstance(obs, dict):
         return {name: np.array(x) for name, x in obs.items()}
     return np.array(obs)
-
-
-def plain(info: Info) -> Info:
-    """Fresh NumPy arrays, and Python values for scalars."""
-    return {name: plain(x) if isinstance(x, dict) else _value(x) for name, x in info.items()}
-
-
-def _value(x: Array) -> Any:
-    return np.array(x) if x.ndim else x.item()
 
 
 def plain_batch(info: Info) -> Info:
