@@ -18,7 +18,7 @@ from ...errors import ArrayError
 from ...kernels import fusible, resolve
 from .packing import packed
 from .seeding import Words, key_of_step
-from .values import Flags, Info, Numbers
+from .values import Flags, Info, Numbers, Observation
 
 _REWARD_ROWS: Final = 256
 
@@ -37,7 +37,9 @@ class Programs:
 
     env: Environment
     reset: Callable[[Words], tuple[Any, EnvState]]
-    step: Callable[[Words, EnvState, Numbers], tuple[Transition, EnvState]]
+    step: Callable[
+        [Words, EnvState, Numbers], tuple[tuple[Observation, float, bool, bool, Info], EnvState]
+    ]
     reset_batch: Callable[[Words, Flags, Any, EnvState], tuple[Any, EnvState]]
     step_batch: Callable[[Words, EnvState, Numbers], tuple[Transition, EnvState]]
     reward: Callable[[Numbers, Numbers], Array] | None

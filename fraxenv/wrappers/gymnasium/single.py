@@ -159,14 +159,14 @@ class GymnasiumEnv(gymnasium.Env[Observation, Numbers]):
             )
         action = checked_actions(self._name, self.environment, action, self.action_space)
         transition, self.state = self._programs.step(self._key, state, action)
-        obs, reward, *ended, info = transition
-        self._over = any(ended)
+        obs, reward, terminated, truncated, info = transition
+        self._over = terminated or truncated
         if isinstance(obs, dict):
             reward = self.compute_reward(obs["achieved_goal"], obs["desired_goal"], info)
             info["is_success"] = info["success"]
         self._safety = info["safety"]
         self._show(self.state, reward, info)
-        return obs, reward, *ended, info
+        return obs, reward, terminated, truncated, info
 
     @property
     def compute_reward(self) -> Callable[..., Any]:
