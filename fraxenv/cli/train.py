@@ -256,10 +256,9 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
     """Evaluate a finished run, draw and film it, and print its summary."""
     import jax
 
-    from ..kernels import get_threads
+    from ..media.drawers import drawers
     from ..media.plots import plot_learning_curves, plot_rollout
     from ..media.rollouts import film, roll_out
-    from ..rendering.processes import drawers
     from ..training import load_policy, read_metrics
     from ..training.report import EVALUATION, save_summary, table
     from ..training.rounds import CHECKPOINT, CONFIG, METRICS, POLICY
@@ -276,7 +275,7 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
 
     recording, states = roll_out(env, params, lambda obs, _: policy(obs), jax.random.PRNGKey(2))
     # Frames are drawn while the policy is evaluated, which takes a core at most.
-    with drawers(get_threads(), len(states)) as pool, ThreadPoolExecutor(1) as beside:
+    with drawers(len(states)) as pool, ThreadPoolExecutor(1) as beside:
         filmed = beside.submit(
             film, run / "rollout.gif", env, params, recording, states, on_frame=on_frame, pool=pool
         )

@@ -15,7 +15,7 @@ from ..envs import Environment, EnvParams, EnvState
 from ..recording import Policy, Recording, record
 from ..rendering import env_camera, env_scene
 from ..rendering.pictures import draw_bar
-from ..rendering.processes import render_each
+from .drawers import render_each
 from .video import save_video
 
 
@@ -82,7 +82,7 @@ def film(
         frames_per_second: of the film, at most the policy's rate.
         contacts: whether to draw contact forces, as `render_env` does.
         on_frame: told how many frames of how many are drawn; the film ends where it returns True.
-        pool: processes that draw, of `rendering.processes.drawers`.
+        pool: processes that draw, of `drawers`.
     """
     every = max(1, round(env.policy_hz / frames_per_second))
     shown = range(0, len(states), every)

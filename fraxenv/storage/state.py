@@ -17,7 +17,6 @@ from jax import Array
 from ..dynamics.model.fingerprint import fingerprint
 from ..envs import Environment, EnvParams, EnvState
 from ..errors import CheckpointError, ConfigError, FraxenvError
-from ..kernels.buffer import is_key
 from .files import load_arrays, save_arrays
 from .provenance import provenance, x64_enabled
 from .pytrees import named_leaves
@@ -120,7 +119,7 @@ def pack(prefix: str, tree: Any) -> Packed:
     arrays, keys, host = {}, {}, []
     for path, leaf in named_leaves(tree):
         name = prefix + path
-        if is_key(leaf):
+        if isinstance(leaf, Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             keys[name] = str(jax.random.key_impl(leaf))
             leaf = jax.random.key_data(leaf)
         elif not isinstance(leaf, Array):

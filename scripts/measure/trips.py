@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -219,6 +220,7 @@ def load_trip() -> Trip:
     """A robot by name, from its files to the model that an environment has."""
     import fraxenv.making.make  # an import reads files of its own
 
+    os.environ["FRAXENV_CACHE"] = "0"  # the first time: later processes find what was read
     rooms = ("dynamics/model/", "fraxenv/making/", "fraxenv/storage/")
     with traced(rooms, ("fraxenv/making/registration.py",)) as trip:
         fraxenv.make("PandaReach-v0", robot="panda")

@@ -75,20 +75,23 @@ def test_what_gymnax_draws_with_waits_for_its_use() -> None:
     assert not {"pandas", "scipy.stats", "matplotlib.figure", "seaborn.utils"} & modules
 
 
-@pytest.mark.parametrize(
-    ("code", "module"),
-    [
-        ("import seaborn; assert seaborn.color_palette()", "seaborn.utils"),
-        ("import seaborn as sns; assert sns.__version__[0] == '0'", "seaborn.utils"),
-        ("from matplotlib import pyplot; pyplot.close()", "matplotlib.figure"),
-        ("import matplotlib.pyplot as plt; plt.close()", "matplotlib.figure"),
-        ("import matplotlib; matplotlib.use('agg')", "matplotlib.rcsetup"),
-        ("from matplotlib.figure import Figure; Figure().subplots()", "matplotlib.figure"),
-        ("from gymnax.visualize import Visualizer", "seaborn"),
-    ],
-)
-def test_and_is_there_when_it_is_used(code: str, module: str) -> None:
-    assert module in loaded(DRAWN + code)
+def test_and_is_there_when_it_is_used() -> None:
+    """One after the other: each finds what it needs that none before has loaded."""
+    uses = """
+import matplotlib.pyplot as plt
+assert "matplotlib.figure" not in sys.modules
+plt.close()
+assert "matplotlib.figure" in sys.modules
+from matplotlib import pyplot
+assert pyplot is plt
+import seaborn as sns
+assert "seaborn.utils" not in sys.modules
+assert sns.__version__ and sns.color_palette()
+assert "seaborn.utils" in sys.modules
+from gymnax.visualize import Visualizer
+"""
+    run(f"import sys\n{DRAWN}{uses}")
+    run(f"{DRAWN}from matplotlib.figure import Figure\nFigure().subplots()")
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["--help"], *([c, "--help"] for c in COMMANDS)])

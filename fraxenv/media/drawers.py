@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -13,33 +14,31 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dynamics import Shape
-from . import raycast
-from .pictures import preferred_renderer, render
-from .shapes import Camera
+from ..rendering import Camera, Shape, raycast, render
+from ..rendering.pictures import preferred_renderer
 
 _WORTH: Final = 64
 """Pictures that are drawn in the time in which processes start."""
 
 
 @contextmanager
-def drawers(count: int, pictures: int) -> Iterator[Executor | None]:
+def drawers(pictures: int) -> Iterator[Executor | None]:
     """Processes for `render_each`, which begin to start at once; None where one is as good.
 
     As of all that `multiprocessing` starts anew, the main module of a program that calls this has
     to be one that can be imported.
 
     Args:
-        count: how many.
-        pictures: that are to be drawn.
+        pictures: how many are to be drawn.
     """
-    if count < 2 or pictures < _WORTH or preferred_renderer() != "raycast":
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if (cores or 1) < 2 or pictures < _WORTH or preferred_renderer() != "raycast":
         yield None
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(count, context, initializer=_leave_interrupts_to_the_parent)
+    pool = ProcessPoolExecutor(cores, context, initializer=_leave_interrupts_to_the_parent)
     try:
-        for _ in range(count):
+        for _ in range(cores or 1):
             pool.submit(int)
         yield pool
     finally:
