@@ -81,9 +81,11 @@ def run(page: str) -> dict[str, Any]:
 
 RUNNING = [page for page, text in PAGES.items() if any(block.runs for block in blocks(text))]
 SLOW = (
+    "docs/contact.md",
     "docs/debugging.md",
     "docs/extend/barrier.md",
     "docs/extend/robot.md",
+    "docs/gradients.md",
     "docs/numerics.md",
     "docs/robots.md",
     "docs/safety.md",
