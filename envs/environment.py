@@ -239,10 +239,19 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             EnvStateError: the state is another environment's.
         """
         params = self.default_params if params is None else params
-        self._check_state(state, params)
+        self.check_state(state, params)
         if params.reset_pool is not None:
             return self._advance_or_begin(key, state, action, params)
         return fusible(self._advance_or_begin, self.backend)(key, state, action, params)
+
+    def check_state(self, state: EnvState, params: EnvParams) -> None:
+        """Refuse the state of another environment.
+
+        Raises:
+            EnvStateError: it is one.
+        """
+        robot, objects = self._robot(params), self.physics.objects
+        check_state(self.name, state, params, robot, self.num_actions, objects)
 
     def step_env(
         self, key: Array, state: EnvState, action: Array, params: EnvParams
@@ -256,7 +265,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             ActionError: the action has the wrong shape or dtype.
             EnvStateError: the state is another environment's.
         """
-        self._check_state(state, params)
+        self.check_state(state, params)
         return fusible(self._advance, self.backend)(key, state, action, params.without_pool)
 
     def draw_pool(self, key: Array, params: EnvParams, size: int) -> tuple[Array, EnvState]:
@@ -354,10 +363,6 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     def _inputs(self, state: EnvState, params: EnvParams) -> TaskInputs:
         """What the task is told of a state."""
         return task_inputs(self._robot(params), state)
-
-    def _check_state(self, state: EnvState, params: EnvParams) -> None:
-        robot, objects = self._robot(params), self.physics.objects
-        check_state(self.name, state, params, robot, self.num_actions, objects)
 
     def _robot(self, params: EnvParams) -> Robot:
         """The model that these parameters have."""

@@ -1,9 +1,7 @@
-"""Many small results of a program as one array: each that JAX hands over takes microseconds."""
+"""Many small arrays as one: each that a program takes or gives costs microseconds in JAX."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,8 +13,8 @@ from numpy.typing import NDArray
 _WORD = np.dtype(np.int32)
 
 
-class _Leaf(NamedTuple):
-    """A result, and its words of all; `held` is the dtype that they are the bits of."""
+class Leaf(NamedTuple):
+    """An array, and its words of all; `held` is the dtype that they are the bits of."""
 
     dtype: np.dtype[Any]
     held: np.dtype[Any]
@@ -25,57 +23,63 @@ class _Leaf(NamedTuple):
     end: int
 
 
-def packed(program: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
-    """A compiled program whose first result is in NumPy: fresh arrays, Python values for scalars.
+class Layout(NamedTuple):
+    """How a tree of arrays lies in one."""
 
-    Args:
-        program: has two results, trees of arrays; as many words always mean the same.
-    """
-    layouts: dict[int, tuple[list[_Leaf], Any]] = {}
-
-    @jax.jit
-    @functools.wraps(program)
-    def run(*args: Any) -> tuple[Array, Any]:
-        result, rest = program(*args)
-        words, layout = _pack(result)
-        layouts[len(words)] = layout
-        return words, rest
-
-    def call(*args: Any) -> tuple[Any, Any]:
-        words, rest = run(*args)
-        found = np.asarray(words)
-        return _unpack(found, *layouts[len(found)]), rest
-
-    return call
+    leaves: tuple[Leaf, ...]
+    structure: Any
 
 
-def _pack(tree: Any) -> tuple[Array, tuple[list[_Leaf], Any]]:
-    leaves, structure = jax.tree.flatten(tree)
-    parts, places, begin = [], [], 0
-    for x in leaves:
+def layout_of(tree: Any) -> Layout:
+    """The layout of arrays, or of what is known of them (`jax.eval_shape`)."""
+    arrays, structure = jax.tree.flatten(tree)
+    leaves: list[Leaf] = []
+    begin = 0
+    for x in arrays:
         held = _held(x.dtype)
-        part = jax.lax.bitcast_convert_type(x.astype(held), _WORD).ravel()
-        places.append(_Leaf(x.dtype, held, x.shape, begin, begin + len(part)))
-        parts.append(part)
-        begin += len(part)
-    return jnp.concatenate(parts), (places, structure)
+        words = int(np.prod(x.shape, dtype=int)) * (held.itemsize // _WORD.itemsize)
+        leaves.append(Leaf(np.dtype(x.dtype), held, tuple(x.shape), begin, begin + words))
+        begin += words
+    return Layout(tuple(leaves), structure)
 
 
 def _held(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """A dtype of whole words that has all numbers of another."""
     if dtype.itemsize >= _WORD.itemsize:
-        return dtype
+        return np.dtype(dtype)
     return np.dtype(np.float32) if jnp.issubdtype(dtype, np.floating) else _WORD
 
 
-def _unpack(words: NDArray[np.int32], leaves: list[_Leaf], structure: Any) -> Any:
+def pack(tree: Any, layout: Layout) -> Array:
+    """One array (n,) int32 of a tree that has such a layout."""
+    arrays = layout.structure.flatten_up_to(tree)
+    parts = [
+        jax.lax.bitcast_convert_type(jnp.asarray(x, leaf.dtype).astype(leaf.held), _WORD).ravel()
+        for x, leaf in zip(arrays, layout.leaves, strict=True)
+    ]
+    return jnp.concatenate(parts)
+
+
+def unpack(words: Array, layout: Layout) -> Any:
+    """The tree again, in a program."""
+    arrays = []
+    for dtype, held, shape, begin, end in layout.leaves:
+        part = words[begin:end]
+        if held.itemsize > _WORD.itemsize:
+            part = part.reshape(-1, held.itemsize // _WORD.itemsize)
+        arrays.append(jax.lax.bitcast_convert_type(part, held).astype(dtype).reshape(shape))
+    return jax.tree.unflatten(layout.structure, arrays)
+
+
+def unpack_here(words: NDArray[np.int32], layout: Layout) -> Any:
+    """The tree again in NumPy: fresh arrays, and Python values for scalars."""
     integers, floats = words.tolist(), words.view(np.float32).tolist()
     values: list[Any] = []
-    for dtype, held, shape, begin, end in leaves:
+    for dtype, held, shape, begin, end in layout.leaves:
         if shape or held not in (_WORD, np.float32):
             array = words[begin:end].view(held).astype(dtype).reshape(shape)
             values.append(array if shape else array.item())
         else:
             number = floats[begin] if held.kind == "f" else integers[begin]
             values.append(bool(number) if dtype == np.bool_ else number)
-    return jax.tree.unflatten(structure, values)
+    return jax.tree.unflatten(layout.structure, values)

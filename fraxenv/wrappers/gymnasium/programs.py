@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...envs import Environment, EnvState
 from ...errors import ArrayError
 from ...kernels import fusible, resolve
-from .packing import packed
+from .packing import Layout, layout_of, pack, unpack, unpack_here
 from .seeding import Words, key_of_step
 from .values import Flags, Info, Numbers, Observation
 
@@ -29,17 +29,22 @@ Transition = tuple[Any, Array, Array, Array, Info]
 class Programs:
     """An environment's programs. Episodes have a key of two words, of shape (2,) or (n, 2).
 
-    What `step` returns of a transition is in NumPy, scalars in Python.
+    Those of one environment have its state in one array, which `pack` makes of a state, and
+    `unpack` a state of; `first` is `reset` without that, for other programs. What `step` returns
+    of a transition is in NumPy, scalars in Python.
 
     `reward` gives those of exactly `_REWARD_ROWS` pairs of goals. There is one program for however
     many are asked for, so that a reward's last bit does not depend on which others come with it.
     """
 
     env: Environment
-    reset: Callable[[Words], tuple[Any, EnvState]]
+    reset: Callable[[Words], tuple[Any, Array]]
     step: Callable[
-        [Words, EnvState, Numbers], tuple[tuple[Observation, float, bool, bool, Info], EnvState]
+        [Words, Array, Numbers], tuple[tuple[Observation, float, bool, bool, Info], Array]
     ]
+    pack: Callable[[EnvState], Array]
+    unpack: Callable[[Array], EnvState]
+    first: Callable[[Words], tuple[Any, EnvState]]
     reset_batch: Callable[[Words, Flags, Any, EnvState], tuple[Any, EnvState]]
     step_batch: Callable[[Words, EnvState, Numbers], tuple[Transition, EnvState]]
     reward: Callable[[Numbers, Numbers], Array] | None
@@ -73,15 +78,53 @@ def programs_of(env: Environment) -> Programs:
         return jax.tree.map(choose, fresh, (obs, state))  # type: ignore[no-any-return]
 
     step_batch = jax.vmap(fusible(step, env.backend))
+    reset_one, step_one = _single(reset, env), _single(step, env)
+    layouts: dict[str, Layout] = {}  # known when the programs have been traced
+
+    def state_layout() -> Layout:
+        if "state" not in layouts:  # a copy's, in a process of its own
+            words = jax.ShapeDtypeStruct((2,), np.uint32)
+            layouts["state"] = layout_of(jax.eval_shape(reset_one, words)[1])
+        return layouts["state"]
+
+    def reset_packed(words: Array) -> tuple[Any, Array]:
+        obs, state = reset_one(words)
+        layouts["state"] = layout_of(state)
+        return obs, pack(state, layouts["state"])
+
+    def step_packed(words: Array, state: Array, action: Array) -> tuple[Array, Array]:
+        transition, new = step_one(words, unpack(state, state_layout()), action)
+        layouts["transition"] = layout_of(transition)
+        return pack(transition, layouts["transition"]), pack(new, state_layout())
+
+    def pack_state(state: EnvState) -> Array:
+        env.check_state(state, params)
+        return pack(state, state_layout())
+
+    step_program = _named(step_packed, "step")
+
+    def step_here(words: Words, state: Array, action: Numbers) -> tuple[Any, Array]:
+        transition, new = step_program(words, state, action)
+        return unpack_here(np.asarray(transition), layouts["transition"]), new
+
     compute_reward = getattr(env, "compute_reward", None)
     return Programs(
         env,
-        jax.jit(_single(reset, env)),
-        packed(_single(step, env)),
+        _named(reset_packed, "reset"),
+        step_here,
+        jax.jit(pack_state),
+        jax.jit(lambda words: unpack(words, state_layout())),
+        reset_one,
         jax.jit(reset_batch),
         jax.jit(step_batch),
         None if compute_reward is None else jax.jit(lambda a, d: compute_reward(a, d)),
     )
+
+
+def _named(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A compiled program, by its name in JAX's messages."""
+    fn.__name__ = name
+    return jax.jit(fn)
 
 
 def _single(fn: Callable[..., Any], env: Environment) -> Callable[..., Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import gymnasium
 import numpy as np
+from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
 from ...cross_check.physics import with_mujoco
@@ -109,7 +110,25 @@ class GymnasiumEnv(gymnasium.Env[Observation, Numbers]):
         self._programs = programs_of(self.environment)
         self._key: Words = np.zeros(2, np.uint32)
         self._over = self._closed = False
-        self.state: EnvState | None = None
+        # The state as programs have it, and as it was last asked for.
+        self._packed: Array | None = None
+        self._state: EnvState | None = None
+
+    @property
+    def state(self) -> EnvState | None:
+        """The state of the environment, None before the first `reset`; may be set.
+
+        Raises:
+            EnvStateError: what is set is another environment's.
+        """
+        if self._state is None and self._packed is not None:
+            self._state = self._programs.unpack(self._packed)
+        return self._state
+
+    @state.setter
+    def state(self, state: EnvState | None) -> None:
+        self._packed = None if state is None else self._programs.pack(state)
+        self._state = state
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -132,9 +151,10 @@ class GymnasiumEnv(gymnasium.Env[Observation, Numbers]):
         check_options(self._name, options, ())
         super().reset(seed=seed)
         self._key = draw_key(self.np_random)
-        obs, self.state = self._programs.reset(self._key)
+        obs, self._packed = self._programs.reset(self._key)
+        self._state = None
         self._over, self._safety = False, None
-        self._show(self.state)
+        self._show()
         return fresh(obs), {}
 
     def step(self, action: ArrayLike) -> tuple[Observation, float, bool, bool, Info]:
@@ -158,14 +178,15 @@ class GymnasiumEnv(gymnasium.Env[Observation, Numbers]):
                 "once terminated or truncated is True. Call reset() first."
             )
         action = checked_actions(self._name, self.environment, action, self.action_space)
-        transition, self.state = self._programs.step(self._key, state, action)
+        transition, self._packed = self._programs.step(self._key, state, action)
+        self._state = None
         obs, reward, terminated, truncated, info = transition
         self._over = terminated or truncated
         if isinstance(obs, dict):
             reward = self.compute_reward(obs["achieved_goal"], obs["desired_goal"], info)
             info["is_success"] = info["success"]
         self._safety = info["safety"]
-        self._show(self.state, reward, info)
+        self._show(reward, info)
         return obs, reward, terminated, truncated, info
 
     @property
@@ -192,11 +213,12 @@ class GymnasiumEnv(gymnasium.Env[Observation, Numbers]):
             EnvStateError: before `reset`, or after `close`.
 
         """
-        state = self._current("render")
+        self._current("render")
         if self.render_mode is None:
             warn_no_render_mode(self._name)
         if self.render_mode != "rgb_array":
             return None
+        state = cast("EnvState", self.state)
         return frame(self.environment, state, self._size, self._renderer, safety=self._safety)
 
     def close(self) -> None:
@@ -207,20 +229,20 @@ class GymnasiumEnv(gymnasium.Env[Observation, Numbers]):
             self._viewer.close()
             self._viewer = None
 
-    def _show(self, state: EnvState, reward: float = 0.0, info: Info | None = None) -> None:
-        """Show a state in the viewer, which opens with the first one."""
+    def _show(self, reward: float = 0.0, info: Info | None = None) -> None:
+        """Show the state in the viewer, which opens with the first one."""
         if self.render_mode != "human":
             return
         if self._viewer is None:
             self._viewer = watch(self.environment, self.environment.default_params)
-        self._viewer.show(state, reward, info)
+        self._viewer.show(cast("EnvState", self.state), reward, info)
 
     def _check_open(self, method: str) -> None:
         if self._closed:
             raise closed_error(self._name, method)
 
-    def _current(self, method: str) -> EnvState:
+    def _current(self, method: str) -> Array:
         self._check_open(method)
-        if self.state is None:
+        if self._packed is None:
             raise not_reset_error(self._name, method)
-        return self.state
+        return self._packed

@@ -318,7 +318,7 @@ class GymnasiumVectorEnv(VectorEnv[Observation, Numbers, NDArray[Any]]):
     def _begin_episodes(self, mask: Flags) -> Observation:
         """Reset the environments in `mask` (num_envs,) and return all observations."""
         if self._obs is None or self.state is None:
-            shapes = jax.eval_shape(jax.vmap(self._programs.reset), self._keys)
+            shapes = jax.eval_shape(jax.vmap(self._programs.first), self._keys)
             self._obs, self.state = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes)
         keys = self._keys.copy()
         for i in np.flatnonzero(mask):

@@ -297,9 +297,10 @@ def test_states_of_other_environments_are_refused(made: tuple[Any, Any]) -> None
         statistics.step(jax.random.key(0), foreign, jnp.zeros(3), params)
     single = GymnasiumEnv(ID, **FAST)
     single.reset(seed=0)
-    single.state = other.reset(jax.random.key(0), other_params)[1]
+    before = single.state
     with pytest.raises(EnvStateError, match="another environment's"):
-        single.step(np.zeros(3))
+        single.state = other.reset(jax.random.key(0), other_params)[1]
+    assert single.state is before
 
 
 # --- Gymnasium's wrappers ------------------------------------------------------------------------
