@@ -18,7 +18,7 @@ from ..rendering import Camera, Shape, raycast, render
 from ..rendering.pictures import preferred_renderer
 
 _WORTH: Final = 64
-"""Pictures that are drawn in the time in which processes start."""
+"""Pictures for each process at least: so many are drawn while it starts."""
 
 
 @contextmanager
@@ -32,13 +32,14 @@ def drawers(pictures: int) -> Iterator[Executor | None]:
         pictures: how many are to be drawn.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    if (cores or 1) < 2 or pictures < _WORTH or preferred_renderer() != "raycast":
+    count = min(cores or 1, pictures // _WORTH)
+    if count < 2 or preferred_renderer() != "raycast":
         yield None
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(cores, context, initializer=_leave_interrupts_to_the_parent)
+    pool = ProcessPoolExecutor(count, context, initializer=_leave_interrupts_to_the_parent)
     try:
-        for _ in range(cores or 1):
+        for _ in range(count):
             pool.submit(int)
         yield pool
     finally:
