@@ -129,7 +129,7 @@ def _load_wide(b: Builder, number: int, buffer: Buffer, to: tuple[str, int]) -> 
             x = b.value(b.broadcast(one, stored(buffer.dtype)))
             b.emit(f"store {t} {x}, ptr {b.step(to[0], k, b.width * each, to[1])}")
         return
-    with _each_square(b, size) as first:
+    with each_part(b, size, b.width) as first:
         rows = []
         for lane in range(b.width):
             place = b.value(f"getelementptr {s}, ptr {base}, i64 {first}")
@@ -146,7 +146,7 @@ def _store_wide(
     """A result from a workspace."""
     s = _memory_type(dtype)
     t, each = f"<{b.width} x {s}>", stored(dtype).itemsize
-    with _each_square(b, size) as first:
+    with each_part(b, size, b.width) as first:
         at = b.step(place[0], first, b.width * each, place[1])
         columns = [
             b.value(f"load {t}, ptr {b.address(at, k * b.width * each)}") for k in range(b.width)
@@ -158,13 +158,13 @@ def _store_wide(
 
 
 @contextmanager
-def _each_square(b: Builder, size: int) -> Iterator[str]:
-    """A loop over the squares of so many columns: the number of the first one of each."""
-    with b.repeat(-(-size // b.width)) as k:
-        begin = b.value(f"mul i64 {k}, {b.width}")
-        within = b.value(f"icmp ult i64 {begin}, {size - b.width}")
-        # The last square overlaps the one before.
-        yield b.value(f"select i1 {within}, i64 {begin}, i64 {size - b.width}")
+def each_part(b: Builder, size: int, width: int) -> Iterator[str]:
+    """A loop over parts of `width` of `size` columns: the number of the first one of each."""
+    with b.repeat(-(-size // width)) as k:
+        begin = b.value(f"mul i64 {k}, {width}")
+        within = b.value(f"icmp ult i64 {begin}, {size - width}")
+        # The last part overlaps the one before.
+        yield b.value(f"select i1 {within}, i64 {begin}, i64 {size - width}")
 
 
 def store_outputs(

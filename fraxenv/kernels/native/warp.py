@@ -16,6 +16,7 @@ import numpy as np
 
 from ..program import IdArray
 from .builder import Builder, llvm_type, stored
+from .memory import each_part
 from .workspace import FEW, Workspace
 
 WIDTH = 32
@@ -72,9 +73,9 @@ def store_outputs(
     stage = b.value(SHARED)
     for number, (ids, dtype) in enumerate(zip(outputs, dtypes, strict=True)):
         size, s = ids.size, llvm_type(stored(dtype))
-        base = b.value(f"load ptr, ptr {b.value(f'getelementptr ptr, ptr %out, i64 {number}')}")
         if size == 0:
             continue
+        base = b.value(f"load ptr, ptr {b.value(f'getelementptr ptr, ptr %out, i64 {number}')}")
         if size == 1:
             place = b.value(f"getelementptr {s}, ptr {base}, i64 %row")
             b.write(dtype, b.name(int(ids.ravel()[0])), place)
@@ -110,11 +111,7 @@ def _store_table(
 ) -> None:
     """A result from a workspace."""
     s, each, columns = llvm_type(stored(dtype)), stored(dtype).itemsize, _columns(size, dtype)
-    with b.repeat(-(-size // columns)) as part:
-        begin = b.value(f"mul i64 {part}, {columns}")
-        within = b.value(f"icmp ult i64 {begin}, {size - columns}")
-        # The last part overlaps the one before.
-        begin = b.value(f"select i1 {within}, i64 {begin}, i64 {size - columns}")
+    with each_part(b, size, columns) as begin:
         with b.repeat(columns) as k:
             at = b.step(place[0], b.value(f"add i64 {begin}, {k}"), each, place[1])
             x = b.value(f"load {s}, ptr {at}")
