@@ -1,9 +1,9 @@
 """Exports of recordings, read as their readers read them.
 
-Of the peers' own readers robomimic's `SequenceDataset`, LeRobot's and ManiSkill's need torch. What
-is read here is what those ask for, by their source: robomimic 0.3 `utils/dataset.py` and
-`utils/file_utils.py`, LeRobot 0.3.3 and 0.4.3 `datasets/utils.py`, ManiSkill 3.0
-`trajectory/dataset.py`.
+robomimic's, LeRobot's and ManiSkill's readers need torch: tests/clients/test_readers.py calls them
+where they are installed. What is read here is what they ask for, by their source: robomimic 0.3
+`utils/dataset.py` and `utils/file_utils.py`, LeRobot 0.3.3 and 0.4.3 `datasets/utils.py`, ManiSkill
+3.0 `trajectory/dataset.py`.
 """
 
 from __future__ import annotations
