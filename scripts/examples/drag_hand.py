@@ -31,11 +31,12 @@ from fraxenv.dynamics import (
     Shape,
     Sphere,
     frame_pose,
+    obstacle_count,
     obstacle_distances,
     obstacle_shapes,
 )
 from fraxenv.dynamics.math.pytree import pytree_dataclass
-from fraxenv.envs import Motion, Task
+from fraxenv.envs import Motion, Task, World
 from fraxenv.media.plots import COLOURS as PALETTE
 from fraxenv.media.plots import picture
 from fraxenv.rendering import Camera, render, scene
@@ -55,7 +56,7 @@ WAYPOINTS = jnp.array(
 CENTRES = jnp.array([[0.55, 0.03, 0.45], [0.50, 0.0, 0.18]])
 RADII = jnp.array([0.09, 0.08])
 FLOOR = HalfSpace(jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0]))
-WORLD = Obstacles(spheres=Sphere(CENTRES, RADII), half_spaces=FLOOR)
+OBSTACLES = Obstacles(spheres=Sphere(CENTRES, RADII), half_spaces=FLOOR)
 CAMERA = Camera(eye=(1.9, -1.5, 1.15), target=(0.3, 0.0, 0.36), fov=33.0)
 COLOURS = {"off": PALETTE[1], "on": PALETTE[0]}
 TARGET, BALL = (0.15, 0.65, 0.35, 1.0), (0.80, 0.35, 0.28, 1.0)
@@ -117,9 +118,14 @@ class Drag(Task):
         distance = jnp.linalg.norm(self.error(robot, motion, state))
         return {"success": distance < 0.02, "distance": distance}
 
-    def obstacles(self, state: Array) -> Obstacles:
+    @property
+    def obstacle_count(self) -> int:
         """Two balls, and the floor."""
-        return WORLD
+        return obstacle_count(OBSTACLES)
+
+    def world(self, key: Array, robot: Robot, q: Array, state: Array) -> World:
+        """The same in every episode."""
+        return World(OBSTACLES)
 
 
 def run(options: Options, enabled: bool) -> dict[str, Array]:
@@ -139,7 +145,7 @@ def run(options: Options, enabled: bool) -> dict[str, Array]:
     def step(carry: tuple[Array, Any], _: None) -> tuple[tuple[Array, Any], dict[str, Array]]:
         obs, state = carry
         obs, state, _, _, info = env.step_env(key, state, jnp.clip(obs / 0.08, -1, 1), params)
-        distances = obstacle_distances(env.robot, state.q, WORLD)
+        distances = obstacle_distances(env.robot, state.q, OBSTACLES)
         seen = {
             "q": state.q,
             "clearance": jnp.min(distances),
@@ -156,7 +162,7 @@ def run(options: Options, enabled: bool) -> dict[str, Array]:
 
 def still(robot: Robot, seen: dict[str, Any], moment: int, options: Options) -> np.ndarray:
     """The robot, the target and the balls, with the way of the target in the last second."""
-    markers = list(obstacle_shapes(WORLD, BALL).values())
+    markers = list(obstacle_shapes(OBSTACLES, BALL).values())
     now = seen["time"][moment]
     for back in np.linspace(0.0, min(1.0, now), 14):
         size = 0.028 if back == 0.0 else 0.007
