@@ -53,11 +53,14 @@ def mujoco(workload: Workload, batch: int, threads: int) -> Case:
 
     from fraxenv.cross_check.mujoco_scene import model_without_actuators
     from fraxenv.dynamics.scene.followers import free_followers
+    from fraxenv.dynamics.scene.parts import Integrator
 
     env, params = fraxenv.make(PICK)
     physics: Any = env.physics
     freed = free_followers(physics.scene)
-    m, (_, to_q, to_v) = model_without_actuators(freed, "discrete", 1 / env.physics_hz), freed
+    known = hasattr(package.mjtIntegrator, "mjINT_DISCRETE")  # from MuJoCo 4 on
+    integrator: Integrator = "discrete" if known else "implicitfast"
+    m, (_, to_q, to_v) = model_without_actuators(freed, integrator, 1 / env.physics_hz), freed
     m.opt.tolerance, m.opt.iterations = 1e-8, 100  # as they are by default
     state = _underway(env, params, workload, _VISITED)[1][2]
     (cube,) = state.world.objects.values()  # after the arm in the scene's coordinates
@@ -78,7 +81,7 @@ def mujoco(workload: Workload, batch: int, threads: int) -> Case:
     def call() -> None:
         pool.rollout(m, datas, start, control, control_spec=spec, nstep=steps, state=ends)
 
-    note = "the scene's physics alone: no controller, observation or reward"
+    note = f"the scene's physics alone, {integrator}: no controller, observation or reward"
     return Case(call, None, batch * STEPS / PICK_HZ, compiles=False, note=note)
 
 
