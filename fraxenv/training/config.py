@@ -113,9 +113,9 @@ class PPOConfig(TrainConfig):
     """
 
     num_steps: int = 32
-    num_epochs: int = 4
-    num_minibatches: int = 8
-    gae_lambda: float = 0.9
+    num_epochs: int = 2
+    num_minibatches: int = 16
+    gae_lambda: float = 0.95
     clip_eps: float = 0.2
     ent_coef: float = 0.0
     vf_coef: float = 1.0

@@ -1,15 +1,14 @@
-"""rejax's PPO, to which an episode that ran out of time is not over."""
+"""rejax's PPO, to which an episode that ran out of time is not over, and faster on CPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import rejax
 from jax import Array
-
-from ..wrappers.base import Wrapper
+from rejax.algos.ppo import Trajectory
 
 
 class PPO(rejax.PPO):  # type: ignore[misc]
@@ -24,27 +23,82 @@ class PPO(rejax.PPO):  # type: ignore[misc]
     """
 
     def collect_trajectories(self, ts: Any) -> tuple[Any, Any]:
-        """Take `num_steps` in all environments: rejax's new state, and the transitions."""
+        """Take `num_steps` in all environments: rejax's new state, and the transitions.
 
-        def rest(obs: Array) -> Array:
-            worth: Array = self.gamma * self.critic.apply(ts.critic_ts.params, obs[None])[0]
-            return worth
+        The critic is asked once, of all steps together.
+        """
+        space = self.env.action_space(self.env_params)
 
-        continued = self.replace(env=Continued(self.env, rest))
-        collected: tuple[Any, Any] = super(PPO, continued).collect_trajectories(ts)
-        return collected
+        def step(ts: Any, _: None) -> tuple[Any, Any]:
+            rng, key_action, key_step = jax.random.split(ts.rng, 3)
+            action, log_prob = self.actor.apply(
+                ts.actor_ts.params, ts.last_obs, key_action, method="action_log_prob"
+            )
+            obs, env_state, reward, done, info = self.vmap_step(
+                jax.random.split(key_step, self.num_envs),
+                ts.env_state,
+                jnp.clip(action, space.low, space.high),
+                self.env_params,
+            )
+            taken = Trajectory(ts.last_obs, action, log_prob, reward, None, done)
+            ts = ts.replace(
+                rng=rng,
+                env_state=env_state,
+                last_obs=obs,
+                last_done=done,
+                global_step=ts.global_step + self.num_envs,
+            )
+            ran_out = jnp.logical_and(done, jnp.logical_not(info["terminated"]))
+            return ts, (taken, ran_out, info["final_observation"])
+
+        ts, (taken, ran_out, final) = jax.lax.scan(step, ts, None, self.num_steps)
+
+        def worth(obs: Array) -> Array:
+            rows = self.critic.apply(ts.critic_ts.params, obs.reshape(-1, *obs.shape[2:]))
+            return jnp.asarray(rows).reshape(obs.shape[:2])
+
+        rest = jax.lax.cond(
+            jnp.any(ran_out),
+            lambda: jnp.where(ran_out, worth(final), 0.0),
+            lambda: jnp.zeros_like(taken.reward),
+        )
+        reward = taken.reward + self.gamma * rest
+        return ts, taken.replace(reward=reward, value=worth(taken.obs))
+
+    def update_critic(self, ts: Any, batch: Any) -> Any:
+        """One step of the critic's weights downhill the mean square of its errors.
+
+        rejax's critic may not move further from what it said before than `clip_eps`, in units of
+        reward, whatever these are. Ours may, as Andrychowicz et al., "What matters for on-policy
+        deep actor-critic methods?", ICLR 2021, section 3.2, found better.
+        """
+
+        def loss(params: Any) -> Array:
+            value: Array = self.critic.apply(params, batch.trajectories.obs)
+            return 0.5 * self.vf_coef * jnp.mean((value - batch.targets) ** 2)
+
+        critic = ts.critic_ts
+        return ts.replace(critic_ts=critic.apply_gradients(grads=jax.grad(loss)(critic.params)))
+
+    def shuffle_and_split(self, data: Any, rng: Array) -> Any:
+        """Minibatches of `data`, drawn at random: rejax's, by our permutation."""
+        order = permutation(rng, self.iteration_size)
+
+        def split(x: Array) -> Array:
+            rows = x.reshape(self.iteration_size, *x.shape[2:])[order]
+            return rows.reshape(self.num_minibatches, -1, *x.shape[2:])
+
+        return jax.tree.map(split, data)
 
 
-class Continued(Wrapper):
-    """An environment whose time limit pays for the rest of the episode, by where it led."""
+def permutation(key: Array, n: int) -> Array:
+    """A random order of the numbers below `n`, (n,).
 
-    def __init__(self, env: Any, rest: Callable[[Array], Array]) -> None:
-        super().__init__(env)
-        self.rest = rest
-
-    def step(self, *args: Any) -> tuple[Any, ...]:
-        """The environment's, with the reward of a step at which time ran out."""
-        obs, state, reward, done, info = self.env.step(*args)
-        ran_out = jnp.logical_and(done, jnp.logical_not(info["terminated"]))
-        reward = reward + jnp.where(ran_out, self.rest(info["final_observation"]), 0.0)
-        return obs, state, reward, done, info
+    `jax.random.permutation` sorts two arrays twice, which takes eight times as long on a CPU, and
+    there a fifth of an update. Here numbers lie in the low bits of random words, and these are
+    sorted: where two words are equal above them, the smaller number comes first.
+    """
+    low = (n - 1).bit_length()
+    words = jax.random.bits(key, (n,), jnp.uint32) << low
+    sorted_words = jnp.sort(words | jnp.arange(n, dtype=jnp.uint32))
+    return (sorted_words & ((1 << low) - 1)).astype(jnp.int32)

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 import pytest
 from PIL import Image
+from rejax.algos.ppo import AdvantageMinibatch
 
 import fraxenv
 from fraxenv.cli import main
@@ -34,7 +35,7 @@ from fraxenv.training import (
     train,
 )
 from fraxenv.training.algorithms import create_algorithm, init_state
-from fraxenv.training.ppo import Continued
+from fraxenv.training.ppo import permutation
 
 SMALL = PPOConfig(
     overrides={
@@ -249,17 +250,53 @@ def test_to_ppo_a_time_limit_is_no_end() -> None:
     np.testing.assert_array_equal(happened.done[0], True)
 
 
-@pytest.mark.parametrize("terminated", [False, True])
-@pytest.mark.parametrize("truncated", [False, True])
-def test_only_where_time_ran_out_is_there_a_rest(terminated: bool, truncated: bool) -> None:
-    class Ends:
-        def step(self) -> tuple[Any, ...]:
-            info = {"terminated": np.array(terminated), "final_observation": 3.0}
-            return 5.0, None, 1.0, np.array(terminated or truncated), info
+def test_the_critic_gets_to_any_target() -> None:
+    """However far it is from what the critic said when the steps were taken."""
+    config = dataclasses.replace(SMALL, num_steps=2, learning_rate=0.03)
+    env, params = fraxenv.make(config.env, **config.overrides)
+    algorithm = create_algorithm(config, env, params)
+    state, happened = jax.jit(lambda s: algorithm.collect_trajectories(s))(init_state(algorithm, 0))
+    taken = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), happened)
+    batch = AdvantageMinibatch(taken, taken.value, taken.value + 10.0)
+    update = jax.jit(lambda s: algorithm.update_critic(s, batch))
+    for _ in range(200):
+        state = update(state)
+    value = algorithm.critic.apply(state.critic_ts.params, taken.obs)
+    assert np.abs(value - batch.targets).max() < 2.0
 
-    _, _, reward, done, _ = Continued(Ends(), lambda obs: 2 * obs).step()
-    assert reward == 1 + 6 * (truncated and not terminated)
-    assert done == (terminated or truncated)
+
+def test_minibatches_are_drawn_at_random() -> None:
+    """Every number in one of them, and each as often in any."""
+    n, parts, times = 1000, 10, 2000
+    keys = jax.random.split(jax.random.key(0), times)
+    orders = np.asarray(jax.vmap(lambda key: permutation(key, n))(keys))
+    np.testing.assert_array_equal(np.sort(orders, axis=1), np.tile(np.arange(n), (times, 1)))
+    came_from = orders.reshape(times, parts, -1) * parts // n
+    counts = np.stack([(came_from == part).sum(axis=(0, 2)) for part in range(parts)])
+    expected = n * times / parts**2
+    # Of 81 degrees of freedom: one of a thousand lies above 126.
+    assert np.sum((counts - expected) ** 2) / expected < 126
+
+
+@pytest.mark.parametrize("terminated", [False, True])
+@pytest.mark.parametrize("done", [False, True])
+def test_only_where_time_ran_out_is_there_a_rest(
+    terminated: bool, done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = dataclasses.replace(SMALL, num_steps=2)
+    env, params = fraxenv.make(config.env, **config.overrides)
+    algorithm = create_algorithm(config, env, params)
+    step = algorithm.vmap_step
+
+    def pays_one(*args: Any) -> tuple[Any, ...]:
+        obs, state, reward, _, info = step(*args)
+        info = info | {"terminated": np.full(len(obs), terminated)}
+        return obs, state, reward**0, np.full(len(obs), done), info
+
+    monkeypatch.setattr(type(algorithm), "vmap_step", property(lambda self: pays_one))
+    before = init_state(algorithm, 0)
+    _, happened = jax.jit(lambda state: algorithm.collect_trajectories(state))(before)
+    assert bool((happened.reward != 1).any()) == (done and not terminated)
 
 
 @pytest.mark.slow
