@@ -55,7 +55,8 @@ class PPO(rejax.PPO):  # type: ignore[misc]
 
         def worth(obs: Array) -> Array:
             rows = self.critic.apply(ts.critic_ts.params, obs.reshape(-1, *obs.shape[2:]))
-            return jnp.asarray(rows).reshape(obs.shape[:2])
+            value: Array = rows.reshape(obs.shape[:2])
+            return value
 
         rest = jax.lax.cond(
             jnp.any(ran_out),
@@ -74,8 +75,9 @@ class PPO(rejax.PPO):  # type: ignore[misc]
         """
 
         def loss(params: Any) -> Array:
-            value: Array = self.critic.apply(params, batch.trajectories.obs)
-            return 0.5 * self.vf_coef * jnp.mean((value - batch.targets) ** 2)
+            value = self.critic.apply(params, batch.trajectories.obs)
+            cost: Array = 0.5 * self.vf_coef * jnp.mean((value - batch.targets) ** 2)
+            return cost
 
         critic = ts.critic_ts
         return ts.replace(critic_ts=critic.apply_gradients(grads=jax.grad(loss)(critic.params)))
