@@ -71,7 +71,7 @@ class PPO(rejax.PPO):  # type: ignore[misc]
 
         rejax's critic may not move further from what it said before than `clip_eps`, in units of
         reward, whatever these are. Ours may, as Andrychowicz et al., "What matters for on-policy
-        deep actor-critic methods?", ICLR 2021, section 3.2, found better.
+        deep actor-critic methods?", ICLR 2021, on advantage estimation, found better.
         """
 
         def loss(params: Any) -> Array:
