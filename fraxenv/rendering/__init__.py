@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..dynamics import Shape
 from .pictures import RENDERERS, Renderer, render, render_env, render_envs, tile
-from .scene import default_camera, env_camera, env_scene, safety_color, scene
+from .scenery import default_camera, env_camera, env_scene, safety_color, scene
 from .shapes import Camera, axes
 
 __all__ = [

@@ -14,7 +14,7 @@ from ..dynamics import Shape
 from ..envs import Environment, EnvParams, EnvState
 from ..errors import RenderError, check_choice, check_count
 from . import opengl, raycast
-from .scene import env_camera, env_scene, safety_color
+from .scenery import env_camera, env_scene, safety_color
 from .shapes import Camera
 
 Renderer = Literal["auto", "mujoco", "raycast"]
