@@ -12,10 +12,10 @@ import gc
 import os
 import sys
 from importlib import import_module
+from importlib.metadata import version
 from types import ModuleType
 from typing import Annotated, Any, Union
 
-from .. import __version__
 from ..errors import FraxenvError, import_extra, unknown_name
 from .common import FAILED, INTERRUPTED, USAGE, parse
 
@@ -78,7 +78,7 @@ def _collect_seldom() -> None:
 def _run(argv: list[str]) -> int:
     tyro = import_extra("tyro", "cli", "The command line")
     if argv[:1] == ["--version"]:
-        print(__version__)
+        print(version("fraxenv"))
         return 0
     if not argv or argv[0] in ("-h", "--help"):
         tyro.cli(_all(tyro), prog="fraxenv", description=DESCRIPTION, args=["--help"])

@@ -49,6 +49,7 @@ def run(options: Options) -> int:
     """Roll out, film, draw; returns the exit status."""
     import jax
 
+    from ..media.drawers import drawers
     from ..media.plots import plot_rollout
     from ..media.rollouts import film, roll_out
     from ..media.video import check_video
@@ -60,38 +61,41 @@ def run(options: Options) -> int:
     output = options.output or new_folder(Path("runs"), f"rollout-{env.name}")
     files = ["config.yaml", "rollout.png", f"rollout.{options.format}"]
 
-    with interruptible("Stopping after this step") as stop:
-        print(f"{subject.title}: {options.episodes} episodes ...", flush=True)
-        recording, states = roll_out(
-            env,
-            params,
-            subject.policy,
-            jax.random.key(options.seed),
-            episodes=options.episodes,
-            recipe=subject.recipe,
-            stop=stop,
-            progress=on_terminal(),
+    # Processes that draw start while the policy acts.
+    steps = options.episodes * int(np.asarray(params.max_steps_in_episode))
+    with drawers(steps) as pool:
+        with interruptible("Stopping after this step") as stop:
+            print(f"{subject.title}: {options.episodes} episodes ...", flush=True)
+            recording, states = roll_out(
+                env,
+                params,
+                subject.policy,
+                jax.random.key(options.seed),
+                episodes=options.episodes,
+                recipe=subject.recipe,
+                stop=stop,
+                progress=on_terminal(),
+            )
+            whole = not stop()
+        write_yaml(
+            output / files[0],
+            {"environment": subject.recipe, "policy": options.policy, "seed": options.seed},
         )
-        whole = not stop()
-    write_yaml(
-        output / files[0],
-        {"environment": subject.recipe, "policy": options.policy, "seed": options.seed},
-    )
-    if options.record:
-        recording.save(output / "recording.npz")
-        files.append("recording.npz")
-    plot_rollout(output / files[1], env, params, recording, subject.title)
-    with interruptible("The film ends here") as stop, progress("filming", len(states)) as show:
+        if options.record:
+            recording.save(output / "recording.npz")
+            files.append("recording.npz")
+        plot_rollout(output / files[1], env, params, recording, subject.title)
+        with interruptible("The film ends here") as stop, progress("filming", len(states)) as show:
 
-        def on_frame(done: int, total: int) -> bool:
-            show(done * len(states) / total)
-            return stop()
+            def on_frame(done: int, total: int) -> bool:
+                show(done * len(states) / total)
+                return stop()
 
-        film(
-            output / files[2], env, params, recording, states,
-            size=options.size, on_frame=on_frame,
-        )  # fmt: skip
-        whole = whole and not stop()
+            film(
+                output / files[2], env, params, recording, states,
+                size=options.size, on_frame=on_frame, pool=pool,
+            )  # fmt: skip
+            whole = whole and not stop()
     _tell(recording, env.reported)
     wrote(output, *files)
     return 0 if whole else INTERRUPTED

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import repeat
 from typing import Final
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..rendering import Camera, Shape, raycast, render
 from ..rendering.pictures import preferred_renderer
+from ..rendering.shapes import camera_key, picture_size, stacked
 
 _WORTH: Final = 64
 """Pictures for each process at least: so many are drawn while it starts."""
@@ -37,10 +39,12 @@ def drawers(pictures: int) -> Iterator[Executor | None]:
         yield None
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(count, context, initializer=_leave_interrupts_to_the_parent)
+    # Interrupts are the parent's. What the processes load has NumPy, and nothing of JAX.
+    ignore = signal.SIGINT, signal.SIG_IGN
+    pool = ProcessPoolExecutor(count, context, initializer=signal.signal, initargs=ignore)
     try:
         for _ in range(count):
-            pool.submit(int)
+            pool.submit(import_module, raycast.__name__)
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
@@ -64,8 +68,5 @@ def render_each(
     """
     if pool is None:
         return (render(scene, camera, width, height) for scene in scenes)
-    return pool.map(raycast.render, scenes, repeat(camera), repeat(width), repeat(height))
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    drawn = camera_key(camera), *picture_size(width, height)
+    return pool.map(raycast.draw, map(stacked, scenes), *map(repeat, drawn))

@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,9 +20,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dynamics import Shape
 from ..errors import RenderError, import_extra
-from .shapes import Camera, CameraKey, Stacked, camera_key, look, picture_size, stacked
+from .stacked import CameraKey, Stacked, look
 
 _STACKS: Final = {"linux": ("egl", "osmesa"), "darwin": ("cgl",), "win32": ("glfw",)}
 _PROBE: Final = """
@@ -106,13 +104,11 @@ def has_card() -> bool:
     )
 
 
-def render(
-    shapes: Sequence[Shape], camera: Camera, width: int = 480, height: int = 480
-) -> NDArray[np.uint8]:
+def draw(scene: Stacked, camera: CameraKey, width: int, height: int) -> NDArray[np.uint8]:
     """Draw shapes over a ground plane z = 0, by MuJoCo.
 
     Args:
-        shapes: what to draw, in any order; may be empty.
+        scene: the shapes, in any order.
         camera: where to look from.
         width: of the picture, pixels.
         height: of the picture, pixels.
@@ -121,11 +117,9 @@ def render(
         A fresh array (height, width, 3), uint8.
 
     Raises:
-        RenderError: a shape, camera or picture size that cannot be drawn, or no GL stack.
+        RenderError: more shapes than MuJoCo's renderer has room for, or no GL stack.
         MissingExtraError: MuJoCo is not installed.
     """
-    scene, key = stacked(shapes), camera_key(camera)
-    size = picture_size(width, height)
     if len(scene.kind) > _MOST_SHAPES:
         raise RenderError(
             f"render: {len(scene.kind)} shapes, expected at most {_MOST_SHAPES} for MuJoCo's "
@@ -139,7 +133,7 @@ def render(
             "Install one (Debian: apt-get install libegl1 libgl1-mesa-dri), name it in MUJOCO_GL, "
             "or pass renderer='raycast'."
         )
-    return _thread(os.getpid()).submit(_draw, stack, scene, key, *size).result()
+    return _thread(os.getpid()).submit(_draw, stack, scene, camera, width, height).result()
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from ..envs import Environment, EnvParams, EnvState
 from ..errors import RenderError, check_choice, check_count
 from . import opengl, raycast
 from .scenery import env_camera, env_scene, safety_color
-from .shapes import Camera
+from .shapes import Camera, camera_key, picture_size, stacked
 
 Renderer = Literal["auto", "mujoco", "raycast"]
 RENDERERS: Final = ("auto", "mujoco", "raycast")
@@ -55,8 +55,8 @@ def render(
     check_choice("renderer", renderer, RENDERERS)
     if renderer == "auto":
         renderer = preferred_renderer()
-    draw = opengl.render if renderer == "mujoco" else raycast.render
-    return draw(shapes, camera, width, height)
+    draw = opengl.draw if renderer == "mujoco" else raycast.draw
+    return draw(stacked(shapes), camera_key(camera), *picture_size(width, height))
 
 
 def preferred_renderer() -> Literal["mujoco", "raycast"]:

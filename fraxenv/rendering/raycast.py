@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dynamics import Shape
-from .shapes import Camera, Point, Stacked, camera_key, look, picture_size, stacked
+from .stacked import CameraKey, Point, Stacked, look
 
 _F32 = NDArray[np.float32]
 _F64 = NDArray[np.float64]
@@ -71,9 +70,10 @@ class _View(NamedTuple):
 
 
 class _Hits(NamedTuple):
-    """Entries of rays into a shape: parameters, NaN for misses; faces of a shape with several."""
+    """Where rays enter a shape and leave it, parameters; faces of a shape with several."""
 
-    t: _F32
+    t: _F32  # NaN for misses
+    leave: _F32  # anything for misses
     face: _Codes | None
 
 
@@ -95,12 +95,7 @@ class _Shadows(NamedTuple):
     ground: _F32  # (v / 2, u / 2) share of the light that shapes keep from the ground
 
 
-# --- Public functions -----------------------------------------------------------------------------
-
-
-def render(
-    shapes: Sequence[Shape], camera: Camera, width: int = 480, height: int = 480
-) -> np.ndarray:
+def draw(scene: Stacked, camera: CameraKey, width: int, height: int) -> NDArray[np.uint8]:
     """Draw shapes over a ground plane z = 0.
 
     Opaque shapes hide what is behind them, translucent ones are blended over the opaque picture
@@ -108,22 +103,17 @@ def render(
     A shape that contains the eye is not drawn, and the ground is drawn from above only.
 
     Args:
-        shapes: the shapes, in any order; may be empty.
-        camera: the camera.
+        scene: the shapes, in any order.
+        camera: where to look from.
         width: of the picture, pixels.
         height: of the picture, pixels.
 
     Returns:
         A fresh array (height, width, 3), uint8.
-
-    Raises:
-        RenderError: a shape, camera or picture size that cannot be drawn; the message names it.
     """
     # NaN marks rays that miss, and scenes out of all scale overflow: neither deserves a warning.
     with np.errstate(all="ignore"):
-        scene = stacked(shapes)
-        view = _view(*camera_key(camera), *picture_size(width, height))
-        return _draw(scene, view)
+        return _draw(scene, _view(*camera, width, height))
 
 
 # --- Rays, ground and background of a camera ------------------------------------------------------
@@ -234,23 +224,25 @@ def _hit_sphere(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits
     a = d[0] * d[0] + d[1] * d[1] + d[2] * d[2]
     b = p[0] * d[0] + p[1] * d[1] + p[2] * d[2]
     c = p[0] * p[0] + p[1] * p[1] + p[2] * p[2] - radius * radius
-    return _Hits(-(b + np.sqrt(b * b - a * c)) / a, None)
+    root = np.sqrt(b * b - a * c)
+    return _Hits(-(b + root) / a, (root - b) / a, None)
 
 
 def _hit_capsule(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits:
     half = core[2]
-    side, _ = _side(radius, p, d)
-    z = p[2] + side * d[2]
+    side, side_out = _side(radius, p, d)
+    z, z_out = p[2] + side * d[2], p[2] + side_out * d[2]
     cap = _hit_sphere(core, radius, (p[0], p[1], p[2] - np.copysign(half, z)), d)
-    return _Hits(np.where(np.abs(z) < half, side, cap.t), None)
+    far = _hit_sphere(core, radius, (p[0], p[1], p[2] - np.copysign(half, z_out)), d)
+    enter = np.where(np.abs(z) < half, side, cap.t)
+    return _Hits(enter, np.where(np.abs(z_out) < half, side_out, far.leave), None)
 
 
 def _hit_cylinder(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits:
     side, side_out = _side(radius, p, d)
     cap, cap_out = _slab(core[2], p[2], d[2])
-    enter = np.maximum(side, cap)
-    t = np.where(enter < np.minimum(side_out, cap_out), enter, np.nan)
-    return _Hits(t, (cap > side).astype(np.int32))
+    enter, leave = np.maximum(side, cap), np.minimum(side_out, cap_out)
+    return _Hits(np.where(enter < leave, enter, np.nan), leave, (cap > side).astype(np.int32))
 
 
 def _hit_box(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits:
@@ -259,7 +251,7 @@ def _hit_box(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits:
     enter = np.maximum(xy, z)
     leave = np.minimum(np.minimum(x_out, y_out), z_out)
     face = np.where(z > xy, np.int32(2), (y > x).astype(np.int32))
-    return _Hits(np.where(enter < leave, enter, np.nan), face)
+    return _Hits(np.where(enter < leave, enter, np.nan), leave, face)
 
 
 def _side(radius: np.float32, p: _Vector, d: _Vector) -> tuple[_F32, _F32]:
@@ -307,13 +299,13 @@ def _camera_hits(scene: Stacked, view: _View, i: int, rect: _Rect) -> _Hits:
     hits = _HIT[scene.kind[i]](
         scene.core[i].astype(np.float32), np.float32(scene.radius[i]), p, _spread(columns, rows)
     )
-    return _Hits(hits.t + shift, hits.face)
+    return hits._replace(t=hits.t + shift)
 
 
 def _light_span(scene: Stacked, i: int, x: _F64, y: _F64) -> tuple[_F32, _F32]:
     """Distances along the light at which rays from the ground enter and leave shape i.
 
-    (len(y), len(x)), m, from the ground points (x, y) towards the light; NaN for misses.
+    (len(y), len(x)), m, from the ground points (x, y) towards the light; the first NaN for misses.
     """
     hit, core, radius = _HIT[scene.kind[i]], scene.core[i].astype(np.float32), scene.radius[i]
     to_shape = scene.rotation[i].T
@@ -323,9 +315,8 @@ def _light_span(scene: Stacked, i: int, x: _F64, y: _F64) -> tuple[_F32, _F32]:
     rows = (np.outer(to_shape[:, 1], y) + origin[:, None]).astype(np.float32)
     p = _spread(columns, rows)
     up = (to_shape @ _LIGHT).astype(np.float32)[:, None]
-    enter = hit(core, np.float32(radius), p, (up[0], up[1], up[2])).t
-    leave = hit(core, np.float32(radius), p, (-up[0], -up[1], -up[2])).t
-    return np.float32(shift) + enter, np.float32(shift) - leave
+    hits = hit(core, np.float32(radius), p, (up[0], up[1], up[2]))
+    return np.float32(shift) + hits.t, np.float32(shift) + hits.leave
 
 
 # --- Frame ----------------------------------------------------------------------------------------
@@ -617,12 +608,16 @@ def _shadows(scene: Stacked, view: _View) -> _Shadows:
         window = tuple(slice(low[i, k] - first[k], high[i, k] - first[k]) for k in (1, 0))
         x, y = (np.arange(low[i, k], high[i, k]) * texel for k in (0, 1))
         enter, leave = _light_span(scene, i, x, y)
-        hit = (enter < leave) & (leave > 0.0)
+        missed = ~((enter < leave) & (leave > 0.0))
+        enter[missed] = np.inf
+        np.minimum(bottom[window], enter, out=bottom[window])
         alpha = np.float32(scene.rgba[i, 3])
-        through[window] *= np.float32(1.0) - alpha * hit
-        np.minimum(bottom[window], enter, out=bottom[window], where=hit)
         if alpha == 1.0:
-            np.maximum(top[window], leave, out=top[window], where=hit)
+            through[window] *= missed
+            leave[missed] = -np.inf
+            np.maximum(top[window], leave, out=top[window])
+        else:
+            through[window] *= np.where(missed, np.float32(1.0), np.float32(1.0) - alpha)
     origin = (float(first[0] * texel), float(first[1] * texel))
     return _Shadows(origin, texel, top, _penumbra(through, bottom, texel))
 

@@ -17,7 +17,8 @@ from ..dynamics.math.rotation import rotation_to
 from ..dynamics.model.robot import Frame, Topology
 from ..envs import Environment, EnvParams, EnvState, JointGoals, World
 from ..errors import RenderError
-from .shapes import Camera, Point, axes
+from .shapes import Camera, axes
+from .stacked import Point
 
 _F64 = NDArray[np.float64]
 

@@ -1,21 +1,17 @@
-"""Shapes, checked and stacked, and the camera that looks at them."""
+"""Shapes and the camera that looks at them, checked; the shapes stacked."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..dynamics.geometry.shapes import SIZES, Shape, rounded_box, triad
 from ..errors import RenderError, check_count
-
-Point = tuple[float, float, float]
-CameraKey = tuple[Point, Point, float]
-"""Eye, target and field of view."""
+from .stacked import CameraKey, Stacked
 
 _F64 = NDArray[np.float64]
 
@@ -33,18 +29,6 @@ class Camera:
     eye: tuple[float, float, float]
     target: tuple[float, float, float]
     fov: float = 45.0
-
-
-class Stacked(NamedTuple):
-    """The shapes as arrays, n of them. `core` plus a ball of `radius` contains each shape."""
-
-    kind: list[str]
-    core: _F64  # (n, 3) half extents of the box that, rounded by `radius`, bounds the shape
-    radius: _F64  # (n,)
-    position: _F64  # (n, 3)
-    rotation: _F64  # (n, 3, 3)
-    rgba: _F64  # (n, 4)
-    bounds: _F64  # (n, 8, 3) corners of the core in the world
 
 
 def axes(position: np.ndarray, rotation: np.ndarray, length: float = 0.1) -> list[Shape]:
@@ -68,14 +52,6 @@ def axes(position: np.ndarray, rotation: np.ndarray, length: float = 0.1) -> lis
     origin = _pose_array("axes: position", position, (3,))
     to_world = _rotation_array("axes: rotation", rotation)
     return triad(origin, to_world, float(length))
-
-
-def look(forward: _F64) -> _F64:
-    """Rows right, up, forward of a camera that looks along a unit vector, (3, 3)."""
-    upright = abs(forward[2]) < 1.0 - 1e-9
-    right = np.cross(forward, (0.0, 0.0, 1.0) if upright else (0.0, 1.0, 0.0))
-    right /= np.linalg.norm(right)
-    return np.stack([right, np.cross(right, forward), forward])
 
 
 # --- Validation -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import fraxenv
 import fraxenv.training
 import fraxenv.wrappers
 from fraxenv.cli import COMMANDS
+from fraxenv.rendering import raycast
 
 ORDERS = ("import fraxenv, gymnasium", "import gymnasium, fraxenv")
 
@@ -56,6 +57,12 @@ def test_dynamics_loads_nothing_above_it(code: str) -> None:
     assert "jax" in modules
     assert not {"gymnasium", "gymnax", "yaml"} & modules
     assert not {f"fraxenv.{name}" for name in OURS} & modules
+
+
+def test_processes_that_draw_load_no_jax() -> None:
+    modules = loaded(f"import {raycast.__name__}")
+    assert "numpy" in modules
+    assert "jax" not in modules
 
 
 def test_ids_are_known_without_jax() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,11 @@ from support import with_slow
 
 from fraxenv.errors import FraxenvError, RenderError
 from fraxenv.rendering import Camera, Shape, axes, tile
-from fraxenv.rendering.raycast import render
+from fraxenv.rendering import render as render_by
 
 Picture = NDArray[np.uint8]
+
+render = partial(render_by, renderer="raycast")
 
 EYE = np.eye(3)
 RED = (0.9, 0.1, 0.1, 1.0)

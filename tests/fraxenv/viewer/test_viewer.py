@@ -23,8 +23,7 @@ from fraxenv.dynamics import frame_pose, rotation_exp
 from fraxenv.envs import Environment, EnvParams, EnvState
 from fraxenv.envs.world import world_shapes
 from fraxenv.errors import ConfigError, MissingExtraError
-from fraxenv.rendering import Camera, default_camera, scene
-from fraxenv.rendering.raycast import render
+from fraxenv.rendering import Camera, default_camera, render, scene
 
 viser = pytest.importorskip("viser")
 
