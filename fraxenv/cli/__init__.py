@@ -93,7 +93,7 @@ def _run(argv: list[str]) -> int:
     else:
         options = parse(module.Options, argv[0], argv[1:])
     if argv[0] not in _WITHOUT_PROGRAMS:
-        from .. import keep_programs
+        from ..kernels import keep_programs
 
         keep_programs()
     status: int = module.run(options)
