@@ -54,12 +54,17 @@ def main(argv: list[str] | None = None) -> int:
         argv = sys.argv[1:]
         _collect_seldom()
     try:
-        return _run(argv)
+        status = _run(argv)
+        sys.stdout.flush()
+        return status
     except SystemExit as stop:  # tyro's, after help or a message
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # whoever read has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
     except (FraxenvError, OSError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return FAILED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -82,6 +83,15 @@ def test_listing_and_help_load_little() -> None:
     command = [sys.executable, "-m", "fraxenv", "list"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert [line.split()[0] for line in done.stdout.splitlines()] == fraxenv.list_envs()
+
+
+def test_who_reads_may_have_seen_enough() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "fraxenv", "list"]
+    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_list_finds(capsys: Capture) -> None:
