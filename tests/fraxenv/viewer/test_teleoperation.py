@@ -101,19 +101,21 @@ class Person:
 
 def act(
     simulation: Simulation, policy: Any, snapshot: Snapshot, done: Callable[[Snapshot], bool]
-) -> list[Snapshot]:
-    """What comes of a policy's actions as a person's at a gamepad, until it is done."""
+) -> tuple[list[Snapshot], list[Command]]:
+    """What comes of a policy's actions as a person's at a gamepad, until it is done; and these."""
     pilot = Pilot()
     pilot.speed = 1.0
     person = Person(pilot.tell)
     policy, past = jax.jit(policy), [snapshot]
+    commands: list[Command] = []
     while not done(past[-1]):
         assert len(past) < 300, "it is never done"
         action = np.asarray(policy(past[-1].obs, jax.random.key(0)))
         closes = simulation.has_gripper and (action[-1] < 0) != past[-1].closed
         person.push(action, closes)
-        past.append(simulation.step(past[-1], pilot.take()[0]))
-    return past
+        commands.append(pilot.take()[0])
+        past.append(simulation.step(past[-1], commands[-1]))
+    return past, commands
 
 
 def succeeded(snapshot: Snapshot) -> bool:
@@ -311,7 +313,7 @@ def test_a_demonstration_is_an_ordinary_recording(reach: Made, tmp_path: Path) -
     simulation.driver = KEYS
     straight = scripted_policy(env, params)
     saved = Demonstrations(env, tmp_path / "demos", RECIPE)
-    pasts = [act(simulation, straight, simulation.reset(), succeeded) for _ in range(2)]
+    pasts = [act(simulation, straight, simulation.reset(), succeeded)[0] for _ in range(2)]
     for past in pasts:
         saved.save(past, simulation.own_params)
     assert saved.successes == [True, True]
@@ -449,7 +451,7 @@ def test_a_person_picks_and_stacks_a_cube(tmp_path: Path) -> None:
     env, params = fraxenv.make("PandaStack-v0")
     simulation = Simulation(env, params)
     simulation.driver = KEYS
-    past = act(simulation, expert_policy(env, params), simulation.reset(), succeeded)
+    past, commands = act(simulation, expert_policy(env, params), simulation.reset(), succeeded)
     assert any(s.closed and s.info["grasped"] for s in past[1:] if s.info is not None)
     saved = Demonstrations(env, tmp_path, {"id": "PandaStack-v0"})
     recording = fraxenv.load_recording(saved.save(past, simulation.own_params))
@@ -460,9 +462,8 @@ def test_a_person_picks_and_stacks_a_cube(tmp_path: Path) -> None:
     assert found.actions.shape == (len(past) - 1, 7)
     # From halfway on, once more: the same bits.
     again = past[60]
-    for step in past[61:]:
-        six = FULL * np.asarray(step.action)[:6]
-        again = simulation.step(again, Command(six[:3], six[3:], step.closed != again.closed))
+    for command, step in zip(commands[60:], past[61:], strict=True):
+        again = simulation.step(again, command)
         same(again.state, step.state)
 
 

@@ -413,7 +413,8 @@ def test_an_obstacle_is_clicked_and_dragged() -> None:
     env, params = fraxenv.make(
         "PandaReachObstacles-v0", safety="none", task_options={"sphere_count": 1}, **FAST
     )
-    viewer = open_viewer(env, params, port=free_port())
+    # Of a seed whose obstacle and its arrows no panel covers.
+    viewer = open_viewer(env, params, port=free_port(), seed=7)
     try:
         viewer.pause()
         wait(lambda: viewer.snapshot is not None)
