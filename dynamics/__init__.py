@@ -137,7 +137,7 @@ from .scene.equalities import (
 )
 from .scene.forces import actuator_forces, passive_forces
 from .scene.jointed import jointed_body, placed_body
-from .scene.mjcf import load_mjcf, load_mjcf_robot
+from .scene.mjcf import MjcfIndices, load_mjcf, load_mjcf_robot, mjcf_indices
 from .scene.parts import JointActuators
 from .scene.presets import grip, soften
 from .scene.scene import Scene
@@ -166,6 +166,7 @@ __all__ = [
     "Kinematics",
     "MemberSlices",
     "Mimic",
+    "MjcfIndices",
     "Obstacles",
     "Payload",
     "Poses",
@@ -242,6 +243,7 @@ __all__ = [
     "manipulability",
     "matrix_to_quaternion",
     "member_slices",
+    "mjcf_indices",
     "motor_actuator",
     "mount",
     "move_obstacles",

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fraxenv.errors import SceneLoadError, import_extra, unknown_name
+from fraxenv.errors import SceneLoadError, check_choice, import_extra, unknown_name
 
 from ..contact.model import (
     Constraints,
@@ -41,7 +41,14 @@ from ..model.robot import WORLD, Frame, Joint, JointKind, Robot, Topology
 from .pairs import by_kinds, mixed_condim, ordered, other_kinds
 from .parts import Integrator, JointActuators, StoredKeyframe
 from .scene import Scene
-from .unsupported import check_robot_supported, check_supported, refuse
+from .unsupported import (
+    LEFT_OUT,
+    LeftOut,
+    Part,
+    check_robot_supported,
+    check_supported,
+    refuse,
+)
 
 Array = NDArray[np.floating[Any]]
 
@@ -76,37 +83,57 @@ def load_mjcf(model: str | os.PathLike[str] | Any) -> Scene:
 
 
 def load_mjcf_robot(
-    model: str | os.PathLike[str] | Any, *, end_effectors: Mapping[str, str] | None = None
+    model: str | os.PathLike[str] | Any,
+    *,
+    root: str | None = None,
+    end_effectors: Mapping[str, str] | None = None,
+    freeze: Sequence[str] = (),
+    leave_out: Collection[LeftOut] = (),
 ) -> Robot:
-    """The robot of an MJCF file: its one kinematic tree, without contacts and actuators.
+    """The robot of an MJCF file: one kinematic tree, without contacts and actuators.
 
     As `load_mjcf(model).system`, but what only concerns contact, equality constraints, actuators
     and the physics step is not looked at. Effort limits are the ranges of joints
     (`actuatorfrcrange`) and those of the actuators that drive them. Collision shapes are the
     primitives that may touch anything at all; the default configuration is MuJoCo's `qpos0`.
+    Names, order, and the pose of the base are MuJoCo's; `mjcf_indices` says where each coordinate
+    is.
 
     Args:
         model: as in `load_mjcf`.
+        root: name of a body. The robot is what moves from there on, with the frames and shapes of
+            these bodies: all else is left out, and where the body is carried by joints they are
+            welded at `qpos0`. By default the file's one tree.
         end_effectors: alias -> name of a body or site.
+        freeze: names of joints that are welded at `qpos0`.
+        leave_out: forces that a `Robot` has not, and may do without. They change neither mass
+            matrix nor bias nor Jacobians, but tendons with `armature` the first.
 
     Raises:
         SceneLoadError: the file cannot be read, is not one tree, or has forces that a `Robot` has
-            not: of tendons, springs, gravity compensation; names the element and the remedy.
-        UnknownNameError: there is no such body or site.
+            not and that are not left out: of tendons, springs, gravity compensation; names the
+            element and the remedy.
+        UnknownNameError: there is no such body, site or joint.
+        ConfigError: forces that cannot be left out.
         MissingExtraError: MuJoCo is not installed.
     """
     mujoco = import_extra("mujoco", "mujoco", "load_mjcf_robot")
     where, compiled = _compiled(mujoco, model)
-    check_robot_supported(mujoco, compiled, where)
-    robot = _Reader(mujoco, compiled, where).system(None)
-    roots = np.flatnonzero(robot.topology.parent == WORLD)
-    if len(roots) != 1:
-        names = ", ".join(repr(robot.topology.body_names[i]) for i in roots)
+    for force in leave_out:
+        check_choice("leave_out", force, LEFT_OUT)
+    reader = _Reader(mujoco, compiled, where)
+    part = reader.part_of(root, freeze)
+    # A hand whose palm is fixed is one tree, of as many branches as it has fingers.
+    trees = np.unique(compiled.body_rootid[compiled.jnt_bodyid[part.joints]])
+    if len(trees) != 1 and (root is None or not len(trees)):
+        names = ", ".join(repr(reader.body_names[b]) for b in trees)
         raise SceneLoadError(
-            f"{where}: {len(roots)} kinematic trees{f' begin with {names}' if names else ''}, "
-            "expected one, a robot's. Take load_mjcf(...).system for all of them, or a file with "
-            "the robot alone."
+            f"{where}: {len(trees)} kinematic trees{f' begin with {names}' if names else ''}, "
+            "expected one, a robot's. Name the body that it begins with: root=..., take "
+            "load_mjcf(...).system for all of them, or a file with the robot alone."
         )
+    check_robot_supported(mujoco, compiled, where, part, leave_out)
+    robot = _Reader(mujoco, compiled, where, part).system(None)
     frames, aliases = robot.frame_names, dict(end_effectors or {})
     for frame in aliases.values():
         if frame not in frames:
@@ -114,6 +141,41 @@ def load_mjcf_robot(
     end_effector_index = {alias: frames.index(frame) for alias, frame in aliases.items()}
     topology = dataclasses.replace(robot.topology, end_effectors=end_effector_index)
     return dataclasses.replace(robot, topology=topology)
+
+
+class MjcfIndices(NamedTuple):
+    """Where a robot's numbers are in a `mujoco.MjModel` and its `MjData`."""
+
+    qpos: NDArray[np.intp]
+    """(nq,), of the coordinates `q`."""
+    qvel: NDArray[np.intp]
+    """(nv,), of the velocities `v`, and of forces."""
+    ctrl: NDArray[np.intp]
+    """(nv,), of the one input whose actuator drives this degree of freedom; -1 without, or with
+    several."""
+
+
+def mjcf_indices(model: str | os.PathLike[str] | Any, robot: Robot) -> MjcfIndices:
+    """Where the coordinates of a robot of `load_mjcf_robot` are in the model it is from.
+
+    Args:
+        model: as in `load_mjcf`.
+        robot: of this model; joints that were locked or combined since are no matter.
+
+    Raises:
+        SceneLoadError: the file cannot be read.
+        UnknownNameError: a joint of the robot is not in the model.
+        MissingExtraError: MuJoCo is not installed.
+    """
+    mujoco = import_extra("mujoco", "mujoco", "mjcf_indices")
+    where, compiled = _compiled(mujoco, model)
+    reader = _Reader(mujoco, compiled, where)
+    qpos, qvel = reader.numbers([reader.joint(name) for name in robot.joint_names])
+    inputs: dict[int, list[int]] = {}
+    for i, dof in reader.driven():
+        inputs.setdefault(dof, []).append(reader.input(i))
+    ctrl = [inputs[d][0] if len(inputs.get(d, ())) == 1 else -1 for d in qvel]
+    return MjcfIndices(*(np.array(x, np.intp) for x in (qpos, qvel, ctrl)))
 
 
 def _compiled(mujoco: Any, model: Any) -> tuple[str, Any]:
@@ -176,8 +238,9 @@ _SHAPES: dict[GeomKind, ShapeKind] = {
 class _Reader:
     """Reads a compiled model into a scene, part after part."""
 
-    def __init__(self, mujoco: Any, model: Any, where: str) -> None:
+    def __init__(self, mujoco: Any, model: Any, where: str, part: Part | None = None) -> None:
         self.mujoco, self.model, self.where = mujoco, model, where
+        self.part = part or Part(np.ones(model.nbody, bool), np.ones(model.njnt, bool))
         self.body_names = self._names("body", model.nbody, lambda i: f"body{i}")
         self.joint_names = self._names(
             "joint", model.njnt, lambda i: f"{self.body_names[model.jnt_bodyid[i]]}_joint"
@@ -234,6 +297,38 @@ class _Reader:
             stored_members=self._members(system.topology),
         )
 
+    # --- parts ---
+
+    def part_of(self, root: str | None, freeze: Sequence[str]) -> Part:
+        """What moves from a body on, but for joints that are welded."""
+        m = self.model
+        bodies = np.ones(m.nbody, bool)
+        if root is not None:
+            if root not in self.body_names:
+                raise unknown_name("body", root, self.body_names, f"of {self.where}")
+            first = self.body_names.index(root)
+            for b in range(m.nbody):
+                bodies[b] = b == first or (b > first and bodies[m.body_parentid[b]])
+        joints = bodies[m.jnt_bodyid]
+        for name in freeze:
+            joints[self.joint(name)] = False
+        return Part(bodies, joints)
+
+    def joint(self, name: str) -> int:
+        """The joint of a name."""
+        if name not in self.joint_names:
+            raise unknown_name("joint", name, self.joint_names, f"of {self.where}")
+        return self.joint_names.index(name)
+
+    def numbers(self, joints: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Where the coordinates of joints are in `qpos`, and their velocities in `qvel`."""
+        m, q, v = self.model, [], []
+        for j in joints:
+            coordinates, freedoms = _SPANS[self.mujoco.mjtJoint(m.jnt_type[j]).name]
+            q += [int(m.jnt_qposadr[j]) + k for k in range(coordinates)]
+            v += [int(m.jnt_dofadr[j]) + k for k in range(freedoms)]
+        return q, v
+
     # --- names ---
 
     def _names(self, kind: str, count: int, otherwise: Any) -> list[str]:
@@ -250,7 +345,8 @@ class _Reader:
         places = [_Place(WORLD, np.zeros(3), np.eye(3))]
         for b in range(1, m.nbody):
             place = places[m.body_parentid[b]].at(m.body_pos[b], _matrix(m.body_quat[b]))
-            joints = range(m.body_jntadr[b], m.body_jntadr[b] + m.body_jntnum[b])
+            own = range(m.body_jntadr[b], m.body_jntadr[b] + m.body_jntnum[b])
+            joints = [j for j in own if self.part.joints[j]]
             for j in joints:
                 last = j == joints[-1]
                 name = self.body_names[b] if last else f"{self.body_names[b]}.{self.joint_names[j]}"
@@ -298,11 +394,13 @@ class _Reader:
                 limits[dof] = m.jnt_range[j]
             if m.jnt_limited[j] and kind == "mjJNT_BALL":
                 limits[dof] = 0.0, m.jnt_range[j].max()
-        for i, dof in self._driven():
+        for i, dof in self.driven():
             # What actuators add to their joints.
             gear = self._gear(i)
             damping[dof] += gear**2 * _optional(m, "actuator_damping", i)
             armature[dof] += gear**2 * _optional(m, "actuator_armature", i)
+        weightless = m.opt.disableflags & int(self.mujoco.mjtDisableBit.mjDSBL_GRAVITY)
+        q, v = self.numbers(map(int, np.flatnonzero(self.part.joints)))
         topology = Topology(
             name=_model_name(m),
             joints=tuple(b.joint for b in bodies),
@@ -320,20 +418,20 @@ class _Reader:
             mass=mass,
             com=com,
             inertia=inertia,
-            gravity=m.opt.gravity.copy(),
-            armature=armature,
-            damping=damping,
-            friction=m.dof_frictionloss.copy(),
-            position_limits=limits,
-            stop_stiffness=np.zeros(m.nv),
-            stop_damping=np.zeros(m.nv),
-            velocity_limits=np.full(m.nv, np.inf),
-            effort_limits=effort,
-            effort_rate_limits=np.full(m.nv, np.inf),
-            q_default=m.qpos0.copy(),
+            gravity=np.zeros(3) if weightless else m.opt.gravity.copy(),
+            armature=armature[v],
+            damping=damping[v],
+            friction=m.dof_frictionloss[v],
+            position_limits=limits[v],
+            stop_stiffness=np.zeros(len(v)),
+            stop_damping=np.zeros(len(v)),
+            velocity_limits=np.full(len(v), np.inf),
+            effort_limits=effort[v],
+            effort_rate_limits=np.full(len(v), np.inf),
+            q_default=m.qpos0[q],
         )
 
-    def _driven(self) -> Iterator[tuple[int, int]]:
+    def driven(self) -> Iterator[tuple[int, int]]:
         """Actuators of single degrees of freedom, and these."""
         m = self.model
         for i in range(getattr(m, "nactuator", m.nu)):
@@ -341,6 +439,11 @@ class _Reader:
             joint = m.actuator_trnid[i, 0]
             if name in _ON_JOINTS and m.jnt_type[joint] in self._scalar_types:
                 yield i, int(m.jnt_dofadr[joint])
+
+    def input(self, i: int) -> int:
+        """The first input of an actuator; newer versions of MuJoCo let it have several."""
+        m = self.model
+        return int(m.actuator_ctrladr[i]) if hasattr(m, "actuator_ctrladr") else i
 
     def _gear(self, i: int) -> float:
         """Ratio of an actuator's transmission; newer versions of MuJoCo list them by output."""
@@ -353,11 +456,11 @@ class _Reader:
         m = self.model
         limits: Array = np.full(m.nv, np.inf)
         strongest: dict[int, float] = {}
-        for i, dof in self._driven():
+        for i, dof in self.driven():
             force = np.inf
             unbiased = m.actuator_biastype[i] == self.mujoco.mjtBias.mjBIAS_NONE
             fixed = m.actuator_gaintype[i] == self.mujoco.mjtGain.mjGAIN_FIXED
-            ctrl = int(m.actuator_ctrladr[i]) if hasattr(m, "actuator_ctrladr") else i
+            ctrl = self.input(i)
             if unbiased and fixed and m.actuator_ctrllimited[ctrl]:
                 force = np.abs(m.actuator_gainprm[i, 0] * m.actuator_ctrlrange[ctrl]).max()
             if m.actuator_forcelimited[i]:
@@ -399,13 +502,16 @@ class _Reader:
         return own / np.where(total > 0, total, 1.0)
 
     def _frames(self) -> Iterator[Frame]:
-        """Every body and every site; a site that has a body's name is marked so."""
-        m = self.model
-        for name, p in zip(self.body_names, self.places, strict=True):
-            yield Frame(name, p.body, p.position, p.rotation)
+        """The world, and the part's bodies and sites; a site with a body's name is marked so."""
+        m, inside = self.model, self.part.bodies
+        for b, (name, p) in enumerate(zip(self.body_names, self.places, strict=True)):
+            if inside[b] or b == 0:
+                yield Frame(name, p.body, p.position, p.rotation)
         sites = self._names("site", m.nsite, lambda i: f"{self.body_names[m.site_bodyid[i]]}_site")
         taken = set(self.body_names)
         for i, name in enumerate(sites):
+            if not inside[m.site_bodyid[i]]:
+                continue
             p = self.places[m.site_bodyid[i]].at(m.site_pos[i], _matrix(m.site_quat[i]))
             unique = f"{name} (site)" if name in taken else name
             yield Frame(unique, p.body, p.position, p.rotation)
@@ -581,7 +687,7 @@ class _Reader:
         collision, visual = [], []
         for g in range(m.ngeom):
             kind = self._kind(g)
-            if kind is None or kind == "plane":
+            if kind is None or kind == "plane" or not self.part.bodies[m.geom_bodyid[g]]:
                 continue
             p = self.places[m.geom_bodyid[g]].at(m.geom_pos[g], _matrix(m.geom_quat[g]))
             shape = Shape(
@@ -724,6 +830,7 @@ _JOINTS: dict[str, JointKind] = {
     "mjJNT_SLIDE": "prismatic",
     "mjJNT_HINGE": "revolute",
 }
+_SPANS = {"mjJNT_FREE": (7, 6), "mjJNT_BALL": (4, 3), "mjJNT_SLIDE": (1, 1), "mjJNT_HINGE": (1, 1)}
 _ON_JOINTS = ("mjTRN_JOINT", "mjTRN_JOINTINPARENT")
 _CONES: dict[str, Any] = {"mjCONE_PYRAMIDAL": "pyramidal", "mjCONE_ELLIPTIC": "elliptic"}
 _SIZES: dict[GeomKind, int] = {"plane": 0, "sphere": 1, "capsule": 2, "cylinder": 2, "box": 3}

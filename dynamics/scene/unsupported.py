@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NoReturn, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fraxenv.errors import SceneLoadError
 
@@ -35,7 +38,40 @@ _ENABLED = {
 }
 """Flags that, enabled, change the motion, and what to do instead."""
 
+LeftOut = Literal["springs", "tendons", "gravity compensation"]
+LEFT_OUT: Final[tuple[str, ...]] = get_args(LeftOut)
+"""Forces that a robot may do without."""
+
 _CALLBACKS = ("passive", "control", "contactfilter", "act_dyn", "act_gain", "act_bias")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a robot takes of a model.
+
+    Attributes:
+        bodies: (nbody,) bool, the bodies.
+        joints: (njnt,) bool, the joints that move; others of these bodies are welded.
+    """
+
+    bodies: NDArray[np.bool_]
+    joints: NDArray[np.bool_]
+
+    def moves(self, model: Any) -> NDArray[np.bool_]:
+        """(nbody,) bool, whether a joint of the part carries the body."""
+        moves = np.zeros(model.nbody, bool)
+        for body in range(1, model.nbody):
+            first = model.body_jntadr[body]
+            own = (
+                self.joints[first : first + model.body_jntnum[body]].any() if first >= 0 else False
+            )
+            moves[body] = own or moves[model.body_parentid[body]]
+        return moves
+
+
+def _joints_of(model: Any, body: int) -> slice:
+    first = model.body_jntadr[body]
+    return slice(first, first + model.body_jntnum[body])
 
 
 def refuse(where: str, what: str, why: str, remedy: str) -> NoReturn:
@@ -60,10 +96,11 @@ def check_supported(mujoco: Any, model: Any, where: str) -> None:
         SceneLoadError: something is not modelled; names the element, the reason and the remedy.
     """
     _check_options(mujoco, model, where)
-    _check_bodies(mujoco, model, where)
-    _check_joints(mujoco, model, where)
+    everything = Part(np.ones(model.nbody, bool), np.ones(model.njnt, bool))
+    _check_bodies(mujoco, model, where, everything)
+    _check_joints(mujoco, model, where, everything)
     _check_geoms(mujoco, model, where)
-    _check_tendons(mujoco, model, where)
+    _check_tendons(mujoco, model, where, range(model.ntendon))
     _check_equalities(mujoco, model, where)
     _check_actuators(mujoco, model, where)
     for name in _CALLBACKS:
@@ -76,31 +113,57 @@ def check_supported(mujoco: Any, model: Any, where: str) -> None:
             )
 
 
-def check_robot_supported(mujoco: Any, model: Any, where: str) -> None:
+def check_robot_supported(
+    mujoco: Any, model: Any, where: str, part: Part, leave_out: Collection[LeftOut]
+) -> None:
     """Check what a `Robot` takes from a model: bodies, joints, and forces of neither.
 
     Raises:
         SceneLoadError: something is not modelled; names the element, the reason and the remedy.
     """
-    _check_bodies(mujoco, model, where)
-    _check_joints(mujoco, model, where)
-    if model.nflex:
+    _check_bodies(mujoco, model, where, part)
+    _check_joints(mujoco, model, where, part)
+    moves = part.moves(model)
+    if model.nflex and moves[model.flex_vertbodyid].any():
         _refuse_flex(mujoco, model, where)
-    _check_tendons(mujoco, model, where)
-    for joint in map(int, np.flatnonzero(model.jnt_stiffness)):
+    if "tendons" not in leave_out:
+        pulled = [t for t in range(model.ntendon) if _pulls(mujoco, model, t, part, moves)]
+        _check_tendons(mujoco, model, where, pulled, "; or leave_out=['tendons']")
+    springs = np.flatnonzero(part.joints & (model.jnt_stiffness != 0))
+    if len(springs) and "springs" not in leave_out:
         refuse(
             where,
-            named(mujoco, model, "joint", joint),
+            named(mujoco, model, "joint", int(springs[0])),
             "it has a spring, and a Robot has none",
-            "Set stiffness='0', or take load_mjcf, whose scenes have springs.",
+            "Set stiffness='0', leave_out=['springs'], or take load_mjcf, whose scenes have "
+            "springs.",
         )
-    for body in map(int, np.flatnonzero(model.body_gravcomp)):
+    held = np.flatnonzero(moves & (model.body_gravcomp != 0))
+    if len(held) and "gravity compensation" not in leave_out:
         refuse(
             where,
-            named(mujoco, model, "body", body),
+            named(mujoco, model, "body", int(held[0])),
             "gravcomp, a force that holds its weight, is nothing a Robot has",
-            "Remove it; controllers compensate gravity. load_mjcf's scenes have it.",
+            "Remove it; controllers compensate gravity. Or leave_out=['gravity compensation'], or "
+            "take load_mjcf, whose scenes have it.",
         )
+
+
+def _pulls(mujoco: Any, model: Any, tendon: int, part: Part, moves: NDArray[np.bool_]) -> bool:
+    """Whether a tendon goes along a joint of the part, or by what it moves."""
+    kinds, first = mujoco.mjtWrap, model.tendon_adr[tendon]
+    for i in range(first, first + model.tendon_num[tendon]):
+        kind, at = model.wrap_type[i], model.wrap_objid[i]
+        if (
+            (kind == kinds.mjWRAP_JOINT and part.joints[at])
+            or (kind == kinds.mjWRAP_SITE and moves[model.site_bodyid[at]])
+            or (
+                kind in (kinds.mjWRAP_SPHERE, kinds.mjWRAP_CYLINDER)
+                and moves[model.geom_bodyid[at]]
+            )
+        ):
+            return True
+    return False
 
 
 def _any(model: Any, field: str, index: Any = slice(None)) -> bool:
@@ -188,8 +251,10 @@ def _check_options(mujoco: Any, model: Any, where: str) -> None:
         _refuse_flex(mujoco, model, where)
 
 
-def _check_tendons(mujoco: Any, model: Any, where: str) -> None:
-    for tendon in range(model.ntendon):
+def _check_tendons(
+    mujoco: Any, model: Any, where: str, tendons: Iterable[int], otherwise: str = ""
+) -> None:
+    for tendon in tendons:
         acts = any(
             _any(model, f"tendon_{field}", tendon)
             for field in ("stiffness", "stiffnesspoly", "damping", "dampingpoly", "armature")
@@ -200,7 +265,7 @@ def _check_tendons(mujoco: Any, model: Any, where: str) -> None:
                 named(mujoco, model, "tendon", tendon),
                 "it pulls, and tendons are not modelled",
                 "Remove it; fingers that move together are coupled by <equality><joint "
-                "joint1=... joint2=.../></equality>.",
+                f"joint1=... joint2=.../></equality>{otherwise}.",
             )
 
 
@@ -216,16 +281,16 @@ def _refuse_flex(mujoco: Any, model: Any, where: str) -> NoReturn:
 # --- bodies, joints, geoms ------------------------------------------------------------------------
 
 
-def _check_bodies(mujoco: Any, model: Any, where: str) -> None:
+def _check_bodies(mujoco: Any, model: Any, where: str, part: Part) -> None:
     for body in range(1, model.nbody):
-        if model.body_mocapid[body] >= 0:
+        if part.bodies[body] and model.body_mocapid[body] >= 0:
             refuse(
                 where,
                 named(mujoco, model, "body", body),
                 "mocap='true', bodies that are moved from outside, are not modelled",
                 "Remove mocap, which leaves it fixed, or give it a <freejoint/> and a weld.",
             )
-        if model.body_dofnum[body] == 0:
+        if not part.joints[_joints_of(model, body)].any():
             continue
         welded = np.flatnonzero(model.body_weldid == body)
         if not model.body_mass[welded].sum() >= SMALLEST_MASS:
@@ -249,8 +314,8 @@ def _check_bodies(mujoco: Any, model: Any, where: str) -> None:
             )
 
 
-def _check_joints(mujoco: Any, model: Any, where: str) -> None:
-    for joint in range(model.njnt):
+def _check_joints(mujoco: Any, model: Any, where: str, part: Part) -> None:
+    for joint in map(int, np.flatnonzero(part.joints)):
         what = named(mujoco, model, "joint", joint)
         dof = model.jnt_dofadr[joint]
         if _any(model, "jnt_stiffnesspoly", joint):

@@ -100,6 +100,7 @@ OTHERS = {
     "load_urdf",
     "lock_joints",
     "member_slices",
+    "mjcf_indices",
     "motor_actuator",
     "mount",
     "move_obstacles",
