@@ -65,9 +65,8 @@ def main() -> int:
     """Run the command line; returns the exit status."""
     options = tyro.cli(Options)
     jax.config.update("jax_enable_x64", True)
-    table = Table(
-        "file", "nv", "frames", "mass matrix", "bias", "positions", "Jacobians", "left out"
-    )
+    compared = ("mass matrix", "bias", "positions", "Jacobians")
+    table = Table("file", "nv", "frames", *compared, "left out")
     sound = True
     for path in options.files:
         name = "/".join(path.parts[-2:])
@@ -80,9 +79,8 @@ def main() -> int:
             continue
         found, frames = differences(model, robot)
         sound &= max(found.values()) < BOUND
-        table.add_row(
-            name, str(robot.nv), str(frames), *(f"{found[x]:.0e}" for x in compared), left
-        )
+        columns = (f"{found[x]:.0e}" for x in compared)
+        table.add_row(name, str(robot.nv), str(frames), *columns, left)
     Console().print(table)
     return 0 if sound else 1
 
