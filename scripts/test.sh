@@ -43,12 +43,14 @@ checking=$!
 # tests/dynamics/contact/test_colliders.py, test_derivatives_are_those_of_differences[box-box], fails
 # under these flags, and is slow, so that it does not run under them. A quick test that fails here and
 # passes by name may be a case of this.
-# JAX 0.11's XLA has no such flag, and ends the process where it is given one.
+# Programs are small, and several tests run at a time: a program's code is not made by several threads.
+# JAX 0.11's XLA lacks the first of these flags, and ends the process where it is given one.
 quick="--xla_backend_optimization_level=0"
-older="$quick --xla_cpu_use_fusion_emitters=false"
-if XLA_FLAGS="$older" .venv/bin/python -c "import jax; jax.devices()" 2> /dev/null; then
-    quick="$older"
-fi
+for flag in --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1; do
+    if XLA_FLAGS="$quick $flag" .venv/bin/python -c "import jax; jax.devices()" 2> /dev/null; then
+        quick="$quick $flag"
+    fi
+done
 export XLA_FLAGS="${XLA_FLAGS:-$quick}"
 status=0
 .venv/bin/python -m pytest -m "not slow" -n 3 --dist loadfile --durations=10 || status=$?

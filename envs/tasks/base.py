@@ -56,6 +56,14 @@ class Task(ABC):
     state_type: ClassVar[type | None] = None
     """Class of the task's state; `step` refuses states of other classes. None for any."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if callable(vars(cls).get("obstacles")):
+            raise ConfigError(
+                f"{cls.__qualname__}.obstacles: nobody asks a task for its obstacles, expected "
+                "`world`, which returns all that is around: World(obstacles=...). Rename it."
+            )
+
     def check(self, robot: Robot) -> None:  # noqa: B027  (most tasks have nothing to check)
         """Check the task's numbers against the robot; not called while they are traced.
 

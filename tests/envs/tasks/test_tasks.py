@@ -319,6 +319,14 @@ def test_a_task_of_ones_own() -> None:
     assert bool(info["success"])
 
 
+def test_obstacles_that_nobody_would_ask_for_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"Old\.obstacles: .* expected `world`"):
+
+        class Old(Reach):
+            def obstacles(self, key: Array, robot: Robot, q: Array, state: Any) -> Obstacles:
+                return Obstacles()
+
+
 def test_states_of_other_environments_are_refused() -> None:
     reach, params = fraxenv.make("PandaReach-v0")
     for other in ("UR10Reach-v0", "PandaTrack-v0", "PandaReachObstacles-v0"):
