@@ -8,18 +8,26 @@ if TYPE_CHECKING:
     from .brax import BraxEnv as BraxEnv
     from .brax import RandomResetWrapper as RandomResetWrapper
     from .brax import wrap_for_brax as wrap_for_brax
+    from .end_effector_action import EndEffectorAction
     from .five_tuple import FiveTuple
     from .gymnasium import GymnasiumEnv, GymnasiumVectorEnv
     from .stable_baselines3 import StableBaselinesVecEnv as StableBaselinesVecEnv
     from .statistics import EpisodeStatistics
 
 # Without those that need another library, for `import *`.
-__all__ = ["EpisodeStatistics", "FiveTuple", "GymnasiumEnv", "GymnasiumVectorEnv"]
+__all__ = [
+    "EndEffectorAction",
+    "EpisodeStatistics",
+    "FiveTuple",
+    "GymnasiumEnv",
+    "GymnasiumVectorEnv",
+]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "BraxEnv": "brax",
+        "EndEffectorAction": "end_effector_action",
         "EpisodeStatistics": "statistics",
         "FiveTuple": "five_tuple",
         "GymnasiumEnv": "gymnasium",

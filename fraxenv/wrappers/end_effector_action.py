@@ -1,0 +1,249 @@
+"""Actions that say where the hand goes, over a Gymnasium environment that MuJoCo moves.
+
+The controller runs in MuJoCo's own control callback, at every physics step, whatever code it is
+that steps: a `MujocoEnv`, or anything else whose `mujoco.MjModel` and `MjData` are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+from jax import Array
+
+from ..envs import ActionSpace
+from ..envs.arm_control import ArmControl
+from ..envs.mujoco_arm import Numbers, arm_of, arm_space, drive_of, usual_controller
+from ..errors import ActionError, ConfigError, import_extra
+from ..kernels import fusible, resolve
+from .gymnasium.packing import layout_of, pack, unpack
+
+
+class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[type-arg]
+    """Moves the hand of a MuJoCo environment's arm by our action spaces and controllers.
+
+    The arm is what moves between `root` and `end_effector`; other joints, as of fingers, are to the
+    controller as they are at `qpos0`, and what carries the root stands still there. Each of its
+    joints is driven by one actuator without a state of its own: a motor, or a position or velocity
+    servo, whose input is then such that it gives the controller's torque, as far as its ranges
+    allow. Springs and gravity compensation, which MuJoCo applies besides, are subtracted.
+
+    An action is ours, `arm_axes` in [-1, 1], and after it what is left of the wrapped environment's
+    action, in its own range: the gripper, for example. In place of the arm's part the environment
+    gets zeros; a reward that counts these numbers counts none. MuJoCo's control callback is ours
+    while `step` runs, and any other one is called before; environments that are stepped by threads
+    of one process get into each other's way.
+
+    Args:
+        env: its unwrapped environment has `model`, a `mujoco.MjModel`, and `data`.
+        action: name of an action space, or an `ActionSpace` of the end effector "hand".
+        end_effector: name of the body or site that the arm moves.
+        root: name of the body at which the arm begins; by default the tree's first one.
+        action_options: of the action space, as for `fraxenv.make`.
+        controller: of its targets; by default the action space's own, an `OSC`.
+        arm_actions: which numbers of the wrapped action drive the arm, of a joint each; by default
+            the inputs of its actuators, where the wrapped action is all inputs.
+        model: the model, where the environment has it by another name.
+        data: likewise; or a function that returns it, where resets make it anew.
+        backend: of the kernels; see `fraxenv.fuse`.
+
+    Raises:
+        ConfigError: a joint of the arm has no actuator of its own, or one that cannot be given a
+            torque; or the environment's actions are not those of the actuators.
+        UnknownNameError: there is no such body, site or action space.
+        SceneLoadError: the arm has what a `Robot` cannot have.
+        MissingExtraError: MuJoCo is not installed.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        action: str | ActionSpace = "ee_delta_pose",
+        *,
+        end_effector: str,
+        root: str | None = None,
+        action_options: Mapping[str, Any] | None = None,
+        controller: Any = None,
+        arm_actions: Sequence[int] | None = None,
+        model: Any = None,
+        data: Any = None,
+        backend: str = "auto",
+    ) -> None:
+        RecordConstructorArgs.__init__(
+            self,
+            action=action,
+            end_effector=end_effector,
+            root=root,
+            action_options=action_options,
+            controller=controller,
+            arm_actions=arm_actions,
+            model=model,
+            data=data,
+            backend=backend,
+            _disable_deepcopy=True,
+        )
+        super().__init__(env)
+        self._mujoco = import_extra("mujoco", "mujoco", "EndEffectorAction")
+        self._model = _found(env, "model", model)
+        self._data = data
+        self.robot = arm_of(self._mujoco, self._model, end_effector, root)
+        self._drive = drive_of(self._mujoco, self._model, self.robot)
+        self._at = self._drive.at
+        space = arm_space(self.robot, action, action_options)
+        self.arm_axes = space.axes(self.robot)
+        law = usual_controller(self.robot, space) if controller is None else controller
+        self._dt = float(self._model.opt.timestep)
+        self._programs = Programs.of(ArmControl(self.robot, space, law, self._dt), backend)
+        inner = _box(env)
+        size = len(inner.low)
+        own = self._at.ctrl if arm_actions is None else np.asarray(arm_actions, int)
+        if arm_actions is None and size != self._model.nu:
+            raise ConfigError(
+                f"EndEffectorAction: the environment's action has {size} numbers, and the model "
+                f"{self._model.nu} inputs. Say which of the numbers drive the arm: "
+                "arm_actions=[...], one for each joint."
+            )
+        self._rest = np.setdiff1d(np.arange(size), own)
+        self._still = np.zeros(size, inner.low.dtype)
+        ours = np.ones(len(self.arm_axes), inner.low.dtype)
+        self.action_space = gymnasium.spaces.Box(
+            np.concatenate([-ours, inner.low[self._rest]]),
+            np.concatenate([ours, inner.high[self._rest]]),
+            dtype=inner.low.dtype.type,
+        )
+        self._memory: Array | None = None
+        self._before: Any = None
+        self._time = -1.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment; the arm is then told to stay where it is."""
+        result = self.env.reset(seed=seed, options=options)
+        self._memory = self._programs.begin(*self._state())
+        return result
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One step of the environment, the hand on its way.
+
+        Raises:
+            ActionError: the action has another shape, or is not finite.
+        """
+        action = np.asarray(action, self._still.dtype)
+        own, size = len(self.arm_axes), len(self.arm_axes) + len(self._rest)
+        if action.shape != (size,) or not np.isfinite(action).all():
+            names = ", ".join(axis.name for axis in self.arm_axes)
+            raise ActionError(
+                f"EndEffectorAction: the action is {action.tolist()}, expected {size} finite "
+                f"numbers: {names}, and then {size - own} of the environment's own."
+            )
+        q, v = self._state()
+        if self._memory is None:
+            self._memory = self._programs.begin(q, v)
+        self._memory = self._programs.aim(self._memory, q, action[:own])
+        inner = self._still.copy()
+        inner[self._rest] = action[own:]
+        with self._controlled():
+            return self.env.step(inner)
+
+    @contextmanager
+    def _controlled(self) -> Iterator[None]:
+        """MuJoCo's control callback is ours, besides whatever it was."""
+        before, self._time = self._mujoco.get_mjcb_control(), -1.0
+        ours = self._mujoco_data()
+
+        def control(model: Any, data: Any) -> None:
+            if before is not None:
+                before(model, data)
+            if data is ours:
+                self._control(data)
+
+        self._mujoco.set_mjcb_control(control)
+        try:
+            yield
+        finally:
+            self._mujoco.set_mjcb_control(before)
+
+    def _control(self, data: Any) -> None:
+        """Write the inputs of the arm's actuators, at this moment of the physics."""
+        at, drive = self._at, self._drive
+        if not 0 <= data.time - self._time < 0.75 * self._dt:
+            # Once for each physics step, however often an integrator asks within it.
+            self._before, self._time = self._memory, data.time
+        v = data.qvel[at.qvel]
+        torque, self._memory = self._programs.control(self._before, data.qpos[at.qpos], v)
+        passive = data.qfrc_spring[at.qvel] + data.qfrc_gravcomp[at.qvel]
+        data.ctrl[at.ctrl] = drive.inputs(np.asarray(torque) - passive, data, v)
+
+    def _state(self) -> tuple[Numbers, Numbers]:
+        data = self._mujoco_data()
+        return data.qpos[self._at.qpos], data.qvel[self._at.qvel]
+
+    def _mujoco_data(self) -> Any:
+        given = self._data() if callable(self._data) else self._data
+        return _found(self.env, "data", given)
+
+
+class Programs(NamedTuple):
+    """An arm's control, compiled; its memory is one array, which only these programs read."""
+
+    begin: Callable[[Numbers, Numbers], Array]
+    aim: Callable[[Array, Numbers, Numbers], Array]
+    control: Callable[[Array, Numbers, Numbers], tuple[Array, Array]]
+
+    @staticmethod
+    def of(arm: ArmControl, backend: str) -> Programs:
+        """Kernels of a batch of one, where batches are compiled kernels."""
+        dtype = jnp.result_type(float)
+        still = (jax.ShapeDtypeStruct((n,), dtype) for n in (arm.robot.nq, arm.robot.nv))
+        layout = layout_of(jax.eval_shape(arm.begin, *still))
+
+        def begin(q: Array, v: Array) -> Array:
+            return pack(arm.begin(q, v), layout)
+
+        def aim(memory: Array, q: Array, action: Array) -> Array:
+            return pack(arm.aim(unpack(memory, layout), q, action), layout)
+
+        def control(memory: Array, q: Array, v: Array) -> tuple[Array, Array]:
+            torque, after = arm.control(unpack(memory, layout), q, v)
+            return torque, pack(after, layout)
+
+        def program(fn: Callable[..., Any]) -> Callable[..., Any]:
+            batch = jax.vmap(fusible(fn, backend)) if resolve(backend) == "native" else None
+
+            def one(*args: Any) -> Any:
+                numbers = [x if x.dtype == jnp.int32 else jnp.asarray(x, dtype) for x in args]
+                if batch is None:
+                    return fn(*numbers)
+                return jax.tree.map(lambda x: x[0], batch(*(x[None] for x in numbers)))
+
+            return jax.jit(one)
+
+        return Programs(program(begin), program(aim), program(control))
+
+
+def _found(env: gymnasium.Env[Any, Any], what: str, given: Any) -> Any:
+    """The environment's model or data."""
+    found = getattr(env.unwrapped, what, None) if given is None else given
+    if found is None:
+        raise ConfigError(
+            f"EndEffectorAction: {type(env.unwrapped).__name__} has no `{what}`, expected "
+            f"MuJoCo's. Pass it: {what}=..."
+        )
+    return found
+
+
+def _box(env: gymnasium.Env[Any, Any]) -> gymnasium.spaces.Box:
+    space = env.action_space
+    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+        raise ConfigError(
+            f"EndEffectorAction: the environment's action space is {space}, expected a Box of one "
+            "axis."
+        )
+    return space

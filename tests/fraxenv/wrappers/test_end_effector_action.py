@@ -1,0 +1,305 @@
+"""Our action spaces over Gymnasium environments that MuJoCo moves."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from fraxenv.controllers import OSC
+from fraxenv.errors import ActionError, ConfigError, UnknownNameError
+from fraxenv.wrappers import EndEffectorAction
+
+mujoco = pytest.importorskip("mujoco")
+
+DESIRED = {"target": "desired"}
+HOME = np.array([0.0, 0.4, -1.2, 0.1, -1.0, 0.2, 0.0])
+
+ARM = """<mujoco><option timestep="0.002" {option}/><worldbody>
+<body name="base" pos="0 0 .3" {compensated}>
+ <joint name="j1" axis="0 0 1" range="-180 180"/><geom type="cylinder" size=".06 .1" mass="4"/>
+ <body pos="0 0 .1" {compensated}><joint name="j2" axis="0 1 0" range="-120 120" {spring}/>
+  <geom type="capsule" fromto="0 0 0 .4 0 0" size=".04" mass="3"/>
+  <body pos=".4 0 0"><joint name="j3" axis="0 -1 0" range="-160 160"/>
+   <geom type="capsule" fromto="0 0 0 .35 0 0" size=".03" mass="2"/>
+   <body pos=".35 0 0"><joint name="j4" axis="1 0 0" range="-180 180" {spring}/>
+    <geom type="box" size=".04 .03 .03" mass=".6"/>
+    <body pos=".08 0 0"><joint name="j5" axis="0 1 0" range="-120 120"/>
+     <geom type="box" size=".04 .03 .03" mass=".5"/>
+     <body name="wrist" pos=".08 0 0"><joint name="j6" axis="1 0 0" range="-180 180"/>
+      <geom type="box" size=".02 .03 .03" mass=".3"/><site name="grasp" pos=".1 0 0"/>
+      <body name="finger" pos=".05 0 0">
+       <joint name="finger" type="slide" axis="0 1 0" range="0 .04"/>
+       <geom type="box" size=".02 .005 .01" mass=".01"/></body>
+ </body></body></body></body></body></body></worldbody>
+<actuator>
+ <position name="finger" joint="finger" kp="20" kv="1" ctrlrange="0 .04"/>
+ {actuators}
+</actuator></mujoco>"""
+
+MOTORS = "".join(f'<motor joint="j{i}" gear="{10 * i}" ctrlrange="-40 40"/>' for i in range(1, 7))
+SERVOS = "".join(
+    f'<position joint="j{i}" kp="3000" kv="100"/>' if i % 2 else f'<velocity joint="j{i}" kv="80"/>'
+    for i in range(1, 7)
+)
+
+
+class ArmEnv(gymnasium.Env[Any, Any]):
+    """As a user writes one: model, data, and a step of twenty milliseconds."""
+
+    def __init__(
+        self, actuators: str = MOTORS, spring: str = "", compensated: str = "", option: str = ""
+    ) -> None:
+        text = ARM.format(
+            actuators=actuators, spring=spring, compensated=compensated, option=option
+        )
+        self.model = mujoco.MjModel.from_xml_string(text)
+        self.data = mujoco.MjData(self.model)
+        low, high = np.full(self.model.nu, -40.0), np.full(self.model.nu, 40.0)
+        low[0], high[0] = 0.0, 0.04
+        self.action_space = gymnasium.spaces.Box(low, high, dtype=np.float64)
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (14,), np.float64)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        mujoco.mj_resetData(self.model, self.data)
+        self.data.qpos[:] = HOME + self.np_random.uniform(-0.05, 0.05, 7) * (np.arange(7) < 6)
+        mujoco.mj_forward(self.model, self.data)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.data.ctrl[:] = action
+        mujoco.mj_step(self.model, self.data, nstep=10)
+        return self._seen(), 0.0, False, False, {}
+
+    def _seen(self) -> Any:
+        return np.concatenate([self.data.qpos, self.data.qvel])
+
+
+def wrapped(**options: Any) -> EndEffectorAction:
+    return EndEffectorAction(ArmEnv(**options), end_effector="grasp", action_options=DESIRED)
+
+
+def place(env: gymnasium.Env[Any, Any]) -> np.ndarray:
+    return np.array(env.unwrapped.data.site("grasp").xpos)  # type: ignore[attr-defined]
+
+
+def moved(env: EndEffectorAction, axis: int, steps: int = 100) -> np.ndarray:
+    """How far one full action along an axis brings the hand, m."""
+    env.reset(seed=0)
+    start, action = place(env), np.zeros(env.action_space.shape)
+    action[axis] = 1.0
+    for _ in range(steps):
+        env.step(action)
+        action[axis] = 0.0
+    return place(env) - start
+
+
+@pytest.mark.parametrize("actuators", [MOTORS, SERVOS], ids=["motors", "servos"])
+def test_a_command_of_5_cm_arrives(actuators: str) -> None:
+    env = wrapped(actuators=actuators)
+    for axis in range(3):
+        np.testing.assert_allclose(moved(env, axis), 0.05 * np.eye(3)[axis], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"spring": 'stiffness="30" springref="40"'},
+        {"compensated": 'gravcomp="1"'},
+        {"option": 'integrator="RK4"'},
+        {"option": 'integrator="implicitfast"'},
+    ],
+)
+def test_what_the_model_does_besides_makes_no_difference(options: dict[str, str]) -> None:
+    usual, other = moved(wrapped(), 0), moved(wrapped(**options), 0)
+    np.testing.assert_allclose(other, usual, atol=2e-4)
+
+
+def test_the_rest_of_the_action_is_the_environment_s() -> None:
+    env = wrapped()
+    assert [axis.name for axis in env.arm_axes] == ["dx", "dy", "dz", "drx", "dry", "drz"]
+    np.testing.assert_allclose(env.action_space.low, [*[-1] * 6, 0])
+    np.testing.assert_allclose(env.action_space.high, [*[1] * 6, 0.04])
+    env.reset(seed=0)
+    start = place(env)
+    for _ in range(60):
+        env.step(np.array([*[0.0] * 6, 0.03]))
+    assert abs(env.unwrapped.data.joint("finger").qpos[0] - 0.03) < 2e-3  # type: ignore[attr-defined]
+    np.testing.assert_allclose(place(env), start, atol=1e-3)
+
+
+def test_other_spaces_and_controllers() -> None:
+    options = {"low": (0.2, -0.3, 0.2), "high": (0.6, 0.3, 0.8)}
+    env = EndEffectorAction(ArmEnv(), "ee_pose", end_effector="grasp", action_options=options)
+    assert len(env.arm_axes) == env.action_space.shape[0] - 1 == 9
+    stiff = OSC("hand", kp=900.0)
+    env = EndEffectorAction(
+        ArmEnv(), end_effector="grasp", controller=stiff, action_options=DESIRED
+    )
+    np.testing.assert_allclose(moved(env, 2, 60), [0, 0, 0.05], atol=1e-3)
+    joints = EndEffectorAction(ArmEnv(), "joint_delta", end_effector="grasp")
+    joints.reset(seed=0)
+    before = joints.unwrapped.data.qpos[0]  # type: ignore[attr-defined]
+    joints.step(np.array([1.0, *[0.0] * 6]))
+    assert joints.unwrapped.data.qpos[0] > before + 1e-3  # type: ignore[attr-defined]
+
+
+def test_the_same_seed_and_actions_give_the_same_bits() -> None:
+    actions = np.random.default_rng(0).uniform(-1, 1, (20, 7))
+
+    def seen(env: EndEffectorAction) -> np.ndarray:
+        return np.array([env.reset(seed=3)[0], *(env.step(a)[0] for a in actions)])
+
+    one = wrapped()
+    np.testing.assert_array_equal(seen(one), seen(one))
+    np.testing.assert_array_equal(seen(one), seen(wrapped()))
+
+
+def test_gymnasium_s_own_environment_and_checks() -> None:
+    def make() -> EndEffectorAction:
+        pusher = gymnasium.make("Pusher-v5")
+        return EndEffectorAction(pusher, end_effector="tips_arm", root="r_shoulder_pan_link")
+
+    env = make()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*(assumed|not within|render).*")
+        check_env(env, skip_render_check=True)
+    assert env.action_space.shape == (6,)
+    again = gymnasium.make(env.spec)
+    assert isinstance(again.get_wrapper_attr("robot"), type(env.robot))
+    many = gymnasium.vector.SyncVectorEnv([make, make])
+    first, _ = many.reset(seed=[1, 2])
+    actions = np.random.default_rng(0).uniform(-1, 1, (5, 2, 6)).astype(np.float32)
+    rows = np.array([first, *(many.step(a)[0] for a in actions)])
+    for i, seed in enumerate((1, 2)):
+        alone = [env.reset(seed=seed)[0], *(env.step(a[i])[0] for a in actions)]
+        np.testing.assert_array_equal(rows[:, i], np.array(alone))
+
+
+@pytest.fixture
+def no_callback() -> Iterator[None]:
+    yield
+    mujoco.set_mjcb_control(None)
+
+
+def test_somebody_else_s_callback_stays(no_callback: None) -> None:
+    env, other = wrapped(), ArmEnv()
+    env.reset(seed=0)
+    other.reset(seed=0)
+    times: list[float] = []
+
+    def theirs(model: Any, data: Any) -> None:
+        times.append(data.time)
+
+    mujoco.set_mjcb_control(theirs)
+    env.step(np.zeros(7))
+    assert len(times) == 10
+    assert mujoco.get_mjcb_control() is theirs
+    other.step(np.zeros(7))
+    assert len(times) == 20
+    assert not other.data.ctrl.any()
+
+
+def test_by_another_name() -> None:
+    class Hidden(ArmEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            self.sim = self.model, self.data
+            del self.model, self.data
+
+        def reset(self, **given: Any) -> Any:
+            self.model, self.data = self.sim
+            result = super().reset(**given)
+            del self.model, self.data
+            return result
+
+        def step(self, action: Any) -> Any:
+            self.model, self.data = self.sim
+            result = super().step(action)
+            del self.model, self.data
+            return result
+
+    with pytest.raises(ConfigError, match=r"Hidden has no `model`.*model=\.\.\."):
+        EndEffectorAction(Hidden(), end_effector="grasp")
+    inner = Hidden()
+    env = EndEffectorAction(
+        inner,
+        end_effector="grasp",
+        action_options=DESIRED,
+        model=inner.sim[0],
+        data=lambda: inner.sim[1],
+    )
+    expected = wrapped()
+    for each in (env, expected):
+        each.reset(seed=0)
+    action = np.array([0.5, *[0.0] * 6])
+    np.testing.assert_array_equal(env.step(action)[0], expected.step(action)[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"end_effector": "grsp"}, UnknownNameError, "unknown body or site 'grsp'"),
+        ({"end_effector": "grasp", "root": "bse"}, UnknownNameError, "unknown body 'bse'"),
+        ({"end_effector": "base", "root": "wrist"}, ConfigError, "does not carry"),
+        ({"end_effector": "finger"}, ConfigError, None),
+        ({"end_effector": "grasp", "action": "ee_dlta"}, UnknownNameError, "action space"),
+        (
+            {"end_effector": "grasp", "action_options": {"scale": 1}},
+            UnknownNameError,
+            "unknown option 'scale'",
+        ),
+    ],
+)
+def test_what_cannot_be(options: Any, error: type[Exception], message: str | None) -> None:
+    if message is None:
+        assert EndEffectorAction(ArmEnv(), **options).robot.nv == 7  # the finger is moved, too
+        return
+    with pytest.raises(error, match=message):
+        EndEffectorAction(ArmEnv(), **options)
+
+
+@pytest.mark.parametrize(
+    ("actuators", "message"),
+    [
+        (MOTORS.replace('<motor joint="j3" gear="30" ctrlrange="-40 40"/>', ""), "'j3' of the arm"),
+        (MOTORS + '<motor joint="j2"/>', "'j2' of the arm has no actuator of its own"),
+        (
+            MOTORS.replace("<motor", '<general dyntype="filter" dynprm=".1"', 1),
+            "'j1' has a state",
+        ),
+        (MOTORS.replace("<motor", "<muscle", 1), "'j1' has a state"),
+    ],
+)
+def test_actuators_that_give_no_torque(actuators: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        EndEffectorAction(ArmEnv(actuators), end_effector="grasp")
+
+
+def test_actions_that_are_not_its_own() -> None:
+    class Two(ArmEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_space = gymnasium.spaces.Box(-1, 1, (2,))
+
+        def step(self, action: Any) -> Any:
+            return super().step(np.array([action[1] * 0.04, *[0.0] * 6]))
+
+    with pytest.raises(ConfigError, match="2 numbers, and the model 7 inputs"):
+        EndEffectorAction(Two(), end_effector="grasp")
+    env = EndEffectorAction(Two(), end_effector="grasp", arm_actions=[0])
+    assert env.action_space.shape == (7,)
+    env.reset(seed=0)
+    env.step(np.zeros(7, np.float32))
+    with pytest.raises(ActionError, match="expected 7 finite numbers: dx, dy"):
+        env.step(np.zeros(6))
+    with pytest.raises(ActionError, match="finite"):
+        env.step(np.full(7, np.nan))
