@@ -12,7 +12,15 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from fraxenv.dynamics import MjcfIndices, Robot, compute_terms, load_mjcf_robot, mjcf_indices
+from fraxenv.dynamics import (
+    WORLD,
+    MjcfIndices,
+    Robot,
+    compute_terms,
+    load_mjcf_robot,
+    mjcf_indices,
+)
+from fraxenv.dynamics.scene.unsupported import LEFT_OUT
 from fraxenv.errors import ConfigError, unknown_name
 
 from .actions.base import ActionSpace
@@ -54,59 +62,46 @@ def arm_of(mujoco: Any, model: Any, end_effector: str, root: str | None) -> Robo
 
     Raises:
         UnknownNameError: there is no such body or site.
-        ConfigError: nothing moves it, or a joint on the way is free or a ball.
+        ConfigError: nothing moves it, a joint on the way is free or a ball, or the tree begins with
+            a body that has no name.
     """
+    root = _first_body(mujoco, model, end_effector) if root is None else root
+    named: dict[str, Any] = {"root": root, "end_effectors": {HAND: end_effector}}
+    whole = load_mjcf_robot(model, **named, leave_out=LEFT_OUT)
+    topology, body = whole.topology, whole.frame(HAND).body
+    way = np.zeros(whole.nb, bool) if body == WORLD else topology.supported[body]
+    odd = [
+        joint.name
+        for joint, on_way in zip(topology.joints, way, strict=True)
+        if on_way and joint.kind in ("floating", "spherical")
+    ]
+    if odd or not way.any():
+        what = f"joint {odd[0]!r} is free or a ball" if odd else "no joint moves it"
+        raise ConfigError(
+            f"on the way to end_effector={end_effector!r} {what}, expected hinges and slides. "
+            "Choose another root."
+        )
+    others = [j.name for j, on_way in zip(topology.joints, way, strict=True) if not on_way]
+    return load_mjcf_robot(model, **named, freeze=others, leave_out=LEFT_OUT)
+
+
+def _first_body(mujoco: Any, model: Any, end_effector: str) -> str:
+    """Name of the body that the tree of a body or site begins with."""
     kinds = mujoco.mjtObj
     body = mujoco.mj_name2id(model, kinds.mjOBJ_BODY, end_effector)
-    if body < 0:
-        site = mujoco.mj_name2id(model, kinds.mjOBJ_SITE, end_effector)
-        if site < 0:
-            names = [mujoco.mj_id2name(model, kinds.mjOBJ_BODY, i) for i in range(1, model.nbody)]
-            names += [mujoco.mj_id2name(model, kinds.mjOBJ_SITE, i) for i in range(model.nsite)]
-            raise unknown_name("body or site", end_effector, [n for n in names if n], "of MuJoCo's")
-        body = int(model.site_bodyid[site])
-    first = int(model.body_rootid[body])
-    if root is not None:
-        first = mujoco.mj_name2id(model, kinds.mjOBJ_BODY, root)
-        if first < 0:
-            names = [mujoco.mj_id2name(model, kinds.mjOBJ_BODY, i) for i in range(1, model.nbody)]
-            raise unknown_name("body", root, [n for n in names if n], "of MuJoCo's")
-    way, at = [], body
-    while at not in (0, first):
-        way.append(at)
-        at = int(model.body_parentid[at])
-    if at == 0:
+    site = mujoco.mj_name2id(model, kinds.mjOBJ_SITE, end_effector)
+    if body < 0 and site < 0:
+        counts = ((kinds.mjOBJ_BODY, model.nbody), (kinds.mjOBJ_SITE, model.nsite))
+        names = [mujoco.mj_id2name(model, kind, i) for kind, n in counts for i in range(n)]
+        raise unknown_name("body or site", end_effector, [n for n in names if n], "of the model")
+    first = model.body_rootid[body if body >= 0 else model.site_bodyid[site]]
+    name: str | None = mujoco.mj_id2name(model, kinds.mjOBJ_BODY, int(first))
+    if name is None:
         raise ConfigError(
-            f"root={root!r} does not carry end_effector={end_effector!r}, "
-            "expected a body on the way to it."
+            f"the body that the tree of end_effector={end_effector!r} begins with has no name, "
+            "expected one. Give it one, or choose another root."
         )
-    way.append(first)
-    inside, joints = set(way), range(model.njnt)
-    name = {j: mujoco.mj_id2name(model, kinds.mjOBJ_JOINT, j) for j in joints}
-    mine = [j for j in joints if model.jnt_bodyid[j] in inside]
-    odd = [j for j in mine if model.jnt_type[j] < int(mujoco.mjtJoint.mjJNT_SLIDE)]
-    if odd or not mine:
-        what = f"joint {name[odd[0]]!r} is free or a ball" if odd else "no joint moves it"
-        raise ConfigError(
-            f"on the way to end_effector={end_effector!r} {what}, expected "
-            "hinges and slides. Choose another root."
-        )
-    others = [
-        j for j in joints if j not in mine and _carried(model, int(model.jnt_bodyid[j]), first)
-    ]
-    return load_mjcf_robot(
-        model,
-        root=mujoco.mj_id2name(model, kinds.mjOBJ_BODY, first),
-        end_effectors={HAND: end_effector},
-        freeze=[name[j] for j in others],
-        leave_out=("springs", "tendons", "gravity compensation"),
-    )
-
-
-def _carried(model: Any, body: int, by: int) -> bool:
-    while body not in (0, by):
-        body = int(model.body_parentid[body])
-    return body == by
+    return name
 
 
 def drive_of(mujoco: Any, model: Any, robot: Robot) -> Drive:
@@ -167,6 +162,9 @@ def usual_controller(robot: Robot, space: ActionSpace) -> Any:
 
     Its `singularity_threshold` is a third of the conditioning in a comfortable posture, as that of
     the bundled robots is: here of what one random posture in ten exceeds.
+
+    Raises:
+        ConfigError: it cannot do what the action asks for in any posture.
     """
     controller: Any = space.controller()
     if not hasattr(controller, "singularity_threshold"):
@@ -183,5 +181,13 @@ def usual_controller(robot: Robot, space: ActionSpace) -> Any:
         return jnp.asarray(telemetry["conditioning"])
 
     found = np.asarray(jax.jit(jax.vmap(conditioning))(jnp.asarray(random)))
-    comfortable = float(np.quantile(found, 0.9))
+    if np.isnan(found).all():
+        names = ", ".join(robot.joint_names)
+        raise ConfigError(
+            f"the arm's joints ({names}) cannot move the hand, or cannot turn it, in any posture: "
+            "expected joints for the action. Choose another root, or action='joint_delta'."
+        )
+    comfortable = float(np.quantile(np.nan_to_num(found), 0.9))
+    if comfortable <= 0:  # as of an arm in a plane: it is damped everywhere
+        return controller
     return dataclasses.replace(controller, singularity_threshold=comfortable / 3)

@@ -39,7 +39,7 @@ _ENABLED = {
 """Flags that, enabled, change the motion, and what to do instead."""
 
 LeftOut = Literal["springs", "tendons", "gravity compensation"]
-LEFT_OUT: Final[tuple[str, ...]] = get_args(LeftOut)
+LEFT_OUT: Final[tuple[LeftOut, ...]] = get_args(LeftOut)
 """Forces that a robot may do without."""
 
 _CALLBACKS = ("passive", "control", "contactfilter", "act_dyn", "act_gain", "act_bias")
@@ -152,18 +152,15 @@ def check_robot_supported(
 def _pulls(mujoco: Any, model: Any, tendon: int, part: Part, moves: NDArray[np.bool_]) -> bool:
     """Whether a tendon goes along a joint of the part, or by what it moves."""
     kinds, first = mujoco.mjtWrap, model.tendon_adr[tendon]
-    for i in range(first, first + model.tendon_num[tendon]):
-        kind, at = model.wrap_type[i], model.wrap_objid[i]
-        if (
-            (kind == kinds.mjWRAP_JOINT and part.joints[at])
-            or (kind == kinds.mjWRAP_SITE and moves[model.site_bodyid[at]])
-            or (
-                kind in (kinds.mjWRAP_SPHERE, kinds.mjWRAP_CYLINDER)
-                and moves[model.geom_bodyid[at]]
-            )
-        ):
-            return True
-    return False
+    carried = {
+        int(kinds.mjWRAP_JOINT): part.joints,
+        int(kinds.mjWRAP_SITE): moves[model.site_bodyid],
+        int(kinds.mjWRAP_SPHERE): moves[model.geom_bodyid],
+        int(kinds.mjWRAP_CYLINDER): moves[model.geom_bodyid],
+    }
+    wraps = range(first, first + model.tendon_num[tendon])
+    kinds_and_ids = ((int(model.wrap_type[i]), int(model.wrap_objid[i])) for i in wraps)
+    return any(bool(carried[kind][at]) for kind, at in kinds_and_ids if kind in carried)
 
 
 def _any(model: Any, field: str, index: Any = slice(None)) -> bool:

@@ -23,11 +23,12 @@ from rich.table import Table
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
+from fraxenv.dynamics.scene.unsupported import LEFT_OUT
 from fraxenv.errors import SceneLoadError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "shared"))
 
-from mjcf_robots import LEAVE_OUT, differences
+from mjcf_robots import differences
 
 BOUND = 1e-12
 
@@ -55,7 +56,7 @@ def robot_of(model: Any) -> tuple[Robot, str]:
             robot = dynamics.load_mjcf_robot(model, root=largest_tree(model), leave_out=left)
             return robot, ", ".join(left)
         except SceneLoadError as error:
-            more = [x for x in LEAVE_OUT if f"leave_out=['{x}']" in str(error) and x not in left]
+            more = [x for x in LEFT_OUT if f"leave_out=['{x}']" in str(error) and x not in left]
             if not more:
                 raise
             left += more

@@ -11,8 +11,6 @@ import numpy as np
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
 
-LEAVE_OUT = ("springs", "tendons", "gravity compensation")
-
 
 def differences(model: Any, robot: Robot, seed: int = 0) -> tuple[dict[str, float], int]:
     """Largest differences at a random state, in parts of the largest number, or of one where that

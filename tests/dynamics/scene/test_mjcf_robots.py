@@ -12,11 +12,12 @@ import pytest
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
+from fraxenv.dynamics.scene.unsupported import LEFT_OUT
 from fraxenv.errors import ConfigError, SceneLoadError, UnknownNameError
 
 mujoco = pytest.importorskip("mujoco")
 
-from mjcf_robots import LEAVE_OUT, differences
+from mjcf_robots import differences
 
 ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 
@@ -75,7 +76,7 @@ def compare(model: Any, robot: Robot) -> int:
 )
 def test_parts_of_a_scene(root: str, freeze: Sequence[str], nv: int, x64: None) -> None:
     model = mujoco.MjModel.from_xml_string(CELL)
-    robot = dynamics.load_mjcf_robot(model, root=root, freeze=freeze, leave_out=LEAVE_OUT)
+    robot = dynamics.load_mjcf_robot(model, root=root, freeze=freeze, leave_out=LEFT_OUT)
     assert robot.nv == nv
     assert compare(model, robot) >= 3
     inside = {s.name for s in robot.topology.collision_shapes}
@@ -91,7 +92,7 @@ def test_parts_of_a_scene(root: str, freeze: Sequence[str], nv: int, x64: None) 
 )  # fmt: skip
 def test_gymnasium_s_robots(file: str, root: str, nv: int, x64: None) -> None:
     model = mujoco.MjModel.from_xml_path(str(ASSETS / file))
-    robot = dynamics.load_mjcf_robot(model, root=root, leave_out=LEAVE_OUT)
+    robot = dynamics.load_mjcf_robot(model, root=root, leave_out=LEFT_OUT)
     assert robot.nv == nv
     compare(model, robot)
 
@@ -111,13 +112,13 @@ def test_a_hand_is_one_tree_of_several_branches(x64: None) -> None:
 def test_gravity_may_be_switched_off(x64: None) -> None:
     text = CELL.replace('gravity="0.3 -0.2 -9.7"/>', '><flag gravity="disable"/></option>')
     model = mujoco.MjModel.from_xml_string(text)
-    robot = dynamics.load_mjcf_robot(model, root="base", leave_out=LEAVE_OUT)
+    robot = dynamics.load_mjcf_robot(model, root="base", leave_out=LEFT_OUT)
     assert not np.any(robot.gravity)
     compare(model, robot)
 
 
 def test_where_numbers_are() -> None:
-    robot = dynamics.load_mjcf_robot(CELL, root="base", leave_out=LEAVE_OUT)
+    robot = dynamics.load_mjcf_robot(CELL, root="base", leave_out=LEFT_OUT)
     assert robot.joint_names == ("pan", "lift", "elbow", "wrist", "slide")
     at = dynamics.mjcf_indices(CELL, robot)
     assert at.qpos.tolist() == [8, 9, 10, 11, 12, 13, 14, 15]
@@ -146,6 +147,21 @@ def test_where_numbers_are() -> None:
 def test_what_cannot_be(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         dynamics.load_mjcf_robot(CELL, **options)
+
+
+def test_a_tendon_in_space_acts_on_what_it_goes_by() -> None:
+    text = """<mujoco><worldbody><site name="a" pos="0 0 1"/><site name="b" pos="0 1 1"/>
+      <body name="one"><joint/><geom size=".1"/><site name="c"/></body>
+      <body name="two"><joint/><geom name="two" size=".1"/></body>
+      <body name="free"><joint/><geom size=".1"/></body></worldbody>
+    <tendon><spatial stiffness="1"><site site="a"/><site site="c"/></spatial>
+      <spatial stiffness="1"><site site="a"/><geom geom="two"/><site site="b"/></spatial></tendon>
+    </mujoco>"""
+    for root in ("one", "two"):
+        with pytest.raises(SceneLoadError, match="it pulls"):
+            dynamics.load_mjcf_robot(text, root=root)
+        assert dynamics.load_mjcf_robot(text, root=root, leave_out=["tendons"]).nv == 1
+    assert dynamics.load_mjcf_robot(text, root="free").nv == 1
 
 
 def test_what_does_not_act_on_a_part_may_stay() -> None:

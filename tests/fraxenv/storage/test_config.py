@@ -121,6 +121,17 @@ def test_wrong_environment_configurations_are_refused(
         fraxenv.make(**load_env_config(tmp_path / "c.yaml"))
 
 
+def test_what_is_bundled_is_found_in_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`import fraxenv` failed beside a folder named panda."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "panda").mkdir()
+    assert read_yaml("panda", "robots")[1] == "panda.yaml"
+    (tmp_path / "mine").write_text("robot: panda\n")
+    assert read_yaml("mine", "robots") == ({"robot": "panda"}, "mine")
+
+
 def test_a_missing_file_and_a_missing_preset_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the configuration"):
         load_env_config(tmp_path / "none.yaml")

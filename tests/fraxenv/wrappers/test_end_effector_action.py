@@ -123,6 +123,23 @@ def test_what_the_model_does_besides_makes_no_difference(options: dict[str, str]
     np.testing.assert_allclose(other, usual, atol=2e-4)
 
 
+def test_an_arm_in_a_plane() -> None:
+    """Reacher's two joints cannot do most of what an action asks for, and do the rest."""
+    env = EndEffectorAction(
+        gymnasium.make("Reacher-v5"),
+        "ee_delta_position",
+        end_effector="fingertip",
+        root="body0",
+        action_options=DESIRED | {"position_scale": 0.02},
+    )
+    env.reset(seed=0)
+    data = env.unwrapped.data  # type: ignore[attr-defined]
+    start = np.array(data.body("fingertip").xpos)
+    for i in range(40):
+        env.step(np.array([0.0, i == 0, 0.0], np.float32))
+    np.testing.assert_allclose(data.body("fingertip").xpos - start, [0, 0.02, 0], atol=4e-3)
+
+
 def test_the_rest_of_the_action_is_the_environment_s() -> None:
     env = wrapped()
     assert [axis.name for axis in env.arm_axes] == ["dx", "dy", "dz", "drx", "dry", "drz"]
@@ -249,7 +266,11 @@ def test_by_another_name() -> None:
     [
         ({"end_effector": "grsp"}, UnknownNameError, "unknown body or site 'grsp'"),
         ({"end_effector": "grasp", "root": "bse"}, UnknownNameError, "unknown body 'bse'"),
-        ({"end_effector": "base", "root": "wrist"}, ConfigError, "does not carry"),
+        (
+            {"end_effector": "base", "root": "wrist"},
+            UnknownNameError,
+            "unknown body or site 'base'",
+        ),
         ({"end_effector": "finger"}, ConfigError, None),
         ({"end_effector": "grasp", "action": "ee_dlta"}, UnknownNameError, "action space"),
         (
@@ -282,6 +303,19 @@ def test_what_cannot_be(options: Any, error: type[Exception], message: str | Non
 def test_actuators_that_give_no_torque(actuators: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         EndEffectorAction(ArmEnv(actuators), end_effector="grasp")
+
+
+def test_a_tree_that_begins_without_a_name() -> None:
+    env = ArmEnv()
+    text = ARM.format(actuators=MOTORS, spring="", compensated="", option="")
+    env.model = mujoco.MjModel.from_xml_string(text.replace('name="base" ', ""))
+    env.data = mujoco.MjData(env.model)
+    with pytest.raises(ConfigError, match="tree of end_effector='grasp' begins with has no name"):
+        EndEffectorAction(env, end_effector="grasp")
+    with pytest.raises(ConfigError, match=r"joints \(j6\) cannot move the hand.*joint_delta"):
+        EndEffectorAction(env, end_effector="grasp", root="wrist")
+    one = EndEffectorAction(env, "joint_delta", end_effector="grasp", root="wrist")
+    assert one.robot.nv == 1
 
 
 def test_actions_that_are_not_its_own() -> None:
