@@ -8,7 +8,6 @@ import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
-from importlib import import_module
 from itertools import repeat
 from typing import Final
 
@@ -44,7 +43,7 @@ def drawers(pictures: int) -> Iterator[Executor | None]:
     pool = ProcessPoolExecutor(count, context, initializer=signal.signal, initargs=ignore)
     try:
         for _ in range(count):
-            pool.submit(import_module, raycast.__name__)
+            pool.submit(callable, raycast.draw)  # loads what has it
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)

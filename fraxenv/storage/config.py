@@ -84,9 +84,9 @@ def read_yaml(source: str | Path, kind: str) -> tuple[dict[str, Any], str]:
     """
     path = Path(source)
     is_name = path.suffix not in (".yaml", ".yml") and len(path.parts) == 1
-    names = list_presets(kind)
+    names = list_presets(kind) if is_name else []
     # What we bundle is found whatever lies in the folder that one happens to be in.
-    if is_name and (str(source) in names or not path.exists()):
+    if str(source) in names or (is_name and not path.exists()):
         if str(source) not in names:
             raise unknown_name(f"preset of {kind}, or file,", str(source), names)
         file = resources.files("fraxenv.configs").joinpath(kind, f"{source}.yaml")
