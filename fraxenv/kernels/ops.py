@@ -150,11 +150,11 @@ def _elementary(name: str, lax_function: Any, fold: Any, library: str | None) ->
 
 _ROWS = (
     Operation("add", ("add", "add_any"), lax.add, np.add, algebra.add,
-              Instruction("fadd contract", "add"), logical="or", commutative=True),
+              Instruction("fadd", "add"), logical="or", commutative=True),
     Operation("sub", ("sub",), lax.sub, np.subtract, algebra.sub,
-              Instruction("fsub contract", "sub")),
+              Instruction("fsub", "sub")),
     Operation("mul", ("mul",), lax.mul, np.multiply, algebra.mul,
-              Instruction("fmul contract", "mul"), logical="and", commutative=True),
+              Instruction("fmul", "mul"), logical="and", commutative=True),
     Operation("div", ("div",), lax.div, _division, algebra.div),
     Operation("rem", ("rem",), lax.rem, _remainder),
     Operation("neg", ("neg",), lax.neg, np.negative, algebra.neg),

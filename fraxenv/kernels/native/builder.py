@@ -77,6 +77,7 @@ class Builder:
         lines: the text so far.
         function: the function's name.
         workspace: the parameter that points to its workspace, if it has one.
+        contracts: whether LLVM may join products with sums.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Builder:
         self.lines: list[str] = []
         self.function = self._heading = self._result = ""
         self.workspace = ""
+        self.contracts = False
         self._divided = False
         self._loaded: dict[Id, str] = {}
         self._allocas: list[str] = []

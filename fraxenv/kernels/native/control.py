@@ -11,6 +11,7 @@ from ..errors import BuildError
 from ..program import BOOL, Id, IdArray, Loop, Program, live_values
 from . import instructions, workspace
 from .builder import Builder, llvm_type, stored
+from .contraction import operations
 from .schedule import captured_values, schedule, spilled_values, waiting_bytes
 from .workspace import FEW, Workspace
 
@@ -176,7 +177,7 @@ class Body:
             elif op in self._without_instructions:
                 self._without_instructions[op](i)
             else:
-                self.operations += 1
+                self.operations += operations(op)
                 instructions.write(self.builder, i)
             if self.workspace is None:
                 continue

@@ -16,6 +16,7 @@ from ..buffer import Buffer
 from ..errors import BuildError, KernelError
 from ..program import IdArray, Program
 from . import ffi
+from .contraction import contracted
 from .module import Module, write_module
 
 OPTIMISATION = 2
@@ -62,15 +63,20 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _processor() -> dict[str, str]:
+def processor() -> dict[str, str]:
     """LLVM's name for this host's processor, and its features."""
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features()
-    if llvm.Target.from_default_triple().name in ("aarch64", "arm64"):
-        # Some would contract products that are used more than once, and round unlike all others.
-        features["aggressive-fma"] = False
     return {"cpu": llvm.get_host_cpu_name(), "features": features.flatten()}
+
+
+def multiplies_and_adds() -> bool:
+    """Whether this host's processor can in one operation; what could not would call a function."""
+    import llvmlite.binding as llvm
+
+    arm = llvm.get_default_triple().startswith(("aarch64", "arm64"))
+    return arm or bool(llvm.get_host_cpu_features().get("fma"))
 
 
 @functools.cache
@@ -93,7 +99,7 @@ def _target_machine() -> Any:
 
     _initialise()
     return llvm.Target.from_default_triple().create_target_machine(
-        **_processor(), opt=OPTIMISATION, reloc="pic", codemodel="jitdefault", jit=True
+        **processor(), opt=OPTIMISATION, reloc="pic", codemodel="jitdefault", jit=True
     )
 
 
@@ -117,7 +123,7 @@ def host() -> tuple[str, ...]:
     triple = llvm.Target.from_default_triple().triple
     versions = llvmlite.__version__, llvm.llvm_version_info, ffi.version()
     numbers = (*versions, OPTIMISATION, vector_bytes())
-    return triple, *_processor().values(), *map(str, numbers)
+    return triple, *processor().values(), *map(str, numbers)
 
 
 def write(
@@ -127,6 +133,8 @@ def write(
     dtypes: Sequence[np.dtype[Any]],
 ) -> Module:
     """A program as a module for this machine; see `module.write_module`."""
+    if multiplies_and_adds():
+        program = contracted(program, outputs)
     made = write_module(program, buffers, outputs, dtypes, vector_bytes())
     return replace(made, text=ffi.with_version(made.text, ffi.version()))
 

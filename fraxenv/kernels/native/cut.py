@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..program import BOOKKEEPING, Id, Program
+from ..program import Id, Program
+from .contraction import operations
 from .schedule import captured_values
 
 ROUNDS = 4
@@ -79,7 +80,7 @@ class Graph:
         """The operations that compute a value: of a loop, all its rounds'."""
         op = self._program.ops[i]
         if op != "loop":
-            return int(op not in BOOKKEEPING)
+            return operations(op)
         index = self._program.attributes[i]
         return (self._program.loops[index].count or ROUNDS) * self.round(index)
 

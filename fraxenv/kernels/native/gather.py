@@ -28,6 +28,7 @@ import numpy as np
 
 from ..buffer import Buffer
 from ..program import Id, Program, live_values
+from .contraction import operations
 from .schedule import captured_values
 
 SHORTEST = 2_000
@@ -89,7 +90,7 @@ class Census:
         census = Census(program, [], set(), [0] * scopes, [0] * scopes)
         for i in np.flatnonzero(alive).tolist():
             op, scope = program.ops[i], program.scopes[i]
-            census.computed[scope] += 1
+            census.computed[scope] += max(1, operations(op))
             if op == "loop":
                 census.running.append(program.attributes[i])
             elif op == "round":

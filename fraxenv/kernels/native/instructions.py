@@ -10,6 +10,7 @@ from ..errors import BuildError
 from ..ops import OPERATIONS
 from ..program import BOOL, Id
 from .builder import Builder, float_literal, llvm_type, mangled, splat
+from .contraction import JOINED
 
 Emitter = Callable[[Builder, Id], None]
 
@@ -43,6 +44,8 @@ def write(b: Builder, i: Id) -> None:
     if not code:
         raise BuildError(f"no instructions for the operation {op!r} on {dtype}")
     names = [b.name(a) for a in args]
+    if b.contracts and code in ("fadd", "fsub", "fmul"):
+        code += " contract"
     if code.startswith("llvm."):
         b.set(i, b.intrinsic(code.removeprefix("llvm."), dtype, *names))
     else:
@@ -85,6 +88,17 @@ def _select(b: Builder, i: Id) -> None:
     condition, x, y = b.program.args[i]
     t = b.type(b.program.dtypes[i])
     b.set(i, f"select {b.type(BOOL)} {b.name(condition)}, {t} {b.name(x)}, {t} {b.name(y)}")
+
+
+@_emits(*JOINED)
+def _joined(b: Builder, i: Id) -> None:
+    x, y, z = (b.name(a) for a in b.program.args[i])
+    dtype, op = b.program.dtypes[i], b.program.ops[i]
+    if op == "fms":
+        z = b.value(f"fneg {b.type(dtype)} {z}")
+    elif op == "fnma":
+        x = b.value(f"fneg {b.type(dtype)} {x}")
+    b.set(i, b.intrinsic("fma", dtype, x, y, z))
 
 
 @_emits("convert")
