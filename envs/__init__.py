@@ -8,6 +8,7 @@ from .actions.hand import EEDelta, EEPose
 from .actions.impedance import VariableImpedance
 from .actions.joint import JointDelta, JointPosition, JointRate, JointTorque
 from .actions.names import ACTION_SPACES, action_names, make_action
+from .arm_export import arm_library
 from .contact_physics import ContactPhysics
 from .environment import Environment
 from .goal_environment import GoalEnvironment
@@ -131,6 +132,7 @@ __all__ = [
     "World",
     "action_names",
     "among_obstacles",
+    "arm_library",
     "block",
     "door",
     "drawer",

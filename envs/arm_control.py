@@ -11,7 +11,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from fraxenv.controllers import Controller
-from fraxenv.dynamics import Robot, compute_terms, effort_bounds
+from fraxenv.controllers.safety.barriers import NO_OBSTACLES
+from fraxenv.controllers.safety.filter import SafetyFilter, SafetyReport, no_safety_report
+from fraxenv.dynamics import Obstacles, Robot, compute_terms, effort_bounds
 from fraxenv.dynamics.actuation import felt_velocity
 
 from .actions.base import ActionSpace
@@ -40,12 +42,14 @@ class ArmControl:
         space: what an action means.
         controller: of the space's targets.
         dt: s, between control steps.
+        safety: the filter of its torques; None for none.
     """
 
     robot: Robot
     space: ActionSpace
     controller: Controller[Any]
     dt: float
+    safety: SafetyFilter | None = None
 
     def begin(self, q: Array, v: Array) -> ArmMemory:
         """The memory of an arm that is told to stay at `q` (nq,), rad and m."""
@@ -62,12 +66,23 @@ class ArmControl:
         target, space = self.space.command(self.robot, q, action, memory.space)
         return memory._replace(space=space, target=target)
 
-    def control(self, memory: ArmMemory, q: Array, v: Array) -> tuple[Array, ArmMemory]:
-        """Torques (nv,), N m and N, within the effort limits; and the memory after the step."""
-        dt = jnp.asarray(self.dt, q.dtype)
-        terms = compute_terms(self.robot, q, v)
-        given = self.robot, terms, memory.target, memory.controller, dt
-        tau, controller, _ = self.controller(*given)
-        felt = felt_velocity(self.robot, v, terms.mass_matrix, dt)
-        limited = jnp.clip(tau, *effort_bounds(self.robot, felt))
-        return limited, memory._replace(controller=controller)
+    def control(
+        self, memory: ArmMemory, q: Array, v: Array, obstacles: Obstacles = NO_OBSTACLES
+    ) -> tuple[Array, ArmMemory, SafetyReport]:
+        """Torques (nv,), N m and N, within the effort limits; the next memory; the report.
+
+        Args:
+            memory: after the last step, or after `aim`.
+            q: (nq,), rad and m.
+            v: (nv,), rad/s and m/s.
+            obstacles: in the world, for the filter.
+        """
+        robot, dt = self.robot, jnp.asarray(self.dt, q.dtype)
+        terms = compute_terms(robot, q, v)
+        tau, controller, _ = self.controller(robot, terms, memory.target, memory.controller, dt)
+        bounds = effort_bounds(robot, felt_velocity(robot, v, terms.mass_matrix, dt))
+        report = no_safety_report(q.dtype)
+        if self.safety is not None:
+            near = self.safety.look_around(robot, q, obstacles, kin=terms.kin)
+            tau, report = self.safety(robot, terms, tau, dt, near, bounds)
+        return jnp.clip(tau, *bounds), memory._replace(controller=controller), report

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from . import recording as recording
     from . import storage as storage
     from .cross_check.gradients import gradient_check
-    from .kernels import fuse, keep_programs
+    from .kernels import export, fuse, keep_programs
     from .making.make import make
     from .making.registry import list_envs
     from .recording.convert import convert
@@ -33,6 +33,7 @@ __all__ = [
     "Recording",
     "__version__",
     "convert",
+    "export",
     "fuse",
     "gradient_check",
     "keep_programs",
@@ -55,6 +56,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "Recording": "recording",
         "convert": "recording",
+        "export": "kernels",
         "fuse": "kernels",
         "gradient_check": "cross_check.gradients",
         "keep_programs": "kernels",

@@ -31,6 +31,7 @@ COMMANDS = {
     "cross-check": "cross_check",
     "gradient-check": "gradient_check",
     "explain": "explain",
+    "export": "export",
 }
 """Command -> its module."""
 

@@ -7,6 +7,7 @@ nothing but JAX and NumPy, and on llvmlite where that is installed.
 from .errors import BuildError, KernelError, KernelWarning
 from .explain import Explanation, explain
 from .fuse import BACKENDS, check_backend, fuse, fusible, resolve
+from .library import Library, export
 from .native.cpu import get_threads, set_threads
 from .programs import keep_programs
 
@@ -16,8 +17,10 @@ __all__ = [
     "Explanation",
     "KernelError",
     "KernelWarning",
+    "Library",
     "check_backend",
     "explain",
+    "export",
     "fuse",
     "fusible",
     "get_threads",

@@ -211,7 +211,7 @@ class Programs(NamedTuple):
             return pack(arm.aim(unpack(memory, layout), q, action), layout)
 
         def control(memory: Array, q: Array, v: Array) -> tuple[Array, Array]:
-            torque, after = arm.control(unpack(memory, layout), q, v)
+            torque, after, _ = arm.control(unpack(memory, layout), q, v)
             return torque, pack(after, layout)
 
         def program(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ PAGES = {
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 }
 FENCE = re.compile(r"^(?:<!-- ([^\n]*) -->\n+)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LANGUAGES = {"python", "bash", "yaml", "xml", ""}  # the last: what a command prints
+LANGUAGES = {"python", "bash", "yaml", "xml", "c", ""}  # the last: what a command prints
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ SLOW = (
     "docs/contact.md",
     "docs/debugging.md",
     "docs/extend/barrier.md",
+    "docs/extend/real_arm.md",
     "docs/extend/robot.md",
     "docs/gradients.md",
     "docs/numerics.md",

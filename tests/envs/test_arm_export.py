@@ -1,0 +1,102 @@
+"""An environment's arm as a library: its torques are the environment's."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support import with_slow
+
+import fraxenv
+from fraxenv.cli import main
+from fraxenv.envs import arm_library
+
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+
+
+class Arm:
+    """A library of an arm through ctypes, in JAX's trees."""
+
+    def __init__(self, made: Any, library: Any) -> None:
+        self._shared = ctypes.CDLL(str(library.library))
+        self._name, self._functions = library.header.stem, made["fn"]
+
+    def __call__(self, name: str, *arguments: Any) -> Any:
+        shapes = jax.eval_shape(self._functions[name], *arguments)
+        given = [np.ascontiguousarray(x) for x in jax.tree.leaves(arguments)]
+        found = [np.zeros(x.shape, x.dtype) for x in jax.tree.leaves(shapes)]
+        pointers = [(ctypes.c_void_p * len(xs))(*[x.ctypes.data for x in xs])
+                    for xs in (given, found)]  # fmt: skip
+        getattr(self._shared, f"{self._name}_{name}_")(*pointers)
+        return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "name", with_slow(["PandaReach-v0", "PandaReachObstacles-v0"], "PandaReachObstacles-v0")
+)
+def test_torques_are_the_environments(tmp_path: Path, name: str) -> None:
+    """Every policy step is one control step here, so that all torques are seen."""
+    rates = {"policy_hz": 500, "control_hz": 500, "physics_hz": 500}
+    env, params = fraxenv.make(name, **rates, max_steps_in_episode=1000)
+    made = arm_library(env, params)
+    arm = Arm(made, fraxenv.export(**made, name="arm", output=tmp_path))
+    _, state = env.reset(jax.random.key(3), params)
+    memory = arm("begin", state.q, state.v)
+    step = jax.jit(env.step_env)
+    filtered = 0
+    for k in range(200):
+        action = np.asarray(jax.random.uniform(jax.random.key(k // 20), (6,), minval=-1, maxval=1))
+        q, v = state.q, state.v
+        memory = arm("aim", memory, q, action)
+        around = [] if params.safety is None else [state.world.obstacles]
+        tau, memory, *report = arm("control", memory, q, v, params.controller, *around)
+        _, state, *_, info = step(jax.random.key(k), state, action, params)
+        assert np.abs(tau - np.asarray(info["controller"]["torque"])).max() < 2e-3
+        filtered += bool(report and report[0]["intervened"])
+    assert filtered > 5 or params.safety is None
+
+
+@pytest.fixture(scope="module")
+def reach() -> tuple[Any, Any]:
+    env, _ = fraxenv.make("PandaReach-v0")
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=env.num_actions))
+
+    def policy(observation: Any) -> Any:
+        return jnp.tanh(weights * observation[0])
+
+    return env, arm_library(env, policy=policy)
+
+
+def test_terms_are_the_robots(reach: tuple[Any, Any]) -> None:
+    env, made = reach
+    q, v = made["example_args"]["terms"]
+    terms = made["fn"]["terms"](q, v)
+    position, rotation = fraxenv.dynamics.frame_pose(env.robot, q, "hand")
+    assert np.array_equal(terms["hand"]["position"], position)
+    assert np.array_equal(terms["hand"]["rotation"], rotation)
+    assert np.allclose(terms["mass_matrix"], fraxenv.dynamics.crba(env.robot, q), atol=1e-6)
+
+
+def test_a_policy_comes_along(reach: tuple[Any, Any]) -> None:
+    env, made = reach
+    act, (observation,) = made["fn"]["policy"], made["example_args"]["policy"]
+    assert act(observation).shape == (env.num_actions,)
+    assert "The observation: joint_position" in act.__doc__
+
+
+def test_the_command_line_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--kind", "object", "--target", "aarch64", "--name", "ur", "--output", str(tmp_path)]
+    assert main(["export", "UR10Reach-v0", *words]) == 0
+    said = capsys.readouterr().out
+    assert "ur_begin(), ur_aim(), ur_control(), ur_terms(), for aarch64" in said
+    assert "ur.o, ur.h, ur_test.c" in said
+    assert {p.name for p in tmp_path.iterdir()} == {"ur.o", "ur.h", "ur_test.c"}
+    assert main(["export", "UR10Reach-v0", "--name", "a b", "--output", str(tmp_path)]) == 1
+    assert "name='a b', expected a name as C has it" in capsys.readouterr().err
