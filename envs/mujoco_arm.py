@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,16 +13,19 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from fraxenv.controllers.safety.filter import SafetyFilter
 from fraxenv.dynamics import (
     WORLD,
     MjcfIndices,
     Robot,
     compute_terms,
+    forward_kinematics,
     load_mjcf_robot,
     mjcf_indices,
+    self_distances,
 )
 from fraxenv.dynamics.scene.unsupported import LEFT_OUT
-from fraxenv.errors import ConfigError, unknown_name
+from fraxenv.errors import ConfigError, check_choice, unknown_name
 
 from .actions.base import ActionSpace
 from .actions.names import make_action
@@ -65,7 +69,7 @@ def arm_of(mujoco: Any, model: Any, end_effector: str, root: str | None) -> Robo
         ConfigError: nothing moves it, a joint on the way is free or a ball, or the tree begins with
             a body that has no name.
     """
-    root = _first_body(mujoco, model, end_effector) if root is None else root
+    root = first_body(mujoco, model, end_effector) if root is None else root
     named: dict[str, Any] = {"root": root, "end_effectors": {HAND: end_effector}}
     whole = load_mjcf_robot(model, **named, leave_out=LEFT_OUT)
     topology, body = whole.topology, whole.frame(HAND).body
@@ -82,10 +86,87 @@ def arm_of(mujoco: Any, model: Any, end_effector: str, root: str | None) -> Robo
             "Choose another root."
         )
     others = [j.name for j, on_way in zip(topology.joints, way, strict=True) if not on_way]
-    return load_mjcf_robot(model, **named, freeze=others, leave_out=LEFT_OUT)
+    arm = load_mjcf_robot(model, **named, freeze=others, leave_out=LEFT_OUT)
+    return _with_ends(arm, whole, others)
 
 
-def _first_body(mujoco: Any, model: Any, end_effector: str) -> str:
+def _with_ends(arm: Robot, whole: Robot, frozen: Sequence[str]) -> Robot:
+    """The arm with what frozen joints move at both ends of their ranges, as shapes, too."""
+    topology = whole.topology
+    held = np.array([joint.name in frozen for joint in topology.joints], bool)
+    moved = (topology.supported & held).any(axis=1)
+    shapes = [s for s in topology.collision_shapes if s.body != WORLD and moved[s.body]]
+    limits = np.asarray(whole.position_limits, float)
+    added = []
+    for end in (0, 1):
+        q = np.array(whole.q_default, float)
+        for k in np.flatnonzero(held & (np.diff(topology.v_index) == 1)):
+            bound = limits[topology.v_index[k], end]
+            q[topology.q_index[k]] = bound if np.isfinite(bound) else q[topology.q_index[k]]
+        poses = jax.tree.map(np.asarray, forward_kinematics(whole, q))
+        for shape in shapes:
+            carriers = np.flatnonzero(topology.supported[shape.body] & ~moved)
+            position = poses.position[shape.body] + poses.rotation[shape.body] @ shape.position
+            rotation, body = poses.rotation[shape.body] @ shape.rotation, WORLD
+            if carriers.size:
+                carrier = carriers[-1]
+                turn = poses.rotation[carrier].T
+                position, rotation = turn @ (position - poses.position[carrier]), turn @ rotation
+                body = arm.topology.body_names.index(topology.body_names[carrier])
+            added.append(
+                dataclasses.replace(shape, body=body, position=position, rotation=rotation)
+            )
+    shapes_too = dataclasses.replace(
+        arm.topology, collision_shapes=(*arm.topology.collision_shapes, *added)
+    )
+    return dataclasses.replace(arm, topology=shapes_too)
+
+
+def with_self_collision(arm: Robot) -> Robot:
+    """The arm with the pairs of its shapes that are to keep apart.
+
+    Those of bodies that three joints or more lie between, which touch in some of a thousand random
+    postures, and neither in most of them nor at rest, where they are made to.
+    """
+    shapes, parent = arm.topology.collision_shapes, arm.topology.parent
+
+    def near(body: int) -> set[int]:
+        """A body, and those that two joints or fewer lie between and the base."""
+        found = {body}
+        for _ in range(2):
+            body = WORLD if body == WORLD else int(parent[body])
+            found.add(body)
+        return found
+
+    every = [
+        (i, j)
+        for i, j in itertools.combinations(range(len(shapes)), 2)
+        if shapes[i].body not in near(shapes[j].body) and shapes[j].body not in near(shapes[i].body)
+    ]
+    if not every:
+        return arm
+
+    def among(pairs: Any) -> Robot:
+        topology = dataclasses.replace(arm.topology, self_collision_pairs=np.array(pairs, int))
+        return dataclasses.replace(arm, topology=topology)
+
+    robot = among(every)
+    distances = jax.jit(jax.vmap(lambda q: self_distances(robot, q)))
+    touch = np.asarray(distances(random_postures(arm))) < 0
+    at_rest = np.asarray(distances(jnp.asarray(arm.q_default)[None]))[0] < 0
+    share = touch.mean(axis=0)
+    kept = (share > 0) & (share < 0.5) & ~at_rest
+    return among(np.array(every, int)[kept])
+
+
+def random_postures(robot: Robot) -> Array:
+    """Random postures (1000, nq) within the limits; joints that turn freely within a turn."""
+    limits = np.asarray(robot.position_limits, float)
+    low, high = np.maximum(limits[:, 0], -np.pi), np.minimum(limits[:, 1], np.pi)
+    return jnp.asarray(np.random.default_rng(0).uniform(low, high, (_POSTURES, robot.nq)))
+
+
+def first_body(mujoco: Any, model: Any, end_effector: str) -> str:
     """Name of the body that the tree of a body or site begins with."""
     kinds = mujoco.mjtObj
     body = mujoco.mj_name2id(model, kinds.mjOBJ_BODY, end_effector)
@@ -169,9 +250,6 @@ def usual_controller(robot: Robot, space: ActionSpace) -> Any:
     controller: Any = space.controller()
     if not hasattr(controller, "singularity_threshold"):
         return controller
-    limits = np.asarray(robot.position_limits, float)
-    low, high = np.maximum(limits[:, 0], -np.pi), np.minimum(limits[:, 1], np.pi)
-    random = np.random.default_rng(0).uniform(low, high, (_POSTURES, robot.nq))
 
     def conditioning(q: Array) -> Array:
         control = ArmControl(robot, space, controller, 1e-3)
@@ -180,7 +258,7 @@ def usual_controller(robot: Robot, space: ActionSpace) -> Any:
         telemetry = controller(robot, terms, memory.target, memory.controller, 1e-3)[2]
         return jnp.asarray(telemetry["conditioning"])
 
-    found = np.asarray(jax.jit(jax.vmap(conditioning))(jnp.asarray(random)))
+    found = np.asarray(jax.jit(jax.vmap(conditioning))(random_postures(robot)))
     if np.isnan(found).all():
         names = ", ".join(robot.joint_names)
         raise ConfigError(
@@ -191,3 +269,15 @@ def usual_controller(robot: Robot, space: ActionSpace) -> Any:
     if comfortable <= 0:  # as of an arm in a plane: it is damped everywhere
         return controller
     return dataclasses.replace(controller, singularity_threshold=comfortable / 3)
+
+
+def usual_filter(given: str | SafetyFilter | None) -> SafetyFilter | None:
+    """The filter that an option `safety` asks for: "cbf", "none", or one of its own.
+
+    Raises:
+        ConfigError: it is another word.
+    """
+    if isinstance(given, str):
+        check_choice("safety", given, ("cbf", "none"))
+        return SafetyFilter(end_effectors=(HAND,)) if given == "cbf" else None
+    return given

@@ -6,8 +6,9 @@ that steps: a `MujocoEnv`, or anything else whose `mujoco.MjModel` and `MjData` 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -19,10 +20,21 @@ from jax import Array
 
 from ..envs import ActionSpace
 from ..envs.arm_control import ArmControl
-from ..envs.mujoco_arm import Numbers, arm_of, arm_space, drive_of, usual_controller
+from ..envs.mujoco_arm import (
+    Numbers,
+    arm_of,
+    arm_space,
+    drive_of,
+    first_body,
+    usual_controller,
+    usual_filter,
+    with_self_collision,
+)
+from ..envs.mujoco_obstacles import GeomObstacles, GuardedArm, geom_obstacles
 from ..errors import ActionError, ConfigError, import_extra
 from ..kernels import fusible, resolve
-from .gymnasium.packing import layout_of, pack, unpack
+from .gymnasium.packing import layout_of, pack, unpack, unpack_here
+from .mujoco_physics import physics_of, preceded
 
 
 class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[type-arg]
@@ -41,7 +53,8 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
     of one process get into each other's way.
 
     Args:
-        env: its unwrapped environment has `model`, a `mujoco.MjModel`, and `data`.
+        env: its unwrapped environment has `model`, a `mujoco.MjModel`, and `data`; or it is
+            robosuite's or dm_control's.
         action: name of an action space, or an `ActionSpace` of the end effector "hand".
         end_effector: name of the body or site that the arm moves.
         root: name of the body at which the arm begins; by default the tree's first one.
@@ -51,11 +64,21 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             the inputs of its actuators, where the wrapped action is all inputs.
         model: the model, where the environment has it by another name.
         data: likewise; or a function that returns it, where resets make it anew.
+        velocity_limits: of the arm's joints, rad/s and m/s, which MJCF does not have; none by
+            default. A filter needs them to keep what it promises.
+        safety: "cbf" or a `SafetyFilter` of the end effector "hand": the filter of the torques, at
+            every physics step. It knows the arm's geoms that are primitives, not its meshes.
+        obstacles: names of geoms and bodies that the filter keeps the arm off; by default all that
+            stand still in the world and can touch something. Geoms that are neither spheres,
+            capsules, cylinders, boxes nor planes count as the boxes around them.
         backend: of the kernels; see `fraxenv.fuse`.
+
+    With a filter `info["safety"]` is the worst of its reports in this step; see `SafetyFilter`.
 
     Raises:
         ConfigError: a joint of the arm has no actuator of its own, or one that cannot be given a
-            torque; or the environment's actions are not those of the actuators.
+            torque; the environment's actions are not those of the actuators; or the filter has
+            obstacles, and knows no shape of the arm.
         UnknownNameError: there is no such body, site or action space.
         SceneLoadError: the arm has what a `Robot` cannot have.
         MissingExtraError: MuJoCo is not installed.
@@ -73,6 +96,9 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         arm_actions: Sequence[int] | None = None,
         model: Any = None,
         data: Any = None,
+        velocity_limits: float | Sequence[float] | None = None,
+        safety: Any = None,
+        obstacles: Sequence[str] | None = None,
         backend: str = "auto",
     ) -> None:
         RecordConstructorArgs.__init__(
@@ -85,21 +111,33 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             arm_actions=arm_actions,
             model=model,
             data=data,
+            velocity_limits=velocity_limits,
+            safety=safety,
+            obstacles=obstacles,
             backend=backend,
             _disable_deepcopy=True,
         )
         super().__init__(env)
         self._mujoco = import_extra("mujoco", "mujoco", "EndEffectorAction")
-        self._model = _found(env, "model", model)
-        self._data = data
+        self._physics = physics_of(env, model, data)
+        self._model = self._physics.model
         self.robot = arm_of(self._mujoco, self._model, end_effector, root)
+        if velocity_limits is not None:
+            limits = checked_velocity_limits(self.robot, velocity_limits)
+            self.robot = dataclasses.replace(self.robot, velocity_limits=limits)
         self._drive = drive_of(self._mujoco, self._model, self.robot)
         self._at = self._drive.at
         space = arm_space(self.robot, action, action_options)
         self.arm_axes = space.axes(self.robot)
         law = usual_controller(self.robot, space) if controller is None else controller
         self._dt = float(self._model.opt.timestep)
-        self._programs = Programs.of(ArmControl(self.robot, space, law, self._dt), backend)
+        guard = usual_filter(safety)
+        if guard is not None:
+            self.robot = with_self_collision(self.robot)
+        self._around = None if guard is None else self._obstacles(end_effector, root, obstacles)
+        arm = ArmControl(self.robot, space, law, self._dt, guard)
+        guarded = GuardedArm(arm, self._around, self._standing())
+        self._programs = Programs.of(guarded, backend)
         inner = _box(env)
         size = len(inner.low)
         own = self._at.ctrl if arm_actions is None else np.asarray(arm_actions, int)
@@ -120,6 +158,11 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         self._memory: Array | None = None
         self._before: Any = None
         self._time = -1.0
+
+    @property
+    def obstacle_names(self) -> tuple[str, ...]:
+        """Geoms that the filter keeps the arm off, in the order in which it counts them."""
+        return () if self._around is None else self._around.names
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -150,13 +193,40 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         inner = self._still.copy()
         inner[self._rest] = action[own:]
         with self._controlled():
-            return self.env.step(inner)
+            obs, reward, terminated, truncated, info = self.env.step(inner)
+        if self._around is not None:
+            info = info | {"safety": self._programs.report(self._memory)}
+        return obs, reward, terminated, truncated, info
+
+    def _obstacles(
+        self, end_effector: str, root: str | None, names: Sequence[str] | None
+    ) -> GeomObstacles:
+        """What the filter keeps the arm off."""
+        mujoco, model = self._mujoco, self._model
+        first = first_body(mujoco, model, end_effector) if root is None else root
+        body = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, first)
+        found = geom_obstacles(mujoco, model, body, names)
+        if found.names and not self.robot.topology.collision_shapes:
+            raise ConfigError(
+                "EndEffectorAction: the filter knows no shape of the arm: none of its geoms is a "
+                "sphere, a capsule, a cylinder or a box that can touch something. Give it some, or "
+                "pass obstacles=() for its joints' limits alone."
+            )
+        return found
+
+    def _standing(self) -> Numbers | None:
+        """Where obstacles are that never move."""
+        if self._around is None or self._around.moving:
+            return None
+        data = self._mujoco.MjData(self._model)
+        self._mujoco.mj_kinematics(self._model, data)
+        return self._around.read(self._mujoco, self._model, data)
 
     @contextmanager
     def _controlled(self) -> Iterator[None]:
-        """MuJoCo's control callback is ours, besides whatever it was."""
+        """The arm's inputs are ours: written when MuJoCo calls back, or right before it steps."""
         before, self._time = self._mujoco.get_mjcb_control(), -1.0
-        ours = self._mujoco_data()
+        ours, stepper = self._physics.data(), self._physics.stepper
 
         def control(model: Any, data: Any) -> None:
             if before is not None:
@@ -164,11 +234,15 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             if data is ours:
                 self._control(data)
 
-        self._mujoco.set_mjcb_control(control)
-        try:
-            yield
-        finally:
-            self._mujoco.set_mjcb_control(before)
+        def first() -> None:
+            self._control(ours)
+
+        with preceded(stepper(), first) if stepper else nullcontext():
+            self._mujoco.set_mjcb_control(control)
+            try:
+                yield
+            finally:
+                self._mujoco.set_mjcb_control(before)
 
     def _control(self, data: Any) -> None:
         """Write the inputs of the arm's actuators, at this moment of the physics."""
@@ -177,17 +251,16 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             # Once for each physics step, however often an integrator asks within it.
             self._before, self._time = self._memory, data.time
         v = data.qvel[at.qvel]
-        torque, self._memory = self._programs.control(self._before, data.qpos[at.qpos], v)
+        seen = [self._before, data.qpos[at.qpos], v]
+        if self._around is not None and self._around.moving:
+            seen.append(self._around.read(self._mujoco, self._model, data))
+        torque, self._memory = self._programs.control(*seen)
         passive = data.qfrc_spring[at.qvel] + data.qfrc_gravcomp[at.qvel]
         data.ctrl[at.ctrl] = drive.inputs(np.asarray(torque) - passive, data, v)
 
     def _state(self) -> tuple[Numbers, Numbers]:
-        data = self._mujoco_data()
+        data = self._physics.data()
         return data.qpos[self._at.qpos], data.qvel[self._at.qvel]
-
-    def _mujoco_data(self) -> Any:
-        given = self._data() if callable(self._data) else self._data
-        return _found(self.env, "data", given)
 
 
 class Programs(NamedTuple):
@@ -195,13 +268,14 @@ class Programs(NamedTuple):
 
     begin: Callable[[Numbers, Numbers], Array]
     aim: Callable[[Array, Numbers, Numbers], Array]
-    control: Callable[[Array, Numbers, Numbers], tuple[Array, Array]]
+    control: Callable[..., tuple[Array, Array]]
+    report: Callable[[Array], dict[str, Any]]
 
     @staticmethod
-    def of(arm: ArmControl, backend: str) -> Programs:
+    def of(arm: GuardedArm, backend: str) -> Programs:
         """Kernels of a batch of one, where batches are compiled kernels."""
         dtype = jnp.result_type(float)
-        still = (jax.ShapeDtypeStruct((n,), dtype) for n in (arm.robot.nq, arm.robot.nv))
+        still = (jax.ShapeDtypeStruct((n,), dtype) for n in (arm.law.robot.nq, arm.law.robot.nv))
         layout = layout_of(jax.eval_shape(arm.begin, *still))
 
         def begin(q: Array, v: Array) -> Array:
@@ -210,9 +284,13 @@ class Programs(NamedTuple):
         def aim(memory: Array, q: Array, action: Array) -> Array:
             return pack(arm.aim(unpack(memory, layout), q, action), layout)
 
-        def control(memory: Array, q: Array, v: Array) -> tuple[Array, Array]:
-            torque, after, _ = arm.control(unpack(memory, layout), q, v)
+        def control(memory: Array, q: Array, v: Array, *seen: Array) -> tuple[Array, Array]:
+            torque, after = arm.control(unpack(memory, layout), q, v, *seen)
             return torque, pack(after, layout)
+
+        def report(memory: Array) -> dict[str, Any]:
+            found: dict[str, Any] = unpack_here(np.asarray(memory), layout).report
+            return found
 
         def program(fn: Callable[..., Any]) -> Callable[..., Any]:
             batch = jax.vmap(fusible(fn, backend)) if resolve(backend) == "native" else None
@@ -225,18 +303,18 @@ class Programs(NamedTuple):
 
             return jax.jit(one)
 
-        return Programs(program(begin), program(aim), program(control))
+        return Programs(program(begin), program(aim), program(control), report)
 
 
-def _found(env: gymnasium.Env[Any, Any], what: str, given: Any) -> Any:
-    """The environment's model or data."""
-    found = getattr(env.unwrapped, what, None) if given is None else given
-    if found is None:
+def checked_velocity_limits(robot: Any, given: float | Sequence[float]) -> Numbers:
+    """One limit for each joint (nv,), rad/s and m/s."""
+    limits = np.asarray(given, float)
+    if limits.shape not in ((), (robot.nv,)) or not (limits > 0).all():
         raise ConfigError(
-            f"EndEffectorAction: {type(env.unwrapped).__name__} has no `{what}`, expected "
-            f"MuJoCo's. Pass it: {what}=..."
+            f"EndEffectorAction: velocity_limits={given}, expected a positive number, or one for "
+            f"each of the joints {', '.join(robot.joint_names)}."
         )
-    return found
+    return np.broadcast_to(limits, (robot.nv,)).copy()
 
 
 def _box(env: gymnasium.Env[Any, Any]) -> gymnasium.spaces.Box:

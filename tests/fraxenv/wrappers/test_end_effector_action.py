@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -337,3 +338,211 @@ def test_actions_that_are_not_its_own() -> None:
         env.step(np.zeros(6))
     with pytest.raises(ActionError, match="finite"):
         env.step(np.full(7, np.nan))
+
+
+# --- who steps how ---
+
+
+class AsRobosuite(ArmEnv):
+    """Inputs are written between the two halves of a physics step, as robosuite does."""
+
+    lite_physics = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        model, data = self.__dict__.pop("model"), self.__dict__.pop("data")
+
+        class Sim:
+            def __init__(self) -> None:
+                self.model, self.data = SimpleNamespace(_model=model), SimpleNamespace(_data=data)
+
+            def step1(self) -> None:
+                mujoco.mj_step1(model, data)
+
+            def step2(self) -> None:
+                mujoco.mj_step2(model, data)
+
+        self.sim = Sim()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("model", "data") and "sim" in self.__dict__:
+            return getattr(getattr(self.sim, name), f"_{name}")
+        raise AttributeError(name)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        for _ in range(10):
+            self.sim.step1()
+            self.data.ctrl[:] = action
+            self.sim.step2()
+        return self._seen(), 0.0, False, False, {}
+
+
+class AsDmControl(ArmEnv):
+    """Inputs are written after the first half of a physics step, as dm_control does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        model, data = self.model, self.data
+
+        class Physics:
+            legacy_step = True
+
+            def __init__(self) -> None:
+                self.model, self.data = SimpleNamespace(ptr=model), SimpleNamespace(ptr=data)
+
+            def step(self, nstep: int) -> None:
+                for _ in range(nstep):
+                    mujoco.mj_step2(model, data)
+                    mujoco.mj_step1(model, data)
+
+        self.physics = Physics()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        for _ in range(10):
+            self.data.ctrl[:] = action
+            self.physics.step(1)
+        return self._seen(), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("kind", [AsRobosuite, AsDmControl])
+def test_inputs_written_within_a_step_are_ours(kind: Any) -> None:
+    inner = kind()
+    stepper = inner.sim if kind is AsRobosuite else inner.physics
+    before = dict(vars(stepper))
+    env = EndEffectorAction(inner, end_effector="grasp", action_options=DESIRED)
+    np.testing.assert_allclose(moved(env, 2), [0, 0, 0.05], atol=1e-3)
+    assert vars(stepper) == before  # nothing of ours stays behind
+
+
+# --- the safety filter ---
+
+SURROUNDINGS = """
+<geom name="floor" type="plane" pos="0 0 -.35" size="2 2 .1"/>
+<geom name="post" type="capsule" fromto=".45 .3 -.3 .45 .3 .6" size=".04"/>
+<geom name="ball" type="sphere" pos=".45 -.3 0" size=".08"/>
+<geom name="shelf" type="box" pos=".5 0 .7" size=".3 .3 .02" euler="0 10 0"/>
+<geom name="pipe" type="cylinder" pos="-.3 .3 .5" size=".05 .4"/>
+<geom name="picture" type="box" pos=".6 0 .4" size=".2 .2 .2" contype="0" conaffinity="0"/>
+"""
+
+FAN = """
+<body name="fan" pos=".2 -.6 .4"><joint name="fan" axis="0 0 1" damping=".01"/>
+ <geom name="blade" type="ellipsoid" size=".2 .02 .02" mass=".1"/></body>
+"""
+
+
+class Crowded(ArmEnv):
+    """The arm among geoms, of which one may turn."""
+
+    def __init__(self, around: str = SURROUNDINGS) -> None:
+        super().__init__()
+        text = ARM.format(actuators=MOTORS, spring="", compensated="", option="")
+        text = text.replace("<worldbody>", f"<worldbody>{around}", 1)
+        # A finger that stays within its range, whatever the arm does.
+        text = text.replace('kp="20" kv="1"', 'kp="200" kv="2"')
+        self.model = mujoco.MjModel.from_xml_string(text.replace("-40 40", "-4 4"))
+        self.data = mujoco.MjData(self.model)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        gymnasium.Env.reset(self, seed=seed)
+        mujoco.mj_resetData(self.model, self.data)
+        self.data.qpos[-7:] = HOME
+        mujoco.mj_forward(self.model, self.data)
+        return self._seen(), {}
+
+
+def guarded(around: str = SURROUNDINGS, **options: Any) -> EndEffectorAction:
+    return EndEffectorAction(
+        Crowded(around),
+        end_effector="grasp",
+        root="base",
+        **{"safety": "cbf", "velocity_limits": 3.0, **options},
+    )
+
+
+def touched(env: EndEffectorAction) -> set[str]:
+    """What the arm touches of what it is to keep off."""
+    data, model = env.unwrapped.data, env.unwrapped.model  # type: ignore[attr-defined]
+    arm = {g for g in range(model.ngeom) if model.geom_bodyid[g] >= model.body("base").id}
+    pairs = [set(pair) for pair in data.contact.geom.tolist()]
+    others = [next(iter(p - arm)) for p in pairs if len(p & arm) == 1]
+    return {model.geom(g).name for g in others}
+
+
+def walk(env: EndEffectorAction, steps: int) -> tuple[set[str], list[dict[str, Any]]]:
+    """Random actions, each for a while: what the arm has touched, and the filter's reports."""
+    env.reset(seed=0)
+    random = np.random.default_rng(0)
+    hit, reports = set(), []
+    for k in range(steps):
+        if k % 40 == 0:
+            action = random.uniform(-1, 1, env.action_space.shape)
+        *_, info = env.step(action)
+        hit |= touched(env)
+        reports.append(info.get("safety"))
+    return hit, reports
+
+
+def test_a_filter_keeps_the_arm_off_what_stands_around() -> None:
+    hit, reports = walk(guarded(), 1000)
+    assert hit == set()
+    assert sum(r["intervened"] for r in reports) > 100
+    assert all(r["feasible"] for r in reports)
+    bare, none = walk(guarded(safety=None), 1000)
+    assert bare
+    assert none == [None] * 1000
+
+
+def test_obstacles_are_the_scenes_geoms() -> None:
+    env = guarded()
+    assert set(env.obstacle_names) == {"floor", "post", "ball", "shelf", "pipe"}
+    assert env.obstacle_names == ("ball", "post", "pipe", "shelf", "floor")
+    env = guarded(SURROUNDINGS + FAN, obstacles=["fan", "post"])
+    assert env.obstacle_names == ("post", "blade")
+
+
+def test_obstacles_are_where_the_geoms_are() -> None:
+    """Distances of a point from them, as MuJoCo's rays have them."""
+    from fraxenv.envs.mujoco_obstacles import geom_obstacles
+
+    env = Crowded(SURROUNDINGS + FAN)
+    env.reset(seed=0)
+    env.data.joint("fan").qpos = 0.7
+    env.data.joint("fan").qvel = 3.0
+    mujoco.mj_forward(env.model, env.data)
+    found = geom_obstacles(mujoco, env.model, env.model.body("base").id, ["blade", "shelf"])
+    assert found.moving
+    made = found.place(found.read(mujoco, env.model, env.data).astype(np.float32))
+    assert found.names == ("shelf", "blade")
+    for k, name in enumerate(found.names):
+        geom = env.data.geom(name)
+        np.testing.assert_allclose(made.boxes.position[k], geom.xpos, atol=1e-6)
+        np.testing.assert_allclose(made.boxes.rotation[k], geom.xmat.reshape(3, 3), atol=1e-6)
+        half = env.model.geom(name).size
+        np.testing.assert_allclose(made.boxes.half_extents[k], half, atol=1e-6)
+    assert np.abs(made.velocity).max() < 1e-6  # the blade turns about its middle
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"safety": "cfb"}, ConfigError, "safety='cfb', expected one of"),
+        ({"velocity_limits": [1.0, 2.0]}, ConfigError, "one for each of the joints j1, j2"),
+        ({"obstacles": ["balll"]}, UnknownNameError, "ball"),
+        ({"obstacles": ["wrist"]}, ConfigError, "is part of the arm's tree"),
+    ],
+)
+def test_what_a_filter_cannot_do(options: Any, error: Any, says: str) -> None:
+    with pytest.raises(error, match=says):
+        guarded(**options)
+
+
+def test_an_arm_without_shapes_cannot_be_kept_off() -> None:
+    env = Crowded()
+    env.model.geom_contype[6:] = 0
+    env.model.geom_conaffinity[6:] = 0
+    with pytest.raises(ConfigError, match="knows no shape of the arm"):
+        EndEffectorAction(env, end_effector="grasp", root="base", safety="cbf")
+    EndEffectorAction(env, end_effector="grasp", root="base", safety="cbf", obstacles=())
