@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ..kernels import export
 from ..making.make import make
 from .common import wrote
 from .subject import EnvArguments, check_run, recipe
@@ -40,6 +39,7 @@ class Options(EnvArguments):
 def run(options: Options) -> int:
     """Write the library; returns the exit status."""
     from ..envs import arm_library
+    from ..kernels import export
 
     act = None
     if options.policy:
