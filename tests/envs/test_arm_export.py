@@ -51,8 +51,8 @@ def test_torques_are_the_environments(tmp_path: Path, name: str) -> None:
     memory = arm("begin", state.q, state.v)
     step = jax.jit(env.step_env)
     filtered = 0
-    for k in range(200):
-        action = np.asarray(jax.random.uniform(jax.random.key(k // 20), (6,), minval=-1, maxval=1))
+    for k in range(600):
+        action = np.asarray(jax.random.uniform(jax.random.key(k // 150), (6,), minval=-1, maxval=1))
         q, v = state.q, state.v
         memory = arm("aim", memory, q, action)
         around = [] if params.safety is None else [state.world.obstacles]
