@@ -30,7 +30,8 @@ from ..envs.mujoco_arm import (
     usual_filter,
     with_self_collision,
 )
-from ..envs.mujoco_obstacles import GeomObstacles, GuardedArm, geom_obstacles
+from ..envs.mujoco_guarded import GuardedArm
+from ..envs.mujoco_obstacles import GeomObstacles, geom_obstacles
 from ..errors import ActionError, ConfigError, import_extra
 from ..kernels import fusible, resolve
 from .gymnasium.packing import layout_of, pack, unpack, unpack_here
