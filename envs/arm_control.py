@@ -13,7 +13,15 @@ from jax import Array
 from fraxenv.controllers import Controller
 from fraxenv.controllers.safety.barriers import NO_OBSTACLES
 from fraxenv.controllers.safety.filter import SafetyFilter, SafetyReport, no_safety_report
-from fraxenv.dynamics import Obstacles, Robot, compute_terms, effort_bounds
+from fraxenv.dynamics import (
+    Obstacles,
+    Payload,
+    Robot,
+    compute_terms,
+    effort_bounds,
+    terms_with_payload,
+    with_payload,
+)
 from fraxenv.dynamics.actuation import felt_velocity
 
 from .actions.base import ActionSpace
@@ -67,7 +75,12 @@ class ArmControl:
         return memory._replace(space=space, target=target)
 
     def control(
-        self, memory: ArmMemory, q: Array, v: Array, obstacles: Obstacles = NO_OBSTACLES
+        self,
+        memory: ArmMemory,
+        q: Array,
+        v: Array,
+        obstacles: Obstacles = NO_OBSTACLES,
+        load: Payload | None = None,
     ) -> tuple[Array, ArmMemory, SafetyReport]:
         """Torques (nv,), N m and N, within the effort limits; the next memory; the report.
 
@@ -76,9 +89,13 @@ class ArmControl:
             q: (nq,), rad and m.
             v: (nv,), rad/s and m/s.
             obstacles: in the world, for the filter.
+            load: what the arm carries besides; None for nothing.
         """
         robot, dt = self.robot, jnp.asarray(self.dt, q.dtype)
         terms = compute_terms(robot, q, v)
+        if load is not None:
+            terms = terms_with_payload(robot, terms, load)
+            robot = with_payload(robot, load)
         tau, controller, _ = self.controller(robot, terms, memory.target, memory.controller, dt)
         bounds = effort_bounds(robot, felt_velocity(robot, v, terms.mass_matrix, dt))
         report = no_safety_report(q.dtype)

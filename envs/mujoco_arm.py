@@ -13,13 +13,16 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from fraxenv.controllers import OSC, DifferentialIK
 from fraxenv.controllers.safety.filter import SafetyFilter
+from fraxenv.controllers.servo_ik import ServoIK
 from fraxenv.dynamics import (
     WORLD,
     MjcfIndices,
     Robot,
     compute_terms,
     forward_kinematics,
+    frame_pose,
     load_mjcf_robot,
     mjcf_indices,
     self_distances,
@@ -28,6 +31,7 @@ from fraxenv.dynamics.scene.unsupported import LEFT_OUT
 from fraxenv.errors import ConfigError, check_choice, unknown_name
 
 from .actions.base import ActionSpace
+from .actions.impedance import VariableImpedance
 from .actions.names import make_action
 from .arm_control import ArmControl
 
@@ -36,6 +40,8 @@ Numbers = NDArray[np.floating[Any]]
 HAND = "hand"
 """Name of the end effector in the arm's model."""
 _POSTURES = 1000
+_SAME = 5e-3
+"""m and rad, within which a user's robot has its hand where MuJoCo's model has it."""
 _REACH = 1.0
 """m, from the arm's base: the box that absolute positions are mapped to, by default."""
 
@@ -59,6 +65,25 @@ class Drive(NamedTuple):
         passive = self.bias + self.by_length * length + self.by_speed * self.gear * v
         found: Numbers = (torque / self.gear - passive) / self.gain
         return found
+
+    def write(self, torque: Numbers, data: Any, v: Numbers) -> None:
+        """Give the inputs."""
+        data.ctrl[self.at.ctrl] = self.inputs(torque, data, v)
+
+
+class Applied(NamedTuple):
+    """Joints that are given torques as such, whatever actuators they have."""
+
+    at: MjcfIndices
+
+    @classmethod
+    def of(cls, model: Any, robot: Robot) -> Applied:
+        """The joints of an arm in a `mujoco.MjModel`."""
+        return cls(mjcf_indices(model, robot))
+
+    def write(self, torque: Numbers, data: Any, _: Numbers) -> None:
+        """Give the torques (nv,), N m and N."""
+        data.qfrc_applied[self.at.qvel] = torque
 
 
 def arm_of(mujoco: Any, model: Any, end_effector: str, root: str | None) -> Robot:
@@ -88,6 +113,81 @@ def arm_of(mujoco: Any, model: Any, end_effector: str, root: str | None) -> Robo
     others = [j.name for j, on_way in zip(topology.joints, way, strict=True) if not on_way]
     arm = load_mjcf_robot(model, **named, freeze=others, leave_out=LEFT_OUT)
     return _with_ends(arm, whole, others)
+
+
+def given_arm(
+    mujoco: Any, model: Any, robot: Robot, end_effector: str, joints: Sequence[str] | None
+) -> Robot:
+    """A user's model of an arm, its joints named as MuJoCo's model names them.
+
+    Args:
+        mujoco: the package.
+        model: a `mujoco.MjModel`.
+        robot: of hinges and slides, with an end effector "hand".
+        end_effector: the body or site of the model where that one is.
+        joints: what the model calls the robot's joints; None if the same.
+
+    Raises:
+        UnknownNameError: the robot has no end effector "hand", or the model no such joint, body or
+            site.
+        ConfigError: there is not one name for each joint; or the hand is elsewhere in the model.
+    """
+    own = robot.joint_names
+    names = own if joints is None else tuple(joints)
+    if len(names) != len(own) or robot.nq != len(own):
+        raise ConfigError(
+            f"joints={list(names)}, expected one name for each of the robot's joints "
+            f"{', '.join(own)}, which have to be hinges and slides."
+        )
+    renamed = tuple(
+        dataclasses.replace(joint, name=name)
+        for joint, name in zip(robot.topology.joints, names, strict=True)
+    )
+    topology = dataclasses.replace(robot.topology, joints=renamed)
+    arm = dataclasses.replace(robot, topology=topology)
+    at = mjcf_indices(model, arm)
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    place, turn = frame_pose(arm, data.qpos[at.qpos], HAND)
+    there, turned = hand_pose(mujoco, model, data, end_effector)
+    apart = float(np.linalg.norm(np.asarray(place) - there))
+    angle = float(np.linalg.norm(np.asarray(turn) - turned)) / np.sqrt(2.0)
+    if max(apart, angle) > _SAME:
+        raise ConfigError(
+            f"the robot's end effector {HAND!r} is at {np.round(place, 3).tolist()} m where the "
+            f"model has {end_effector!r} at {np.round(there, 3).tolist()} m, {angle:.3f} rad "
+            "apart: expected the same place. Mount the robot where the model's stands "
+            "(dynamics.mount), and give it the model's hand as end effector."
+        )
+    return arm
+
+
+def hand_pose(mujoco: Any, model: Any, data: Any, name: str) -> tuple[Numbers, Numbers]:
+    """Position (3,), m, and rotation (3, 3), world, of a body or site."""
+    body = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name)
+    if body >= 0:
+        return data.xpos[body], data.xmat[body].reshape(3, 3)
+    site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, name)
+    return data.site_xpos[site], data.site_xmat[site].reshape(3, 3)
+
+
+def mocap_welds(model: Any, robot: Robot) -> NDArray[np.intp]:
+    """Numbers of the equality constraints by which a mocap body holds what joints of an arm move.
+
+    Args:
+        model: a `mujoco.MjModel`.
+        robot: the arm.
+    """
+    at = mjcf_indices(model, robot)
+    arm = np.zeros(model.nbody, bool)
+    for b in range(1, model.nbody):
+        own = model.body_dofadr[b] + np.arange(model.body_dofnum[b])
+        arm[b] = arm[model.body_parentid[b]] or bool(np.isin(own, at.qvel).any())
+    mocap = model.body_mocapid >= 0
+    ends = np.stack([model.eq_obj1id, model.eq_obj2id])
+    of_bodies = model.eq_objtype == 1
+    found = of_bodies & (arm[ends] & mocap[ends[::-1]]).any(axis=0)
+    return np.flatnonzero(found)
 
 
 def _with_ends(arm: Robot, whole: Robot, frozen: Sequence[str]) -> Robot:
@@ -197,7 +297,8 @@ def drive_of(mujoco: Any, model: Any, robot: Robot) -> Drive:
         if ctrl < 0:
             raise ConfigError(
                 f"joint {names[dof]!r} of the arm has no actuator of its own, "
-                "expected one on each joint. Choose another root, or give the model one."
+                "expected one on each joint. Choose another root, give the model one, or pass "
+                "drive='joints' for torques without actuators."
             )
     first = model.actuator_ctrladr if hasattr(model, "actuator_ctrladr") else np.arange(model.nu)
     actuator = np.array([int(np.flatnonzero(first == c)[0]) for c in at.ctrl])
@@ -238,16 +339,43 @@ def arm_space(
     return changed
 
 
-def usual_controller(robot: Robot, space: ActionSpace) -> Any:
-    """The action space's controller, with singularities where this arm has them.
+def usual_controller(robot: Robot, space: ActionSpace, drive: Drive | Applied) -> Any:
+    """The controller of an action space's targets, with singularities where this arm has them.
 
-    Its `singularity_threshold` is a third of the conditioning in a comfortable posture, as that of
-    the bundled robots is: here of what one random posture in ten exceeds.
+    The space's own; but for poses of the hand of an arm whose joints all have position servos,
+    `ServoIK` with the servos' gains.
+
+    Args:
+        robot: the arm.
+        space: of its actions.
+        drive: of its joints.
 
     Raises:
         ConfigError: it cannot do what the action asks for in any posture.
     """
     controller: Any = space.controller()
+    servos = _servo_gains(drive)
+    poses = isinstance(controller, OSC) and not isinstance(space, VariableImpedance)
+    if poses and servos is not None:
+        ik = DifferentialIK(controller.end_effector, task=controller.task)
+        return ServoIK(_aware(robot, space, ik), *servos)
+    return _aware(robot, space, controller)
+
+
+def _servo_gains(drive: Drive | Applied) -> tuple[Numbers, Numbers] | None:
+    """Stiffness and damping (nv,) where all joints have position servos; else None."""
+    if isinstance(drive, Applied) or not (drive.by_length < 0).all():
+        return None
+    square = drive.gear**2
+    return -drive.by_length * square, np.maximum(-drive.by_speed * square, 0.0)
+
+
+def _aware(robot: Robot, space: ActionSpace, controller: Any) -> Any:
+    """The controller with singularities where this arm has them.
+
+    Its `singularity_threshold` is a third of the conditioning in a comfortable posture, as that of
+    the bundled robots is: here of what one random posture in ten exceeds.
+    """
     if not hasattr(controller, "singularity_threshold"):
         return controller
 

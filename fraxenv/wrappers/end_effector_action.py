@@ -21,18 +21,23 @@ from jax import Array
 from ..envs import ActionSpace
 from ..envs.arm_control import ArmControl
 from ..envs.mujoco_arm import (
+    Applied,
+    Drive,
     Numbers,
     arm_of,
     arm_space,
     drive_of,
     first_body,
+    given_arm,
+    mocap_welds,
     usual_controller,
     usual_filter,
     with_self_collision,
 )
 from ..envs.mujoco_guarded import GuardedArm
+from ..envs.mujoco_load import held_bodies
 from ..envs.mujoco_obstacles import GeomObstacles, geom_obstacles
-from ..errors import ActionError, ConfigError, import_extra
+from ..errors import ActionError, ConfigError, check_choice, import_extra
 from ..kernels import fusible, resolve
 from .gymnasium.packing import layout_of, pack, unpack, unpack_here
 from .mujoco_physics import physics_of, preceded
@@ -45,7 +50,10 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
     controller as they are at `qpos0`, and what carries the root stands still there. Each of its
     joints is driven by one actuator without a state of its own: a motor, or a position or velocity
     servo, whose input is then such that it gives the controller's torque, as far as its ranges
-    allow. Springs and gravity compensation, which MuJoCo applies besides, are subtracted.
+    allow. Where all are position servos, poses of the hand are brought about by differential
+    inverse kinematics, and the servos keep their stiffness. Springs and gravity compensation, which
+    MuJoCo applies besides, are subtracted. What two bodies of the hand press on, against each
+    other, and what moves freely, is a load that controller and filter know.
 
     An action is ours, `arm_axes` in [-1, 1], and after it what is left of the wrapped environment's
     action, in its own range: the gripper, for example. In place of the arm's part the environment
@@ -59,8 +67,16 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         action: name of an action space, or an `ActionSpace` of the end effector "hand".
         end_effector: name of the body or site that the arm moves.
         root: name of the body at which the arm begins; by default the tree's first one.
+        robot: a model of the arm in place of what MuJoCo's says of it, such as one with shapes or
+            limits that are known better; its hand is the end effector "hand".
+        joints: what MuJoCo's model calls the joints of `robot`, in its order, if not the same.
         action_options: of the action space, as for `fraxenv.make`.
         controller: of its targets; by default the action space's own, an `OSC`.
+        gripper: "pass": what is left of the wrapped action follows ours; "binary": one number in
+            its place, above zero the upper ends of its ranges, else the lower ones; or what above
+            zero and else: `{"open": [0.04, 0.04], "closed": [0.0, 0.0]}`.
+        drive: "actuators", or "joints" for torques on the joints themselves, of an arm that a mocap
+            body pulls, which then lets go of it, or whose actuators stay at zero.
         arm_actions: which numbers of the wrapped action drive the arm, of a joint each; by default
             the inputs of its actuators, where the wrapped action is all inputs.
         model: the model, where the environment has it by another name.
@@ -78,9 +94,10 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
 
     Raises:
         ConfigError: a joint of the arm has no actuator of its own, or one that cannot be given a
-            torque; the environment's actions are not those of the actuators; or the filter has
-            obstacles, and knows no shape of the arm.
-        UnknownNameError: there is no such body, site or action space.
+            torque; the environment's actions are not those of the actuators; the filter has
+            obstacles, and knows no shape of the arm; the robot's hand is elsewhere; or an option
+            has a value that it cannot have.
+        UnknownNameError: there is no such body, site, joint or action space.
         SceneLoadError: the arm has what a `Robot` cannot have.
         MissingExtraError: MuJoCo is not installed.
     """
@@ -92,8 +109,12 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         *,
         end_effector: str,
         root: str | None = None,
+        robot: Any = None,
+        joints: Sequence[str] | None = None,
         action_options: Mapping[str, Any] | None = None,
         controller: Any = None,
+        gripper: str | Mapping[str, Sequence[float]] = "pass",
+        drive: str = "actuators",
         arm_actions: Sequence[int] | None = None,
         model: Any = None,
         data: Any = None,
@@ -107,8 +128,12 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             action=action,
             end_effector=end_effector,
             root=root,
+            robot=robot,
+            joints=joints,
             action_options=action_options,
             controller=controller,
+            gripper=gripper,
+            drive=drive,
             arm_actions=arm_actions,
             model=model,
             data=data,
@@ -122,22 +147,34 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         self._mujoco = import_extra("mujoco", "mujoco", "EndEffectorAction")
         self._physics = physics_of(env, model, data)
         self._model = self._physics.model
-        self.robot = arm_of(self._mujoco, self._model, end_effector, root)
+        named = self._mujoco, self._model
+        self.robot = (
+            arm_of(*named, end_effector, root)
+            if robot is None
+            else given_arm(*named, robot, end_effector, joints)
+        )
         if velocity_limits is not None:
             limits = checked_velocity_limits(self.robot, velocity_limits)
             self.robot = dataclasses.replace(self.robot, velocity_limits=limits)
-        self._drive = drive_of(self._mujoco, self._model, self.robot)
+        check_choice("drive", drive, ("actuators", "joints"))
+        self._drive: Drive | Applied = (
+            drive_of(*named, self.robot)
+            if drive == "actuators"
+            else Applied.of(self._model, self.robot)
+        )
+        self._loose = mocap_welds(self._model, self.robot) if drive == "joints" else []
         self._at = self._drive.at
         space = arm_space(self.robot, action, action_options)
         self.arm_axes = space.axes(self.robot)
-        law = usual_controller(self.robot, space) if controller is None else controller
+        law = usual_controller(self.robot, space, self._drive) if controller is None else controller
         self._dt = float(self._model.opt.timestep)
         guard = usual_filter(safety)
-        if guard is not None:
+        if guard is not None and robot is None:
             self.robot = with_self_collision(self.robot)
+        self._held = held_bodies(*named, end_effector)
         self._around = None if guard is None else self._obstacles(end_effector, root, obstacles)
         arm = ArmControl(self.robot, space, law, self._dt, guard)
-        guarded = GuardedArm(arm, self._around, self._standing())
+        guarded = GuardedArm(arm, self._around, self._standing(), self._held is not None)
         self._programs = Programs.of(guarded, backend)
         inner = _box(env)
         size = len(inner.low)
@@ -148,12 +185,14 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
                 f"{self._model.nu} inputs. Say which of the numbers drive the arm: "
                 "arm_actions=[...], one for each joint."
             )
-        self._rest = np.setdiff1d(np.arange(size), own)
+        self._rest = np.setdiff1d(np.arange(size), own)  # an own of -1 is of a joint without input
         self._still = np.zeros(size, inner.low.dtype)
+        left = _gripper(gripper, inner.low[self._rest], inner.high[self._rest])
+        self._fingers = left.numbers
         ours = np.ones(len(self.arm_axes), inner.low.dtype)
         self.action_space = gymnasium.spaces.Box(
-            np.concatenate([-ours, inner.low[self._rest]]),
-            np.concatenate([ours, inner.high[self._rest]]),
+            np.concatenate([-ours, left.low]),
+            np.concatenate([ours, left.high]),
             dtype=inner.low.dtype.type,
         )
         self._memory: Array | None = None
@@ -180,7 +219,7 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             ActionError: the action has another shape, or is not finite.
         """
         action = np.asarray(action, self._still.dtype)
-        own, size = len(self.arm_axes), len(self.arm_axes) + len(self._rest)
+        own, size = len(self.arm_axes), len(self.action_space.low)
         if action.shape != (size,) or not np.isfinite(action).all():
             names = ", ".join(axis.name for axis in self.arm_axes)
             raise ActionError(
@@ -190,9 +229,13 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         q, v = self._state()
         if self._memory is None:
             self._memory = self._programs.begin(q, v)
-        self._memory = self._programs.aim(self._memory, q, action[:own])
+        seen = [q, action[:own]]
+        if self._held is not None:
+            data = self._physics.data()
+            seen.append(self._held.read(self._mujoco, self._model, data))
+        self._memory = self._programs.aim(self._memory, *seen)
         inner = self._still.copy()
-        inner[self._rest] = action[own:]
+        inner[self._rest] = self._fingers(action[own:])
         with self._controlled():
             obs, reward, terminated, truncated, info = self.env.step(inner)
         if self._around is not None:
@@ -228,6 +271,8 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         """The arm's inputs are ours: written when MuJoCo calls back, or right before it steps."""
         before, self._time = self._mujoco.get_mjcb_control(), -1.0
         ours, stepper = self._physics.data(), self._physics.stepper
+        if len(self._loose):
+            ours.eq_active[self._loose] = 0
 
         def control(model: Any, data: Any) -> None:
             if before is not None:
@@ -257,7 +302,7 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             seen.append(self._around.read(self._mujoco, self._model, data))
         torque, self._memory = self._programs.control(*seen)
         passive = data.qfrc_spring[at.qvel] + data.qfrc_gravcomp[at.qvel]
-        data.ctrl[at.ctrl] = drive.inputs(np.asarray(torque) - passive, data, v)
+        drive.write(np.asarray(torque) - passive, data, v)
 
     def _state(self) -> tuple[Numbers, Numbers]:
         data = self._physics.data()
@@ -268,7 +313,7 @@ class Programs(NamedTuple):
     """An arm's control, compiled; its memory is one array, which only these programs read."""
 
     begin: Callable[[Numbers, Numbers], Array]
-    aim: Callable[[Array, Numbers, Numbers], Array]
+    aim: Callable[..., Array]
     control: Callable[..., tuple[Array, Array]]
     report: Callable[[Array], dict[str, Any]]
 
@@ -282,8 +327,8 @@ class Programs(NamedTuple):
         def begin(q: Array, v: Array) -> Array:
             return pack(arm.begin(q, v), layout)
 
-        def aim(memory: Array, q: Array, action: Array) -> Array:
-            return pack(arm.aim(unpack(memory, layout), q, action), layout)
+        def aim(memory: Array, q: Array, action: Array, *load: Array) -> Array:
+            return pack(arm.aim(unpack(memory, layout), q, action, *load), layout)
 
         def control(memory: Array, q: Array, v: Array, *seen: Array) -> tuple[Array, Array]:
             torque, after = arm.control(unpack(memory, layout), q, v, *seen)
@@ -305,6 +350,32 @@ class Programs(NamedTuple):
             return jax.jit(one)
 
         return Programs(program(begin), program(aim), program(control), report)
+
+
+class Gripper(NamedTuple):
+    """What of an action is not the arm's: its ranges, and the wrapped action's numbers of it."""
+
+    low: Numbers
+    high: Numbers
+    numbers: Callable[[Numbers], Numbers]
+
+
+def _gripper(given: str | Mapping[str, Sequence[float]], low: Numbers, high: Numbers) -> Gripper:
+    """The gripper's numbers, for an option `gripper` and the ranges of what is left."""
+    if isinstance(given, str):
+        check_choice("gripper", given, ("pass", "binary"))
+        if given == "pass" or not len(low):
+            return Gripper(low, high, lambda numbers: numbers)
+        given = {"open": high.tolist(), "closed": low.tolist()}
+    if set(given) != {"open", "closed"} or any(np.shape(x) != low.shape for x in given.values()):
+        raise ConfigError(
+            f"EndEffectorAction: gripper={dict(given)}, expected 'pass', 'binary', or 'open' and "
+            f"'closed', each with the {len(low)} numbers of the environment's action that the arm "
+            "leaves."
+        )
+    opened, closed = (np.asarray(given[name], low.dtype) for name in ("open", "closed"))
+    one = np.ones(1, low.dtype)
+    return Gripper(-one, one, lambda number: opened if number[0] > 0 else closed)
 
 
 def checked_velocity_limits(robot: Any, given: float | Sequence[float]) -> Numbers:

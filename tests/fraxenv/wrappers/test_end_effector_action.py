@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -338,6 +339,240 @@ def test_actions_that_are_not_its_own() -> None:
         env.step(np.zeros(6))
     with pytest.raises(ActionError, match="finite"):
         env.step(np.full(7, np.nan))
+
+
+# --- other ways of driving, and other models ---
+
+POSITIONS = "".join(f'<position joint="j{i}" kp="{900 * i}" kv="60"/>' for i in range(1, 7))
+IMPLICIT = 'integrator="implicitfast"'
+
+
+def test_position_servos_follow_inverse_kinematics() -> None:
+    env = wrapped(actuators=POSITIONS, option=IMPLICIT)
+    for axis in range(3):
+        np.testing.assert_allclose(moved(env, axis), 0.05 * np.eye(3)[axis], atol=1e-3)
+    # The inputs at rest are where the joints are, and what holds them against gravity.
+    data = env.unwrapped.data  # type: ignore[attr-defined]
+    kp = 900.0 * np.arange(1, 7)
+    held = (data.ctrl[1:] - data.qpos[:6]) * kp
+    np.testing.assert_allclose(held, data.qfrc_bias[:6], atol=0.05)
+    # The arm is as stiff as its servos, which an operational space controller would not leave it.
+    before = data.qpos[0]
+    for _ in range(50):
+        data.qfrc_applied[0] = 9.0
+        env.step(np.zeros(7))
+    assert data.qpos[0] - before == pytest.approx(9.0 / 900.0, rel=0.02)
+
+
+@pytest.mark.parametrize("action", ["joint_delta", "ee_delta_pose+impedance"])
+def test_position_servos_and_other_actions_keep_their_controller(action: str) -> None:
+    env = EndEffectorAction(ArmEnv(POSITIONS, option=IMPLICIT), action, end_effector="grasp")
+    env.reset(seed=0)
+    env.step(np.zeros(env.action_space.shape))
+
+
+HELD = """
+<body name="cube" pos="0 0 2"><freejoint/><geom name="cube" size=".02 .02 .03" type="box"
+ mass="{mass}" friction="2 .1 .1" condim="6"/><geom name="knob" pos=".03 .01 .05" size=".01"
+ mass="{mass}" contype="0" conaffinity="0"/></body>
+"""
+
+
+class Holding(ArmEnv):
+    """The arm with two fingers, and a body between them when an episode begins."""
+
+    def __init__(self, mass: float = 0.4) -> None:
+        super().__init__()
+        firm = 'cone="elliptic" impratio="100"'
+        text = ARM.format(actuators=MOTORS, spring="", compensated="", option=firm)
+        i = text.index('<body name="finger"')
+        j = text.index("</body>", i) + len("</body>")
+        finger = (
+            '<body name="{0}" pos=".1 0 0"><joint name="{0}" type="slide" axis="0 {1} 0" '
+            'range="-.04 .04"/><geom type="box" pos="0 {2} 0" size=".02 .005 .02" mass=".01" '
+            'friction="2 .1 .1" condim="6"/></body>'
+        )
+        text = (
+            text[:i]
+            + finger.format("finger", 1, 0.05)
+            + finger.format("other", -1, -0.05)
+            + text[j:]
+        )
+        closing = '<position name="{0}" joint="{0}" kp="400" kv="2" ctrlrange="-.06 0"/>'
+        k = text.index('<position name="finger"')
+        text = (
+            text[:k]
+            + closing.format("finger")
+            + closing.format("other")
+            + text[text.index("/>", k) + 2 :]
+        )
+        text = text.replace("</worldbody>", HELD.format(mass=mass) + "</worldbody>", 1)
+        self.model = mujoco.MjModel.from_xml_string(text)
+        self.data = mujoco.MjData(self.model)
+        low, high = self.model.actuator_ctrlrange.T
+        self.action_space = gymnasium.spaces.Box(low, high, dtype=np.float64)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        gymnasium.Env.reset(self, seed=seed)
+        mujoco.mj_resetData(self.model, self.data)
+        self.data.qpos[:6] = HOME[:6]
+        self.data.qpos[6:8] = -0.025
+        mujoco.mj_forward(self.model, self.data)
+        self.data.joint(8).qpos[:3] = self.data.site("grasp").xpos
+        mujoco.mju_mat2Quat(self.data.joint(8).qpos[3:], self.data.site("grasp").xmat)
+        mujoco.mj_forward(self.model, self.data)
+        return self._seen(), {}
+
+
+def test_what_the_hand_holds_is_a_load() -> None:
+    env = EndEffectorAction(Holding(), end_effector="grasp", action_options=DESIRED)
+    closed = np.array([*[0.0] * 6, -0.06, -0.06])
+    env.reset(seed=0)
+    start, data = place(env), env.unwrapped.data  # type: ignore[attr-defined]
+    for _ in range(100):
+        env.step(closed)
+    assert np.linalg.norm(data.body("cube").xpos - place(env)) < 0.01
+    np.testing.assert_allclose(place(env), start, atol=1e-3)  # 0.8 kg
+
+
+def test_loads_are_those_of_mujoco() -> None:
+    from fraxenv.envs.mujoco_load import held_bodies
+
+    env = EndEffectorAction(Holding(), end_effector="grasp", action_options=DESIRED)
+    inner: Any = env.unwrapped
+    env.reset(seed=0)
+    held = held_bodies(mujoco, inner.model, "grasp")
+    assert held is not None
+    for _ in range(20):
+        env.step(np.array([*[0.0] * 6, -0.06, -0.06]))
+    load = held.read(mujoco, inner.model, inner.data)
+    data, model = inner.data, inner.model
+    assert load[0] == pytest.approx(0.8)
+    turn = data.site("grasp").xmat.reshape(3, 3)
+    com = turn.T @ (data.body("cube").xipos - data.site("grasp").xpos)
+    np.testing.assert_allclose(load[1:4], com, atol=1e-9)
+    body = model.body("cube").id
+    turned = turn.T @ data.ximat[body].reshape(3, 3)
+    inertia = turned @ np.diag(model.body_inertia[body]) @ turned.T
+    np.testing.assert_allclose(load[4:7], np.diag(inertia), atol=1e-9)
+    np.testing.assert_allclose(load[7:], inertia[[0, 0, 1], [1, 2, 2]], atol=1e-9)
+    for _ in range(20):
+        env.step(np.array([*[0.0] * 6, 0.0, 0.0]))
+    assert not held.read(mujoco, model, data).any()  # it has been let go of
+    assert held_bodies(mujoco, ArmEnv().model, "grasp") is None
+
+
+def own_model(**options: Any) -> Any:
+    from fraxenv import dynamics
+
+    arm = ArmEnv()
+    hand = {"hand": "grasp"}
+    return dynamics.load_mjcf_robot(
+        arm.model, root="base", end_effectors=hand, freeze=["finger"], **options
+    )
+
+
+def renamed(robot: Any, prefix: str) -> Any:
+    topology = robot.topology
+    joints = tuple(dataclasses.replace(j, name=prefix + j.name) for j in topology.joints)
+    return dataclasses.replace(robot, topology=dataclasses.replace(topology, joints=joints))
+
+
+def test_a_robot_of_ones_own() -> None:
+    def seen(**options: Any) -> np.ndarray:
+        env = EndEffectorAction(ArmEnv(), end_effector="grasp", action_options=DESIRED, **options)
+        return moved(env, 1, 30)
+
+    usual = seen()
+    names = [f"j{i}" for i in range(1, 7)]
+    np.testing.assert_array_equal(seen(robot=own_model()), usual)
+    np.testing.assert_array_equal(seen(robot=renamed(own_model(), "my_"), joints=names), usual)
+
+
+def test_a_robot_that_is_another() -> None:
+    def make(robot: Any, **options: Any) -> None:
+        EndEffectorAction(ArmEnv(), end_effector="grasp", robot=robot, **options)
+
+    with pytest.raises(UnknownNameError, match="my_j1"):
+        make(renamed(own_model(), "my_"))
+    with pytest.raises(ConfigError, match=r"joints=\['a'\], expected one name for each"):
+        make(own_model(), joints=["a"])
+    turned = [f"j{i}" for i in (2, 1, 3, 4, 5, 6)]
+    make(own_model(), joints=turned)  # in the zero posture nothing tells them apart
+    higher = own_model()
+    topology = higher.topology
+    position = np.array(topology.position)
+    position[0, 2] += 0.02
+    higher = dataclasses.replace(higher, topology=dataclasses.replace(topology, position=position))
+    with pytest.raises(ConfigError, match="expected the same place"):
+        make(higher)
+
+
+def test_a_gripper_of_one_number() -> None:
+    env = EndEffectorAction(Holding(), end_effector="grasp", gripper="binary")
+    np.testing.assert_array_equal(env.action_space.low, -np.ones(7))
+    env.reset(seed=0)
+    data = env.unwrapped.data  # type: ignore[attr-defined]
+    env.step(np.array([*[0.0] * 6, -0.2]))
+    np.testing.assert_array_equal(data.ctrl[:2], [-0.06, -0.06])
+    env.step(np.array([*[0.0] * 6, 0.2]))
+    np.testing.assert_array_equal(data.ctrl[:2], [0.0, 0.0])
+    own = {"open": [-0.01, -0.02], "closed": [-0.05, -0.05]}
+    env = EndEffectorAction(Holding(), end_effector="grasp", gripper=own)
+    env.reset(seed=0)
+    env.step(np.array([*[0.0] * 6, 1.0]))
+    np.testing.assert_array_equal(env.unwrapped.data.ctrl[:2], own["open"])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gripper": "bnary"}, "gripper='bnary', expected one of"),
+        ({"gripper": {"open": [0.0], "closed": [0.0]}}, "each with the 2 numbers"),
+        ({"gripper": {"open": [0.0, 0.0]}}, "'open' and 'closed'"),
+        ({"drive": "motors"}, "drive='motors', expected one of"),
+    ],
+)
+def test_options_that_cannot_be(options: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        EndEffectorAction(Holding(), end_effector="grasp", **options)
+
+
+class Pulled(ArmEnv):
+    """An arm without motors, which a mocap body pulls, as Gymnasium-Robotics' Fetch is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        text = ARM.format(actuators="", spring="", compensated="", option="")
+        text = text.replace("<worldbody>", '<worldbody><body name="mocap" mocap="true"/>')
+        weld = '<equality><weld body1="mocap" body2="wrist"/></equality></mujoco>'
+        self.model = mujoco.MjModel.from_xml_string(text.replace("</mujoco>", weld))
+        self.data = mujoco.MjData(self.model)
+        self.action_space = gymnasium.spaces.Box(-1, 1, (4,))
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.data.mocap_pos[0] += 0.05 * action[:3]
+        self.data.ctrl[0] = 0.02 * (1 + action[3])
+        mujoco.mj_step(self.model, self.data, nstep=10)
+        return self._seen(), 0.0, False, False, {}
+
+
+def test_an_arm_that_a_mocap_body_pulls() -> None:
+    env = EndEffectorAction(
+        Pulled(),
+        end_effector="grasp",
+        root="base",
+        drive="joints",
+        arm_actions=[0, 1, 2],
+        action_options=DESIRED,
+    )
+    assert env.action_space.shape == (7,)
+    for axis in range(3):
+        np.testing.assert_allclose(moved(env, axis), 0.05 * np.eye(3)[axis], atol=1e-3)
+    with pytest.raises(ConfigError, match=r"'j1' of the arm has no actuator.*drive='joints'"):
+        EndEffectorAction(Pulled(), end_effector="grasp", root="base", arm_actions=[0, 1, 2])
 
 
 # --- who steps how ---
