@@ -319,6 +319,25 @@ def drive_of(mujoco: Any, model: Any, robot: Robot) -> Drive:
     return Drive(at, actuator, gear, model.actuator_gainprm[actuator, 0].copy(), *bias.T.copy())
 
 
+def as_stepped(mujoco: Any, model: Any, robot: Robot, drive: Drive | Applied) -> Robot:
+    """The arm as it answers to torques when passive forces, of damping too, are made up for.
+
+    Damping that an integrator takes implicitly also resists acceleration, as inertia
+    `time step x damping` of the joints: of joints' damping with Euler's, and of servos' with the
+    implicit ones; see MuJoCo's documentation, Computation, Numerical integration.
+    """
+    option, kinds = model.opt, mujoco.mjtIntegrator
+    damping = np.zeros(robot.nv)
+    implicit = option.integrator in (kinds.mjINT_IMPLICIT, kinds.mjINT_IMPLICITFAST)
+    flag = mujoco.mjtDisableBit.mjDSBL_EULERDAMP
+    if implicit or (option.integrator == kinds.mjINT_EULER and not option.disableflags & flag):
+        damping += model.dof_damping[drive.at.qvel]
+    if implicit and isinstance(drive, Drive):
+        damping += np.maximum(-drive.by_speed * drive.gear**2, 0.0)
+    armature = np.asarray(robot.armature, float) + option.timestep * damping
+    return dataclasses.replace(robot, armature=armature, damping=np.zeros(robot.nv))
+
+
 def arm_space(
     robot: Robot, action: str | ActionSpace, options: Mapping[str, Any] | None
 ) -> ActionSpace:

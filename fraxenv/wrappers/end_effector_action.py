@@ -26,6 +26,7 @@ from ..envs.mujoco_arm import (
     Numbers,
     arm_of,
     arm_space,
+    as_stepped,
     drive_of,
     first_body,
     given_arm,
@@ -51,8 +52,8 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
     joints is driven by one actuator without a state of its own: a motor, or a position or velocity
     servo, whose input is then such that it gives the controller's torque, as far as its ranges
     allow. Where all are position servos, poses of the hand are brought about by differential
-    inverse kinematics, and the servos keep their stiffness. Springs and gravity compensation, which
-    MuJoCo applies besides, are subtracted. What two bodies of the hand press on, against each
+    inverse kinematics, and the servos keep their stiffness. Springs, damping and gravity compensation,
+    which MuJoCo applies besides, are subtracted. What two bodies of the hand press on, against each
     other, and what moves freely, is a load that controller and filter know.
 
     An action is ours, `arm_axes` in [-1, 1], and after it what is left of the wrapped environment's
@@ -162,6 +163,7 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             if drive == "actuators"
             else Applied.of(self._model, self.robot)
         )
+        self.robot = as_stepped(*named, self.robot, self._drive)
         self._loose = mocap_welds(self._model, self.robot) if drive == "joints" else []
         self._at = self._drive.at
         space = arm_space(self.robot, action, action_options)
@@ -301,8 +303,7 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         if self._around is not None and self._around.moving:
             seen.append(self._around.read(self._mujoco, self._model, data))
         torque, self._memory = self._programs.control(*seen)
-        passive = data.qfrc_spring[at.qvel] + data.qfrc_gravcomp[at.qvel]
-        drive.write(np.asarray(torque) - passive, data, v)
+        drive.write(np.asarray(torque) - data.qfrc_passive[at.qvel], data, v)
 
     def _state(self) -> tuple[Numbers, Numbers]:
         data = self._physics.data()

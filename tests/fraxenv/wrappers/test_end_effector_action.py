@@ -364,6 +364,32 @@ def test_position_servos_follow_inverse_kinematics() -> None:
     assert data.qpos[0] - before == pytest.approx(9.0 / 900.0, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"actuators": POSITIONS, "option": IMPLICIT},
+        {"actuators": SERVOS, "option": IMPLICIT},
+        {"spring": 'damping="40"'},
+        {"spring": 'damping="40"', "option": IMPLICIT},
+        {"spring": 'damping="5"', "option": 'integrator="RK4"'},
+    ],
+)
+def test_damping_is_made_up_for_however_it_is_stepped(options: Any) -> None:
+    """An operational space controller moves the hand as without damping, on the way, too."""
+    from fraxenv.envs.mujoco_arm import Applied, arm_space, usual_controller
+
+    damped = wrapped(**options)
+    robot, model = damped.robot, damped.unwrapped.model  # type: ignore[attr-defined]
+    space = arm_space(robot, "ee_delta_pose", None)
+    law = usual_controller(robot, space, Applied.of(model, robot))
+    expected = moved(wrapped(), 0, 10)
+    assert 0.02 < expected[0] < 0.045
+    env = EndEffectorAction(
+        ArmEnv(**options), end_effector="grasp", controller=law, action_options=DESIRED
+    )
+    np.testing.assert_allclose(moved(env, 0, 10), expected, atol=2e-4)
+
+
 @pytest.mark.parametrize("action", ["joint_delta", "ee_delta_pose+impedance"])
 def test_position_servos_and_other_actions_keep_their_controller(action: str) -> None:
     env = EndEffectorAction(ArmEnv(POSITIONS, option=IMPLICIT), action, end_effector="grasp")
