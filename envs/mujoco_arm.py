@@ -18,6 +18,7 @@ from fraxenv.controllers.safety.filter import SafetyFilter
 from fraxenv.controllers.servo_ik import ServoIK
 from fraxenv.dynamics import (
     WORLD,
+    Frame,
     MjcfIndices,
     Robot,
     compute_terms,
@@ -25,6 +26,7 @@ from fraxenv.dynamics import (
     frame_pose,
     load_mjcf_robot,
     mjcf_indices,
+    mount,
     self_distances,
 )
 from fraxenv.dynamics.scene.unsupported import LEFT_OUT
@@ -40,6 +42,7 @@ Numbers = NDArray[np.floating[Any]]
 HAND = "hand"
 """Name of the end effector in the arm's model."""
 _POSTURES = 1000
+_OWN_HAND = "end_effector_of_the_model"
 _SAME = 5e-3
 """m and rad, within which a user's robot has its hand where MuJoCo's model has it."""
 _REACH = 1.0
@@ -116,21 +119,30 @@ def arm_of(mujoco: Any, model: Any, end_effector: str, root: str | None) -> Robo
 
 
 def given_arm(
-    mujoco: Any, model: Any, robot: Robot, end_effector: str, joints: Sequence[str] | None
+    mujoco: Any,
+    model: Any,
+    robot: Robot,
+    end_effector: str,
+    root: str | None,
+    joints: Sequence[str] | None,
 ) -> Robot:
-    """A user's model of an arm, its joints named as MuJoCo's model names them.
+    """A user's model of an arm, put where MuJoCo's model has the arm, with its names.
+
+    Its root link is where `root` is, if it is not in place already, and the end effector "hand"
+    moves with its last link as `end_effector` does in the model.
 
     Args:
         mujoco: the package.
         model: a `mujoco.MjModel`.
-        robot: of hinges and slides, with an end effector "hand".
-        end_effector: the body or site of the model where that one is.
+        robot: a chain of hinges and slides.
+        end_effector: a body or site of the model.
+        root: a body of the model; None for the one that the tree begins with.
         joints: what the model calls the robot's joints; None if the same.
 
     Raises:
-        UnknownNameError: the robot has no end effector "hand", or the model no such joint, body or
-            site.
-        ConfigError: there is not one name for each joint; or the hand is elsewhere in the model.
+        UnknownNameError: the model has no such joint, body or site.
+        ConfigError: there is not one name for each joint; or the robot moves the hand otherwise
+            than the model does.
     """
     own = robot.joint_names
     names = own if joints is None else tuple(joints)
@@ -147,28 +159,66 @@ def given_arm(
     arm = dataclasses.replace(robot, topology=topology)
     at = mjcf_indices(model, arm)
     data = mujoco.MjData(model)
-    mujoco.mj_kinematics(model, data)
-    place, turn = frame_pose(arm, data.qpos[at.qpos], HAND)
-    there, turned = hand_pose(mujoco, model, data, end_effector)
-    apart = float(np.linalg.norm(np.asarray(place) - there))
-    angle = float(np.linalg.norm(np.asarray(turn) - turned)) / np.sqrt(2.0)
-    if max(apart, angle) > _SAME:
+    base = first_body(mujoco, model, end_effector) if root is None else root
+
+    def there(q: Numbers, name: str) -> tuple[Numbers, Numbers]:
+        data.qpos[at.qpos] = q
+        mujoco.mj_kinematics(model, data)
+        return hand_pose(mujoco, model, data, name)
+
+    link = arm.topology.frames[0]
+    place, turn = there(data.qpos[at.qpos].copy(), base)
+    turn = turn @ link.rotation.T
+    postures = np.asarray(random_postures(arm), float)[:3]
+    ends = [there(q, end_effector) for q in postures]
+    tried = [
+        _with_hand(each, postures, ends)
+        for each in (arm, mount(arm, place - turn @ link.position, turn))
+    ]
+    found, far, angle = min(tried, key=lambda x: max(x[1:]))
+    if max(far, angle) > _SAME:
         raise ConfigError(
-            f"the robot's end effector {HAND!r} is at {np.round(place, 3).tolist()} m where the "
-            f"model has {end_effector!r} at {np.round(there, 3).tolist()} m, {angle:.3f} rad "
-            "apart: expected the same place. Mount the robot where the model's stands "
-            "(dynamics.mount), and give it the model's hand as end effector."
+            f"robot: in some posture its hand is {far:.3f} m and {angle:.3f} rad from where the "
+            f"model has {end_effector!r}, expected the same kinematics from body {base!r} on. Say "
+            "by `root` where its root link is, and by `joints` which joints are its own, in their "
+            "order."
         )
-    return arm
+    return found
+
+
+def _with_hand(
+    arm: Robot, postures: Numbers, ends: Sequence[tuple[Numbers, Numbers]]
+) -> tuple[Robot, float, float]:
+    """The arm with a hand on its last link, and how far it is off, m and rad.
+
+    The hand is where the model has its end effector in the first posture.
+    """
+    link = arm.topology.body_names[-1]
+
+    def seen(arm: Robot, frame: str, k: int) -> tuple[Numbers, Numbers]:
+        position, rotation = (np.asarray(x, float) for x in frame_pose(arm, postures[k], frame))
+        return rotation.T @ (ends[k][0] - position), rotation.T @ ends[k][1]
+
+    hand = Frame(_OWN_HAND, arm.nb - 1, *seen(arm, link, 0))
+    topology = dataclasses.replace(
+        arm.topology,
+        frames=(*arm.topology.frames, hand),
+        end_effectors={HAND: len(arm.topology.frames)},
+    )
+    arm = dataclasses.replace(arm, topology=topology)
+    others = [seen(arm, HAND, k) for k in range(1, len(postures))]
+    far = max(float(np.linalg.norm(offset)) for offset, _ in others)
+    angle = max(float(np.linalg.norm(turn - np.eye(3))) for _, turn in others) / np.sqrt(2.0)
+    return arm, far, angle
 
 
 def hand_pose(mujoco: Any, model: Any, data: Any, name: str) -> tuple[Numbers, Numbers]:
     """Position (3,), m, and rotation (3, 3), world, of a body or site."""
     body = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name)
     if body >= 0:
-        return data.xpos[body], data.xmat[body].reshape(3, 3)
+        return data.xpos[body].copy(), data.xmat[body].reshape(3, 3).copy()
     site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, name)
-    return data.site_xpos[site], data.site_xmat[site].reshape(3, 3)
+    return data.site_xpos[site].copy(), data.site_xmat[site].reshape(3, 3).copy()
 
 
 def mocap_welds(model: Any, robot: Robot) -> NDArray[np.intp]:

@@ -52,9 +52,9 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
     joints is driven by one actuator without a state of its own: a motor, or a position or velocity
     servo, whose input is then such that it gives the controller's torque, as far as its ranges
     allow. Where all are position servos, poses of the hand are brought about by differential
-    inverse kinematics, and the servos keep their stiffness. Springs, damping and gravity compensation,
-    which MuJoCo applies besides, are subtracted. What two bodies of the hand press on, against each
-    other, and what moves freely, is a load that controller and filter know.
+    inverse kinematics, and the servos keep their stiffness. Springs, damping and gravity
+    compensation, which MuJoCo applies besides, are subtracted. What two bodies of the hand press
+    on, against each other, and what moves freely, is a load that controller and filter know.
 
     An action is ours, `arm_axes` in [-1, 1], and after it what is left of the wrapped environment's
     action, in its own range: the gripper, for example. In place of the arm's part the environment
@@ -69,7 +69,7 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         end_effector: name of the body or site that the arm moves.
         root: name of the body at which the arm begins; by default the tree's first one.
         robot: a model of the arm in place of what MuJoCo's says of it, such as one with shapes or
-            limits that are known better; its hand is the end effector "hand".
+            limits that are known better. Its root link is where `root` is.
         joints: what MuJoCo's model calls the joints of `robot`, in its order, if not the same.
         action_options: of the action space, as for `fraxenv.make`.
         controller: of its targets; by default the action space's own, an `OSC`.
@@ -96,8 +96,8 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
     Raises:
         ConfigError: a joint of the arm has no actuator of its own, or one that cannot be given a
             torque; the environment's actions are not those of the actuators; the filter has
-            obstacles, and knows no shape of the arm; the robot's hand is elsewhere; or an option
-            has a value that it cannot have.
+            obstacles, and knows no shape of the arm; `robot` moves otherwise than the model; or an
+            option has a value that it cannot have.
         UnknownNameError: there is no such body, site, joint or action space.
         SceneLoadError: the arm has what a `Robot` cannot have.
         MissingExtraError: MuJoCo is not installed.
@@ -152,7 +152,7 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         self.robot = (
             arm_of(*named, end_effector, root)
             if robot is None
-            else given_arm(*named, robot, end_effector, joints)
+            else given_arm(*named, robot, end_effector, root, joints)
         )
         if velocity_limits is not None:
             limits = checked_velocity_limits(self.robot, velocity_limits)
