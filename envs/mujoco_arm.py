@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
@@ -238,6 +239,26 @@ def mocap_welds(model: Any, robot: Robot) -> NDArray[np.intp]:
     of_bodies = model.eq_objtype == 1
     found = of_bodies & (arm[ends] & mocap[ends[::-1]]).any(axis=0)
     return np.flatnonzero(found)
+
+
+def boxed(mujoco: Any, model: Any) -> Any:
+    """The model with boxes in place of geoms that a `Robot` has no shapes for, as meshes.
+
+    MuJoCo's own boxes around them, in their frames.
+    """
+    kinds = mujoco.mjtGeom
+    touching = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+    odd = (kinds.mjGEOM_MESH, kinds.mjGEOM_ELLIPSOID, kinds.mjGEOM_SDF)
+    geoms = np.flatnonzero(np.isin(model.geom_type, [int(kind) for kind in odd]) & touching)
+    if not len(geoms):
+        return model
+    changed, turn = copy.copy(model), np.zeros(9)
+    for g in geoms:
+        mujoco.mju_quat2Mat(turn, model.geom_quat[g])
+        changed.geom_pos[g] += turn.reshape(3, 3) @ model.geom_aabb[g, :3]
+    changed.geom_size[geoms] = model.geom_aabb[geoms, 3:]
+    changed.geom_type[geoms] = int(kinds.mjGEOM_BOX)
+    return changed
 
 
 def _with_ends(arm: Robot, whole: Robot, frozen: Sequence[str]) -> Robot:

@@ -27,6 +27,7 @@ from ..envs.mujoco_arm import (
     arm_of,
     arm_space,
     as_stepped,
+    boxed,
     drive_of,
     first_body,
     given_arm,
@@ -85,7 +86,8 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         velocity_limits: of the arm's joints, rad/s and m/s, which MJCF does not have; none by
             default. A filter needs them to keep what it promises.
         safety: "cbf" or a `SafetyFilter` of the end effector "hand": the filter of the torques, at
-            every physics step. It knows the arm's geoms that are primitives, not its meshes.
+            every physics step. It knows the arm's geoms that can touch something; of meshes the
+            boxes around them.
         obstacles: names of geoms and bodies that the filter keeps the arm off; by default all that
             stand still in the world and can touch something. Geoms that are neither spheres,
             capsules, cylinders, boxes nor planes count as the boxes around them.
@@ -149,8 +151,10 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         self._physics = physics_of(env, model, data)
         self._model = self._physics.model
         named = self._mujoco, self._model
+        guard = usual_filter(safety)
+        shown = self._model if guard is None else boxed(*named)
         self.robot = (
-            arm_of(*named, end_effector, root)
+            arm_of(self._mujoco, shown, end_effector, root)
             if robot is None
             else given_arm(*named, robot, end_effector, root, joints)
         )
@@ -170,7 +174,6 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         self.arm_axes = space.axes(self.robot)
         law = usual_controller(self.robot, space, self._drive) if controller is None else controller
         self._dt = float(self._model.opt.timestep)
-        guard = usual_filter(safety)
         if guard is not None and robot is None:
             self.robot = with_self_collision(self.robot)
         self._held = held_bodies(*named, end_effector)
@@ -254,9 +257,8 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         found = geom_obstacles(mujoco, model, body, names)
         if found.names and not self.robot.topology.collision_shapes:
             raise ConfigError(
-                "EndEffectorAction: the filter knows no shape of the arm: none of its geoms is a "
-                "sphere, a capsule, a cylinder or a box that can touch something. Give it some, or "
-                "pass obstacles=() for its joints' limits alone."
+                "EndEffectorAction: the filter knows no shape of the arm: none of its geoms can "
+                "touch something. Give it some, or pass obstacles=() for its joints' limits alone."
             )
         return found
 
