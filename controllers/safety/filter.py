@@ -309,6 +309,8 @@ class SafetyFilter:
         inverse_inertia = matmul(X.T, X)
         # Position and orientation have different units, so each is damped by its own mean.
         mean = jnp.mean(jnp.diagonal(inverse_inertia).reshape(-1, 3), axis=-1)
+        if robot.nv < 6:  # a slide turns nothing, a hinge in the hand moves nothing: any unit does
+            mean = jnp.where(mean > 0, mean, 1.0)
         damped = inverse_inertia + SINGULAR * jnp.diag(jnp.repeat(mean, 3))
         half = solve_upper(cholesky(damped), J)
         return M + (jnp.asarray(self.task_weight, M.dtype) - 1) * matmul(half.T, half)

@@ -801,6 +801,43 @@ def test_what_a_filter_cannot_do(options: Any, error: Any, says: str) -> None:
         guarded(**options)
 
 
+MESH = """<mujoco><asset>
+<mesh name="wedge" vertex="0 0 0  .3 0 0  .3 .1 0  0 .1 0  0 0 .2  .3 0 .2"/>
+</asset><worldbody><geom name="wall" type="box" pos=".6 0 0" size=".02 1 1"/>
+<body name="arm"><joint name="slide" type="slide" axis="1 0 0"/><geom type="mesh" mesh="wedge"
+ pos=".05 .1 -.3" euler="10 20 30" mass="1"/><geom type="ellipsoid" size=".1 .02 .02"
+ pos="0 .5 0" mass=".1"/><site name="tip"/></body></worldbody>
+<actuator><motor joint="slide" ctrlrange="-50 50"/></actuator></mujoco>"""
+
+
+def test_meshes_of_the_arm_are_the_boxes_around_them() -> None:
+    inner = ArmEnv()
+    inner.model = mujoco.MjModel.from_xml_string(MESH)
+    inner.data = mujoco.MjData(inner.model)
+    inner.action_space = gymnasium.spaces.Box(-1, 1, (1,), dtype=np.float64)
+    kinds = inner.model.geom_type.copy()
+    env = EndEffectorAction(
+        inner, "joint_delta", end_effector="tip", safety="cbf", velocity_limits=1.0
+    )
+    np.testing.assert_array_equal(inner.model.geom_type, kinds)  # MuJoCo's own stays as it is
+    mesh, ellipsoid = env.robot.topology.collision_shapes
+    assert mesh.kind == ellipsoid.kind == "box"
+    data = inner.data
+    mujoco.mj_kinematics(inner.model, data)
+    points = inner.model.mesh_vert @ data.geom_xmat[1].reshape(3, 3).T + data.geom_xpos[1]
+    seen = (points - np.asarray(mesh.position)) @ np.asarray(mesh.rotation)
+    half = np.asarray(mesh.size) / 2
+    np.testing.assert_allclose(seen.max(axis=0), half, atol=1e-6)
+    np.testing.assert_allclose(seen.min(axis=0), -half, atol=1e-6)
+    data.qpos[:] = 0.0
+    for _ in range(200):
+        mujoco.mj_forward(inner.model, data)
+        env.step(np.ones(1))
+        assert not data.ncon
+        assert np.isfinite(data.ctrl).all()  # the hand only slides: nothing turns it
+    assert points[:, 0].max() + data.qpos[0] > 0.5  # near the wall, off which it is kept
+
+
 def test_an_arm_without_shapes_cannot_be_kept_off() -> None:
     env = Crowded()
     env.model.geom_contype[6:] = 0
