@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +17,13 @@ from jaxtyping import Float, Real
 from fraxenv.errors import ArrayError, unknown_name
 
 from .collision_geometry import RobotGeometry, robot_geometry, shape_layout
-from .geometry.distance import DISTANCE, capsule_capsule, sphere_capsule, sphere_sphere
+from .geometry.distance import (
+    BENDING,
+    DISTANCE,
+    capsule_capsule,
+    sphere_capsule,
+    sphere_sphere,
+)
 from .geometry.obstacles import (
     FAR,
     Obstacles,
@@ -39,6 +46,7 @@ def self_distances(
     *,
     kin: Kinematics | Poses | None = None,
     geometry: RobotGeometry | None = None,
+    bounded_curvature: bool = False,
 ) -> Float[Array, " k"]:
     """Signed distances, m, of the k pairs in `robot.topology.self_collision_pairs`, in that order.
 
@@ -49,6 +57,7 @@ def self_distances(
         q: rad and m.
         kin: kinematics at `q`, or the bodies' poses, if already computed.
         geometry: `robot_geometry(robot, q)`, if already computed.
+        bounded_curvature: of second derivatives; see `fraxenv.dynamics.geometry.distance`.
 
     Raises:
         ArrayError: `q` has the wrong shape.
@@ -70,9 +79,17 @@ def self_distances(
         member = np.flatnonzero(is_capsule.sum(axis=1) == count)
         if len(member):
             i, j = layout.row[ordered[member]].T
+            distance = _bending(distance, bounded_curvature)
             distances.append(jax.vmap(distance)(_take(first, i), _take(second, j)))
             members.append(member)
     return _reorder(jnp.concatenate(distances), members)
+
+
+def _bending(distance: Callable[..., Array], bounded: bool) -> Callable[..., Array]:
+    """A distance, its curvature bounded if it is to be."""
+    if bounded and distance in BENDING:
+        return partial(distance, bounded_curvature=True)
+    return distance
 
 
 def self_distance_names(robot: Robot) -> tuple[str, ...]:
@@ -89,6 +106,7 @@ def obstacle_distances(
     shapes: Sequence[str] | None = None,
     kin: Kinematics | Poses | None = None,
     geometry: RobotGeometry | None = None,
+    bounded_curvature: bool = False,
 ) -> Float[Array, "r m"]:
     """Signed distances, m, between r collision shapes (rows) and m obstacles (columns).
 
@@ -104,6 +122,7 @@ def obstacle_distances(
             may overlap the table that they are mounted on, and no motion changes that.
         kin: kinematics at `q`, or the bodies' poses, if already computed.
         geometry: `robot_geometry(robot, q)`, if already computed.
+        bounded_curvature: of second derivatives; see `fraxenv.dynamics.geometry.distance`.
 
     Raises:
         ArrayError: `q` has the wrong shape, or arrays of obstacles do not fit together.
@@ -122,7 +141,11 @@ def obstacle_distances(
         member = np.flatnonzero(layout.is_capsule[rows] == capsule)
         if len(member) and kinds:
             chosen = _take(mine, layout.row[rows[member]])
-            parts = [_table(DISTANCE[type(mine), type(o)], chosen, _take(o, member)) for o in faced]
+            parts = [
+                _table(_bending(DISTANCE[type(mine), type(o)], bounded_curvature), chosen, other)
+                for o in faced
+                for other in (_take(o, member),)
+            ]
             blocks.append(jnp.concatenate(parts, axis=1))
             members.append(member)
     if not members:

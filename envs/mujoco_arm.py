@@ -15,7 +15,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from fraxenv.controllers import OSC, DifferentialIK
-from fraxenv.controllers.safety.filter import SafetyFilter
+from fraxenv.controllers.safety.filter import SafetyFilter, default_barriers
 from fraxenv.controllers.servo_ik import ServoIK
 from fraxenv.dynamics import (
     WORLD,
@@ -497,5 +497,8 @@ def usual_filter(given: str | SafetyFilter | None) -> SafetyFilter | None:
     """
     if isinstance(given, str):
         check_choice("safety", given, ("cbf", "none"))
-        return SafetyFilter(end_effectors=(HAND,)) if given == "cbf" else None
+        if given == "none":
+            return None
+        # Arms of MJCF are of capsules and boxes, whose distances bend as bundled robots' do not.
+        return SafetyFilter(default_barriers(bounded_curvature=True), end_effectors=(HAND,))
     return given

@@ -192,7 +192,11 @@ def half_space(
 
 
 def obstacles(
-    shapes: Sequence[str] | None = None, rate: ArrayLike = 10.0, margin: ArrayLike = 0.0
+    shapes: Sequence[str] | None = None,
+    rate: ArrayLike = 10.0,
+    margin: ArrayLike = 0.0,
+    *,
+    bounded_curvature: bool = False,
 ) -> Barrier:
     """The robot's collision shapes off the obstacles of the situation; a row for each pair, m.
 
@@ -200,14 +204,25 @@ def obstacles(
         shapes: names of the collision shapes; None for all that some joint moves.
         rate: see `Barrier`.
         margin: m.
+        bounded_curvature: of distances, for capsules on the robot; see
+            `fraxenv.dynamics.geometry.distance`.
     """
-    kind = _OffObstacles(None if shapes is None else tuple(shapes))
+    kind = _OffObstacles(None if shapes is None else tuple(shapes), bounded_curvature)
     return Barrier(kind, 2, "obstacles", kind.names, (), rate, margin)
 
 
-def self_collision(rate: ArrayLike = 10.0, margin: ArrayLike = 0.0) -> Barrier:
-    """The pairs of `robot.topology.self_collision_pairs` apart; a row each, m."""
-    return Barrier(_self_collision, 2, "self-collision", _pair_names, (), rate, margin)
+def self_collision(
+    rate: ArrayLike = 10.0, margin: ArrayLike = 0.0, *, bounded_curvature: bool = False
+) -> Barrier:
+    """The pairs of `robot.topology.self_collision_pairs` apart; a row each, m.
+
+    Args:
+        rate: see `Barrier`.
+        margin: m.
+        bounded_curvature: as for `obstacles`.
+    """
+    kind = _self_collision_bounded if bounded_curvature else _self_collision
+    return Barrier(kind, 2, "self-collision", _pair_names, (), rate, margin)
 
 
 def manipulability(
@@ -383,10 +398,16 @@ def _plane_distances(
 @dataclass(frozen=True)
 class _OffObstacles:
     shapes: tuple[str, ...] | None
+    bounded_curvature: bool = False
 
     def __call__(self, robot: Robot, x: Situation, _: Barrier) -> Array:
         return obstacle_distances(
-            robot, x.q, x.obstacles, shapes=self.shapes, geometry=x.geometry
+            robot,
+            x.q,
+            x.obstacles,
+            shapes=self.shapes,
+            geometry=x.geometry,
+            bounded_curvature=self.bounded_curvature,
         ).ravel()
 
     def names(self, robot: Robot, obstacles: Obstacles) -> tuple[str, ...]:
@@ -395,6 +416,10 @@ class _OffObstacles:
 
 def _self_collision(robot: Robot, x: Situation, _: Barrier) -> Array:
     return self_distances(robot, x.q, geometry=x.geometry)
+
+
+def _self_collision_bounded(robot: Robot, x: Situation, _: Barrier) -> Array:
+    return self_distances(robot, x.q, geometry=x.geometry, bounded_curvature=True)
 
 
 @dataclass(frozen=True)

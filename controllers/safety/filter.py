@@ -63,7 +63,11 @@ INTERVENTION = 1e-5
 
 
 def default_barriers(
-    margin: float = 0.002, position_margin: float = 5e-4, velocity_margin: float = 0.02
+    margin: float = 0.002,
+    position_margin: float = 5e-4,
+    velocity_margin: float = 0.02,
+    *,
+    bounded_curvature: bool = False,
 ) -> tuple[Barrier, ...]:
     """Joint limits, obstacles and self-collision.
 
@@ -73,12 +77,13 @@ def default_barriers(
         margin: m, of distances.
         position_margin: rad and m, of joints' position limits.
         velocity_margin: rad/s and m/s, of joints' velocity limits.
+        bounded_curvature: of distances, for robots of capsules and boxes; see `obstacles`.
     """
     return (
         joint_position(margin=position_margin),
         joint_velocity(margin=velocity_margin),
-        obstacles(margin=margin),
-        self_collision(margin=margin),
+        obstacles(margin=margin, bounded_curvature=bounded_curvature),
+        self_collision(margin=margin, bounded_curvature=bounded_curvature),
     )
 
 

@@ -26,6 +26,12 @@ Three tolerances bound the error:
 - Axes shorter than 1e-6 m: an error of at most their length.
 - Points, axes and boxes within 1e-9 m (1.2e-6 m in float32) of each other: taken to meet.
 
+With `bounded_curvature` the second derivative is another one where a contact runs along a capsule
+much faster than the capsule turns: where the squared sine of the angle between two segments, or a
+segment and a face or an edge, is below 0.5 d / L + 0.02. The distance bends there like d / angle^2,
+for as short a time, which no acceleration of a robot makes up for. What is taken bends by at most
+4 (L + d) w^2 in a turn at w rad/s. Values and first derivatives are the same.
+
 Sources: Ericson, Real-Time Collision Detection (2005), 5.1.2 (point and segment), 5.1.9 (two
 segments), 5.1.3 (point and box), 4.4.1 and 5.2.1 (separating axes). Segment and box are our own:
 the squared distance along the segment is convex and piecewise quadratic, and its
@@ -50,6 +56,9 @@ SHORT = 1e-6
 
 _PARALLEL = 1e-6
 """Squared sine of the angle below which two directions are taken for parallel."""
+
+_SLIDING = 0.5, 0.02
+"""Squared sine of the angle, in units of d / L and 1, below which a contact slides no faster."""
 
 
 def sphere_sphere(a: Sphere, b: Sphere) -> Float[Array, ""]:
@@ -99,8 +108,13 @@ def sphere_half_space(sphere: Sphere, half_space: HalfSpace) -> Float[Array, ""]
     return jnp.sum(normal * centre) - offset - radius
 
 
-def capsule_capsule(a: Capsule, b: Capsule) -> Float[Array, ""]:
+def capsule_capsule(a: Capsule, b: Capsule, *, bounded_curvature: bool = False) -> Float[Array, ""]:
     """Signed distance, m, of two capsules.
+
+    Args:
+        a: one.
+        b: the other.
+        bounded_curvature: see above.
 
     Raises:
         ArrayError: a field has the wrong shape.
@@ -111,16 +125,25 @@ def capsule_capsule(a: Capsule, b: Capsule) -> Float[Array, ""]:
     square_a, square_b = jnp.sum(axis_a * axis_a), jnp.sum(axis_b * axis_b)
     # The part of axis a at right angles to axis b moves the distance to b's infinite line.
     across = axis_a - axis_b * (jnp.sum(axis_a * axis_b) / jnp.maximum(square_b, SHORT**2))
-    pull = jnp.sum((start_b - start_a) * across)
-    s = _minimiser(pull, jnp.sum(across * across), square_a, 0.5)
+    pull, curvature = jnp.sum((start_b - start_a) * across), jnp.sum(across * across)
+    s = _minimiser(pull, curvature, square_a, 0.5)
     on_a = start_a + jnp.clip(s, 0.0, 1.0) * axis_a
     on_b = start_b + _nearest(on_a, start_b, axis_b) * axis_b
+    if bounded_curvature:
+        s = _sliding(s, pull, curvature, square_a, _norm(on_a - on_b))
+        on_a = start_a + jnp.clip(s, 0.0, 1.0) * axis_a
+        on_b = start_b + _nearest(on_a, start_b, axis_b) * axis_b
     on_a = start_a + _nearest(on_b, start_a, axis_a) * axis_a
     return _norm(on_a - on_b) - radius_a - radius_b
 
 
-def capsule_box(capsule: Capsule, box: Box) -> Float[Array, ""]:
+def capsule_box(capsule: Capsule, box: Box, *, bounded_curvature: bool = False) -> Float[Array, ""]:
     """Signed distance, m, of a capsule and a box; also exact where the axis enters the box.
+
+    Args:
+        capsule: the one.
+        box: the other.
+        bounded_curvature: see above.
 
     Raises:
         ArrayError: a field has the wrong shape.
@@ -129,7 +152,7 @@ def capsule_box(capsule: Capsule, box: Box) -> Float[Array, ""]:
     position, rotation, half = arrays_of_one(box)
     start, end = matmul(rotation.T, start - position), matmul(rotation.T, end - position)
     axis = end - start
-    closest = start + _nearest_to_box(start, axis, half) * axis
+    closest = start + _nearest_to_box(start, axis, half, bounded_curvature) * axis
     outside = jnp.maximum(jnp.abs(closest) - half, 0.0)
     return _outside_or(outside, _separation(start, axis, half)) - radius
 
@@ -221,7 +244,30 @@ def _minimiser(pull: Array, curvature: Array, square: Array, middle: Array | flo
     return middle + (pull - middle * curvature) / jnp.maximum(curvature, floor)
 
 
-def _nearest_to_box(start: Array, axis: Array, half: Array) -> Array:
+def _sliding(s: Array, pull: Array, curvature: Array, square: Array, gap: Array) -> Array:
+    """The result `s` of `_minimiser`, with a rate that is bounded; for shapes `gap` m apart."""
+    slope = pull - jax.lax.stop_gradient(s) * curvature
+    by_gap, always = _SLIDING
+    square = jnp.maximum(square, SHORT**2)
+    stiffness = jnp.maximum(curvature, by_gap * gap * jnp.sqrt(square) + always * square)
+    return _with_rate(s, slope, jax.lax.stop_gradient(stiffness))
+
+
+@jax.custom_jvp
+def _with_rate(s: Array, slope: Array, stiffness: Array) -> Array:
+    """`s`, which changes as the root `x` of `slope - stiffness (x - s)` does."""
+    return s
+
+
+@_with_rate.defjvp
+def _with_rate_jvp(
+    primals: tuple[Array, Array, Array], tangents: tuple[Array, Array, Array]
+) -> tuple[Array, Array]:
+    (s, slope, stiffness), (_, change, _) = primals, tangents
+    return _with_rate(s, slope, stiffness), change / stiffness
+
+
+def _nearest_to_box(start: Array, axis: Array, half: Array, bounded_curvature: bool) -> Array:
     """Fraction along a segment, in [0, 1], of its point closest to the box [-half, half].
 
     Between the fractions at which the segment crosses the planes of the faces, the slope of the
@@ -243,7 +289,12 @@ def _nearest_to_box(start: Array, axis: Array, half: Array) -> Array:
     outside = jnp.abs(point) > fixed_half
     across = jnp.where(outside, axis, 0.0)
     pull = jnp.sum(across * (jnp.sign(point) * half - start))
-    root = _minimiser(pull, jnp.sum(across * across), jnp.sum(axis * axis), middle)
+    curvature, square = jnp.sum(across * across), jnp.sum(axis * axis)
+    root = _minimiser(pull, curvature, square, middle)
+    if bounded_curvature:
+        at_root = fixed_start + root * fixed_axis
+        gap = _norm(jnp.maximum(jnp.abs(at_root) - fixed_half, 0.0))
+        root = _sliding(root, pull, curvature, square, gap)
     return jnp.clip(root, jnp.minimum(falling, rising), jnp.maximum(falling, rising))
 
 
@@ -267,6 +318,9 @@ def _separation(start: Array, axis: Array, half: Array) -> Array:
     # whose derivative is not that of the distance: beyond rounding, they have to be better.
     return jnp.where(edge > face + 16 * float(np.finfo(start.dtype).eps), edge, face)
 
+
+BENDING = (capsule_capsule, capsule_box)
+"""Distances that take `bounded_curvature`."""
 
 DISTANCE: dict[tuple[type, type], Callable[..., Array]] = {
     (Sphere, Sphere): sphere_sphere,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -205,6 +205,42 @@ def test_nearly_parallel(x64: None, name: str) -> None:
     assert error.max() >= 1e-6  # the pairs that this is about are there
     assert np.all(error <= coal + np.minimum(1e-7 * length**2 / exact, 4e-4 * length))
     assert np.all(error[angle > 1.1e-3] <= coal)
+
+
+@pytest.mark.parametrize("name", ["capsule_capsule", "capsule_box"])
+def test_bounded_curvature(x64: None, name: str) -> None:
+    """A capsule that turns at 1 rad/s, next to what it is nearly parallel to."""
+    a, b, angle = nearly_parallel(PAIRS[name][1])
+    rng = np.random.default_rng(1)
+    axis = rng.normal(size=(len(angle), 3))
+    spin = axis / np.linalg.norm(axis, axis=1, keepdims=True)
+    bent = partial(getattr(dynamics, name), bounded_curvature=True)
+
+    def along(distance: Any, capsule: Capsule, other: Any, spin: jax.Array) -> Any:
+        centre = 0.5 * (capsule.start + capsule.end)
+
+        def velocity(capsule: Capsule) -> Capsule:
+            ends = (jnp.cross(spin, end - centre) for end in (capsule.start, capsule.end))
+            return Capsule(*ends, jnp.zeros_like(capsule.radius))
+
+        def slope(capsule: Capsule) -> Any:
+            return jax.jvp(lambda c: distance(c, other), (capsule,), (velocity(capsule),))
+
+        (value, rate), (_, bend) = jax.jvp(slope, (capsule,), (velocity(capsule),))
+        return value, rate, bend
+
+    def each(distance: Any) -> Any:
+        run = jax.vmap(lambda *args: along(distance, *args))
+        return jax.jit(run, compiler_options=QUICK)(a.ours, b.ours, spin)
+
+    value, rate, bend = map(np.asarray, each(getattr(dynamics, name)))
+    same, as_fast, less = map(np.asarray, each(bent))
+    np.testing.assert_array_equal(same, value)
+    apart = (angle > 1.1e-3) & (value > 1e-3)
+    np.testing.assert_allclose(as_fast[apart], rate[apart], rtol=0, atol=1e-9)
+    length = 2 * a.size[:, 1] + value
+    assert (bend / length)[apart].min() < -100.0  # the turns that this is about are there
+    assert (less / length)[apart].min() > -4.0
 
 
 @pytest.mark.parametrize("name", PAIRS)
