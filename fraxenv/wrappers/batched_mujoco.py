@@ -183,7 +183,8 @@ def _functions(arm: DrivenArm, model: Any, around: GeomObstacles | None, backend
     axes = arm.arm.law.space.axes(robot)
     axis_names = tuple(axis.name for axis in axes)
     names, moving = ((), False) if around is None else (around.names, around.moving)
-    init, aimed, controlled = (fusible(f, backend) for f in (arm.init, arm.aim, arm.control))
+    init, aimed = fusible(arm.init, backend), fusible(arm.aim, backend)
+    controlled = fusible(arm.control, backend)
 
     def aim(memory: Any, qpos: Array, action: Array) -> Any:
         return aimed(memory, qpos, checked_action(jnp.asarray(action, qpos.dtype), axis_names))
@@ -213,12 +214,12 @@ def _functions(arm: DrivenArm, model: Any, around: GeomObstacles | None, backend
 
         def substep(carry: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], None]:
             data, memory = carry
-            seen = ()
+            seen = None
             if moving:
                 # After a step MJX's poses are still those of the step's beginning.
                 now = mjx.com_vel(model, mjx.com_pos(model, mjx.kinematics(model, data)))
-                seen = (rows(now),)
-            inputs, memory = control(memory, data.qpos, data.qvel, *seen)
+                seen = rows(now)
+            inputs, memory = control(memory, data.qpos, data.qvel, seen)
             data = data.replace(ctrl=ctrl.at[index].set(inputs.astype(ctrl.dtype)))
             return (mjx.step(model, data), memory), None
 
