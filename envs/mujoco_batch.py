@@ -44,17 +44,9 @@ def passive_of(
     """The springs and the gravity compensation of an arm.
 
     Raises:
-        ConfigError: a spring gives way, or a `gravcomp` is below 0.
+        ConfigError: a `gravcomp` is below 0.
     """
     joints = model.dof_jntid[drive.at.qvel]
-    gives = getattr(model, "jnt_springyield", None)  # which older versions of MuJoCo have not
-    if gives is not None and gives[joints].any():
-        joint = int(joints[np.flatnonzero(gives[joints])[0]])
-        name = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_JOINT, joint)
-        raise ConfigError(
-            f"ee_action: the spring of joint {name!r} of the arm has a springyield, expected one "
-            "that is always at rest at the same place. Leave it out."
-        )
     off = model.opt.disableflags & int(getattr(mujoco.mjtDisableBit, "mjDSBL_SPRING", 0))
     stiffness = model.jnt_stiffness[joints] * (0.0 if off else 1.0)
     held = None

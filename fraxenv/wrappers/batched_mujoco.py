@@ -116,9 +116,9 @@ def ee_action(
         backend: of the kernels; see `fraxenv.fuse`.
 
     Raises:
-        ConfigError: `model` is no `MjModel`; a joint of the arm has no actuator of its own, one
-            that cannot be given a torque, or a spring that gives way; or the filter has obstacles,
-            and knows no shape of the arm.
+        ConfigError: `model` is no `MjModel`; a joint of the arm has no actuator of its own, or one
+            that cannot be given a torque; a `gravcomp` is below 0; or the filter has obstacles, and
+            knows no shape of the arm.
         UnknownNameError: there is no such body, site, geom or action space.
         SceneLoadError: the arm has what a `Robot` cannot have.
         MissingExtraError: MuJoCo is not installed.

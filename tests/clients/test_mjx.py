@@ -104,7 +104,7 @@ def test_a_filter_keeps_the_arms_off(around: str) -> None:
     """One world's hand is sent to the obstacle, the other's away from it."""
     model = arm_model(around=around)
     options: dict[str, Any] = {"end_effector": "grasp", "root": "base", "velocity_limits": 3.0}
-    filtered = {"safety": "cbf"} | ({"obstacles": ["cart"]} if around is CART else {})
+    filtered = {"safety": "cbf"} | ({"obstacles": ["ball"]} if around is CART else {})
     touched = []
     for arm in (ee_action(model, **filtered, **options), ee_action(model, **options)):
         worlds = Worlds(arm, model, 2, (0.3, 0.5) if around is CART else ())

@@ -111,7 +111,7 @@ def test_a_filter_keeps_the_arm_off_what_moves() -> None:
     model = arm_model(around=CART)
     options: dict[str, Any] = {"end_effector": "grasp", "root": "base", "velocity_limits": 3.0}
     touched = []
-    for filtered in ({"safety": "cbf", "obstacles": ["cart"]}, {}):
+    for filtered in ({"safety": "cbf", "obstacles": ["ball"]}, {}):
         worlds = Worlds(ee_action(model, **filtered, **options), model, 2, (0.3, 0.5))
         hit = False
         for _ in range(40):

@@ -12,7 +12,7 @@ HOME = np.array([0.0, 0.4, -1.2, 0.1, -1.0, 0.2, 0.0])
 SUBSTEPS = 10
 """Physics steps of an action, of 2 ms each."""
 
-_ARM = """<mujoco><option timestep="0.002"/>
+_ARM = """<mujoco><option timestep="0.002">{option}</option>
 <default><geom contype="1" conaffinity="0"/>
  <default class="around"><geom contype="0" conaffinity="1"/></default></default>
 <worldbody>{around}
@@ -46,14 +46,20 @@ POST = """<geom name="post" class="around" type="capsule" fromto=".45 .25 -.3 .4
  size=".04"/>"""
 CART = """<body name="cart" pos=".39 .5 -.48" gravcomp="1">
  <joint name="cart" type="slide" axis="0 -1 0"/><joint name="turn" axis="1 0 .3"/>
- <geom name="ball" class="around" type="sphere" pos=".1 0 .2" size=".1" mass="50"/></body>"""
+ <geom name="ball" class="around" type="sphere" pos=".1 0 .2" size=".1" mass="50"/>
+ <geom type="box" pos="0 0 -.3" size=".05 .05 .05" mass="40" contype="0"/></body>"""
 
 
 def arm_model(
-    actuators: str = MOTORS, around: str = "", spring: str = "", compensated: str = ""
+    actuators: str = MOTORS,
+    around: str = "",
+    spring: str = "",
+    compensated: str = "",
+    option: str = "",
 ) -> Any:
     """A `mujoco.MjModel`; input 0 and the last coordinate are the finger's."""
-    text = _ARM.format(actuators=actuators, around=around, spring=spring, compensated=compensated)
+    parts = {"spring": spring, "compensated": compensated, "option": option}
+    text = _ARM.format(actuators=actuators, around=around, **parts)
     return mujoco.MjModel.from_xml_string(text)
 
 
