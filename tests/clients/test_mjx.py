@@ -118,6 +118,21 @@ def test_a_filter_keeps_the_arms_off(around: str) -> None:
     assert touched[1][0]
 
 
+def test_the_filter_sees_moving_obstacles_where_they_are_now() -> None:
+    """Whatever poses the data has: here those of `mjx.make_data`, which are zeros."""
+    model = arm_model(around=CART)
+    options: dict[str, Any] = {"safety": "cbf", "velocity_limits": 3.0, "obstacles": ["ball"]}
+    arm, put = ee_action(model, end_effector="grasp", root="base", **options), mjx.put_model(model)
+    data = mjx.make_data(model)
+    near = data.qpos.at[-7:].set(start(0)).at[0].set(0.36)  # the ball beside the hand
+    data = data.replace(qpos=near)
+    memory = arm.init(data.qpos, data.qvel)
+    step = jax.jit(lambda d: arm.step(put, d, memory, jnp.zeros(6), jnp.zeros(7)))
+    stale, fresh = step(data)[1].report, step(mjx.forward(put, data))[1].report
+    assert fresh["min_barrier"] < 0.05
+    np.testing.assert_allclose(stale["min_barrier"], fresh["min_barrier"], atol=1e-6)
+
+
 def test_the_model_is_mujoco_s() -> None:
     with pytest.raises(ConfigError, match=r"expected the mujoco.MjModel that it was put from"):
         ee_action(mjx.put_model(arm_model()), end_effector="grasp")
