@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .batched_mujoco import EEAction, ee_action
     from .brax import BraxEnv as BraxEnv
     from .brax import RandomResetWrapper as RandomResetWrapper
     from .brax import wrap_for_brax as wrap_for_brax
@@ -16,17 +17,20 @@ if TYPE_CHECKING:
 
 # Without those that need another library, for `import *`.
 __all__ = [
+    "EEAction",
     "EndEffectorAction",
     "EpisodeStatistics",
     "FiveTuple",
     "GymnasiumEnv",
     "GymnasiumVectorEnv",
+    "ee_action",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "BraxEnv": "brax",
+        "EEAction": "batched_mujoco",
         "EndEffectorAction": "end_effector_action",
         "EpisodeStatistics": "statistics",
         "FiveTuple": "five_tuple",
@@ -34,6 +38,7 @@ __getattr__, __dir__ = lazy_names(
         "GymnasiumVectorEnv": "gymnasium",
         "RandomResetWrapper": "brax",
         "StableBaselinesVecEnv": "stable_baselines3",
+        "ee_action": "batched_mujoco",
         "wrap_for_brax": "brax",
     },
 )
