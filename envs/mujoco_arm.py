@@ -63,16 +63,15 @@ class Drive(NamedTuple):
     by_length: Numbers
     by_speed: Numbers
 
-    def inputs(self, torque: Numbers, data: Any, v: Numbers) -> Numbers:
-        """The inputs (nv,) that give torques (nv,), N m and N."""
-        length = data.actuator_length[self.actuator]
+    def inputs(self, torque: Any, length: Any, v: Any) -> Any:
+        """The inputs (nv,) that give torques (nv,), N m and N, at these lengths and velocities."""
         passive = self.bias + self.by_length * length + self.by_speed * self.gear * v
-        found: Numbers = (torque / self.gear - passive) / self.gain
-        return found
+        return (torque / self.gear - passive) / self.gain
 
     def write(self, torque: Numbers, data: Any, v: Numbers) -> None:
         """Give the inputs."""
-        data.ctrl[self.at.ctrl] = self.inputs(torque, data, v)
+        length = data.actuator_length[self.actuator]
+        data.ctrl[self.at.ctrl] = self.inputs(torque, length, v)
 
 
 class Applied(NamedTuple):
@@ -400,13 +399,43 @@ def as_stepped(mujoco: Any, model: Any, robot: Robot, drive: Drive | Applied) ->
     option, kinds = model.opt, mujoco.mjtIntegrator
     damping = np.zeros(robot.nv)
     implicit = option.integrator in (kinds.mjINT_IMPLICIT, kinds.mjINT_IMPLICITFAST)
-    flag = mujoco.mjtDisableBit.mjDSBL_EULERDAMP
-    if implicit or (option.integrator == kinds.mjINT_EULER and not option.disableflags & flag):
-        damping += model.dof_damping[drive.at.qvel]
+    euler = option.integrator == kinds.mjINT_EULER and not disabled(mujoco, model, "EULERDAMP")
+    if implicit or euler:
+        damping += joint_damping(mujoco, model, drive)
     if implicit and isinstance(drive, Drive):
         damping += np.maximum(-drive.by_speed * drive.gear**2, 0.0)
     armature = np.asarray(robot.armature, float) + option.timestep * damping
     return dataclasses.replace(robot, armature=armature, damping=np.zeros(robot.nv))
+
+
+def joint_damping(mujoco: Any, model: Any, drive: Drive | Applied) -> Numbers:
+    """(nv,), N m s/rad and N s/m, of the arm's joints."""
+    found: Numbers = model.dof_damping[drive.at.qvel].copy()
+    off = disabled(mujoco, model, "PASSIVE") or disabled(mujoco, model, "DAMPER")
+    return found * (0.0 if off else 1.0)
+
+
+def disabled(mujoco: Any, model: Any, flag: str) -> bool:
+    """Whether a flag of the model's is set that disables something; False if MuJoCo has none so."""
+    bit = getattr(mujoco.mjtDisableBit, f"mjDSBL_{flag}", None)
+    return bit is not None and bool(model.opt.disableflags & int(bit))
+
+
+def checked_velocity_limits(
+    who: str, robot: Robot, given: float | Sequence[float]
+) -> NDArray[np.floating[Any]]:
+    """One limit for each joint (nv,), rad/s and m/s.
+
+    Raises:
+        ConfigError: they are not that, or not positive.
+    """
+    limits = np.asarray(given, float)
+    if limits.shape not in ((), (robot.nv,)) or not (limits > 0).all():
+        raise ConfigError(
+            f"{who}: velocity_limits={given}, expected a positive number, or one for each of the "
+            f"joints {', '.join(robot.joint_names)}."
+        )
+    return np.broadcast_to(limits, (robot.nv,)).copy()
 
 
 def arm_space(

@@ -15,8 +15,9 @@ from jax import Array
 from fraxenv.dynamics import Robot, gravity_forces
 from fraxenv.errors import ActionError, ConfigError
 
-from .mujoco_arm import Drive, Numbers, arm_of
-from .mujoco_obstacles import GeomObstacles, GuardedArm, GuardedMemory
+from .mujoco_arm import Drive, Numbers, arm_of, disabled, joint_damping
+from .mujoco_guarded import GuardedArm, GuardedMemory
+from .mujoco_obstacles import GeomObstacles
 
 
 class Passive(NamedTuple):
@@ -25,29 +26,32 @@ class Passive(NamedTuple):
     Attributes:
         stiffness: (nv,), of the joints' springs, N m/rad and N/m.
         rest: (nv,), where they are at rest, rad and m.
+        damping: (nv,), of the joints, N m s/rad and N s/m.
         held: the arm with the masses that `gravcomp` holds; None if it holds none.
     """
 
     stiffness: Numbers
     rest: Numbers
+    damping: Numbers
     held: Robot | None
 
-    def forces(self, q: Array) -> Array:
-        """(nv,), N m and N, of springs and gravity compensation."""
-        springs = jnp.asarray(self.stiffness, q.dtype) * (jnp.asarray(self.rest, q.dtype) - q)
-        return springs if self.held is None else springs + gravity_forces(self.held, q)
+    def forces(self, q: Array, v: Array) -> Array:
+        """(nv,), N m and N, of springs, damping and gravity compensation."""
+        stiffness, rest, damping = (jnp.asarray(x, q.dtype) for x in self[:3])
+        own = stiffness * (rest - q) - damping * v
+        return own if self.held is None else own + gravity_forces(self.held, q)
 
 
 def passive_of(
     mujoco: Any, model: Any, drive: Drive, end_effector: str, root: str | None
 ) -> Passive:
-    """The springs and the gravity compensation of an arm.
+    """The springs, the damping and the gravity compensation of an arm.
 
     Raises:
         ConfigError: a `gravcomp` is below 0.
     """
     joints = model.dof_jntid[drive.at.qvel]
-    off = model.opt.disableflags & int(getattr(mujoco.mjtDisableBit, "mjDSBL_SPRING", 0))
+    off = disabled(mujoco, model, "PASSIVE") or disabled(mujoco, model, "SPRING")
     stiffness = model.jnt_stiffness[joints] * (0.0 if off else 1.0)
     held = None
     if (model.body_gravcomp < 0).any():
@@ -61,7 +65,8 @@ def passive_of(
         held_mass = np.maximum(model.body_mass * model.body_gravcomp, 1e-9)
         weighed.body_mass[:] = np.where(model.body_mass > 0, held_mass, 0.0)
         held = arm_of(mujoco, weighed, end_effector, root)
-    return Passive(stiffness, model.qpos_spring[drive.at.qpos].copy(), held)
+    rest = model.qpos_spring[drive.at.qpos].copy()
+    return Passive(stiffness, rest, joint_damping(mujoco, model, drive), held)
 
 
 class DrivenArm(NamedTuple):
@@ -93,10 +98,9 @@ class DrivenArm(NamedTuple):
         at = self.drive.at
         q, v = qpos[at.qpos], qvel[at.qvel]
         torque, memory = self.arm.control(memory, q, v, *seen)
-        gear, gain, bias, by_length, by_speed = (jnp.asarray(x, q.dtype) for x in self.drive[2:])
-        force = (torque - self.passive.forces(q)) / gear
-        # Of a joint's own transmission: its length is gear q, its speed gear v.
-        return (force - bias - gear * (by_length * q + by_speed * v)) / gain, memory
+        drive = Drive(*self.drive[:2], *(jnp.asarray(x, q.dtype) for x in self.drive[2:]))
+        wanted = torque - self.passive.forces(q, v)
+        return drive.inputs(wanted, drive.gear * q, v), memory
 
 
 def checked_action(action: Array, names: tuple[str, ...]) -> Array:

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
 from fraxenv.controllers.safety.barriers import NO_OBSTACLES
 from fraxenv.controllers.safety.filter import SafetyReport, no_safety_report, worse_report
+from fraxenv.dynamics import Robot
+from fraxenv.errors import ConfigError, check_choice
 
+from .actions.base import ActionSpace
 from .arm_control import ArmControl, ArmMemory
-from .mujoco_arm import Numbers
+from .mujoco_arm import (
+    Applied,
+    Drive,
+    Numbers,
+    arm_of,
+    arm_space,
+    as_stepped,
+    boxed,
+    checked_velocity_limits,
+    drive_of,
+    first_body,
+    given_arm,
+    usual_controller,
+    usual_filter,
+    with_self_collision,
+)
 from .mujoco_load import NOTHING, payload_of
-from .mujoco_obstacles import GeomObstacles
+from .mujoco_obstacles import GeomObstacles, geom_obstacles
+
+DRIVES = ("actuators", "joints")
 
 
 class GuardedMemory(NamedTuple):
@@ -66,3 +88,101 @@ class GuardedArm(NamedTuple):
         load = None if memory.load is None else payload_of(memory.load)
         torque, arm, report = self.law.control(memory.arm, q, v, obstacles, load)
         return torque, GuardedMemory(arm, worse_report(memory.report, report), memory.load)
+
+
+@dataclasses.dataclass(frozen=True)
+class ArmOptions:
+    """What is asked of an arm; as for `fraxenv.wrappers.EndEffectorAction`.
+
+    Attributes:
+        who: asks; begins errors.
+        end_effector: name of a body or site.
+        root: name of a body; None for the one that the tree begins with.
+        action: name of an action space, or one.
+        action_options: of the action space.
+        controller: of its targets; None for the usual one.
+        velocity_limits: of the joints; None for none.
+        safety: the filter.
+        obstacles: names of geoms and bodies; None for what stands still.
+        robot: a model of the arm; None for MuJoCo's.
+        joints: what MuJoCo's model calls its joints; None if the same.
+        drive: "actuators" or "joints".
+    """
+
+    who: str
+    end_effector: str
+    root: str | None
+    action: str | ActionSpace
+    action_options: Mapping[str, Any] | None
+    controller: Any
+    velocity_limits: float | Sequence[float] | None
+    safety: Any
+    obstacles: Sequence[str] | None
+    robot: Robot | None = None
+    joints: Sequence[str] | None = None
+    drive: str = "actuators"
+
+
+def guarded_arm(
+    mujoco: Any, model: Any, asked: ArmOptions, holds: bool = False
+) -> tuple[GuardedArm, Drive | Applied]:
+    """An arm of a model, under control, and what drives its joints.
+
+    Args:
+        mujoco: the package.
+        model: a `mujoco.MjModel`.
+        asked: of the arm.
+        holds: whether it is told what the hand holds.
+
+    Raises:
+        ConfigError: a joint of the arm cannot be driven, the filter has obstacles and knows no
+            shape of the arm, or an option has a value that it cannot have.
+        UnknownNameError: there is no such body, site, joint, geom or action space.
+        SceneLoadError: the arm has what a `Robot` cannot have.
+    """
+    check_choice("drive", asked.drive, DRIVES)
+    end_effector, root, guard = asked.end_effector, asked.root, usual_filter(asked.safety)
+    if asked.robot is None:
+        shown = model if guard is None else boxed(mujoco, model)
+        robot = arm_of(mujoco, shown, end_effector, root)
+    else:
+        robot = given_arm(mujoco, model, asked.robot, end_effector, root, asked.joints)
+    if asked.velocity_limits is not None:
+        limits = checked_velocity_limits(asked.who, robot, asked.velocity_limits)
+        robot = dataclasses.replace(robot, velocity_limits=limits)
+    by_actuators = asked.drive == "actuators"
+    drive = drive_of(mujoco, model, robot) if by_actuators else Applied.of(model, robot)
+    robot = as_stepped(mujoco, model, robot, drive)
+    space = arm_space(robot, asked.action, asked.action_options)
+    law = asked.controller
+    if law is None:
+        law = usual_controller(robot, space, drive)
+    around = standing = None
+    if guard is not None:
+        robot = with_self_collision(robot) if asked.robot is None else robot
+        around = _around(mujoco, model, robot, asked)
+        standing = _standing(mujoco, model, around)
+    control = ArmControl(robot, space, law, float(model.opt.timestep), guard)
+    return GuardedArm(control, around, standing, holds), drive
+
+
+def _around(mujoco: Any, model: Any, robot: Robot, asked: ArmOptions) -> GeomObstacles:
+    """What the filter keeps the arm off."""
+    first = first_body(mujoco, model, asked.end_effector) if asked.root is None else asked.root
+    body = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, first)
+    found = geom_obstacles(mujoco, model, body, asked.obstacles)
+    if found.names and not robot.topology.collision_shapes:
+        raise ConfigError(
+            f"{asked.who}: the filter knows no shape of the arm: none of its geoms can touch "
+            "something. Give it some, or pass obstacles=() for its joints' limits alone."
+        )
+    return found
+
+
+def _standing(mujoco: Any, model: Any, around: GeomObstacles) -> Numbers | None:
+    """Where obstacles are that never move."""
+    if around.moving:
+        return None
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    return around.read(mujoco, model, data)

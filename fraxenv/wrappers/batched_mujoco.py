@@ -5,7 +5,6 @@ The controllers are those of `EndEffectorAction`, as pure functions of one world
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,22 +15,10 @@ from jax import Array
 from numpy.typing import NDArray
 
 from ..envs import ActionSpace
-from ..envs.arm_control import ArmControl
-from ..envs.mujoco_arm import (
-    Numbers,
-    arm_of,
-    arm_space,
-    drive_of,
-    first_body,
-    usual_controller,
-    usual_filter,
-    with_self_collision,
-)
 from ..envs.mujoco_batch import DrivenArm, checked_action, geom_rows, passive_of
-from ..envs.mujoco_obstacles import GeomObstacles, GuardedArm, geom_obstacles
+from ..envs.mujoco_guarded import ArmOptions, guarded_arm
 from ..errors import ConfigError, import_extra
 from ..kernels import fusible
-from .end_effector_action import checked_velocity_limits
 
 
 class EEAction(NamedTuple):
@@ -89,6 +76,8 @@ def ee_action(
     *,
     end_effector: str,
     root: str | None = None,
+    robot: Any = None,
+    joints: Sequence[str] | None = None,
     action_options: Mapping[str, Any] | None = None,
     controller: Any = None,
     velocity_limits: float | Sequence[float] | None = None,
@@ -99,14 +88,17 @@ def ee_action(
     """Our action spaces and controllers for the arm of a model, over batches of worlds.
 
     The arm, its actuators and what else is asked of the model are as for `EndEffectorAction`.
-    Springs of joints and gravity compensation are subtracted, those of tendons are not. What the
-    model's arrays are changed to later, as by domain randomisation, the controller does not know.
+    Springs and damping of joints and gravity compensation are subtracted, those of tendons are not.
+    What the model's arrays are changed to later, as by domain randomisation, the controller does
+    not know; nor what the hand holds.
 
     Args:
         model: the `mujoco.MjModel` that `mjx.put_model` or `mujoco_warp.put_model` got.
         action: name of an action space, or an `ActionSpace` of the end effector "hand".
         end_effector: name of the body or site that the arm moves.
         root: name of the body at which the arm begins; by default the tree's first one.
+        robot: a model of the arm in place of what MuJoCo's says of it.
+        joints: what MuJoCo's model calls the joints of `robot`, in its order, if not the same.
         action_options: of the action space, as for `fraxenv.make`.
         controller: of its targets; by default the action space's own, an `OSC`.
         velocity_limits: of the arm's joints, rad/s and m/s; none by default.
@@ -117,8 +109,8 @@ def ee_action(
 
     Raises:
         ConfigError: `model` is no `MjModel`; a joint of the arm has no actuator of its own, or one
-            that cannot be given a torque; a `gravcomp` is below 0; or the filter has obstacles, and
-            knows no shape of the arm.
+            that cannot be given a torque; a `gravcomp` is below 0; the filter has obstacles, and
+            knows no shape of the arm; or `robot` moves otherwise than the model.
         UnknownNameError: there is no such body, site, geom or action space.
         SceneLoadError: the arm has what a `Robot` cannot have.
         MissingExtraError: MuJoCo is not installed.
@@ -130,55 +122,26 @@ def ee_action(
             "has not all that a robot is made of, expected the mujoco.MjModel that it was put "
             "from. Pass that; the functions are then the other's, too."
         )
-    robot = arm_of(mujoco, model, end_effector, root)
-    if velocity_limits is not None:
-        limits = checked_velocity_limits(robot, velocity_limits)
-        robot = dataclasses.replace(robot, velocity_limits=limits)
-    drive = drive_of(mujoco, model, robot)
+    asked = ArmOptions(
+        "ee_action",
+        end_effector,
+        root,
+        action,
+        action_options,
+        controller,
+        velocity_limits,
+        safety,
+        obstacles,
+        robot,
+        joints,
+    )
+    guarded, drive = guarded_arm(mujoco, model, asked)
     passive = passive_of(mujoco, model, drive, end_effector, root)
-    space = arm_space(robot, action, action_options)
-    law = usual_controller(robot, space) if controller is None else controller
-    guard, around, standing = usual_filter(safety), None, None
-    if guard is not None:
-        robot = with_self_collision(robot)
-        around = _around(mujoco, model, robot, end_effector, root, obstacles)
-        standing = _standing(mujoco, model, around)
-    control = ArmControl(robot, space, law, float(model.opt.timestep), guard)
-    arm = DrivenArm(GuardedArm(control, around, standing), drive, passive)
-    return _functions(arm, model, around, backend)
+    return _functions(DrivenArm(guarded, drive, passive), model, backend)
 
 
-def _around(
-    mujoco: Any,
-    model: Any,
-    robot: Any,
-    end_effector: str,
-    root: str | None,
-    names: Sequence[str] | None,
-) -> GeomObstacles:
-    """What the filter keeps the arm off."""
-    first = first_body(mujoco, model, end_effector) if root is None else root
-    body = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, first)
-    found = geom_obstacles(mujoco, model, body, names)
-    if found.names and not robot.topology.collision_shapes:
-        raise ConfigError(
-            "ee_action: the filter knows no shape of the arm: none of its geoms is a sphere, a "
-            "capsule, a cylinder or a box that can touch something. Give it some, or pass "
-            "obstacles=() for its joints' limits alone."
-        )
-    return found
-
-
-def _standing(mujoco: Any, model: Any, around: GeomObstacles) -> Numbers | None:
-    """Where obstacles are that never move."""
-    if around.moving:
-        return None
-    data = mujoco.MjData(model)
-    mujoco.mj_kinematics(model, data)
-    return around.read(mujoco, model, data)
-
-
-def _functions(arm: DrivenArm, model: Any, around: GeomObstacles | None, backend: str) -> EEAction:
+def _functions(arm: DrivenArm, model: Any, backend: str) -> EEAction:
+    around = arm.arm.around
     robot, index = arm.arm.law.robot, arm.drive.at.ctrl
     axes = arm.arm.law.space.axes(robot)
     axis_names = tuple(axis.name for axis in axes)

@@ -6,7 +6,6 @@ that steps: a `MujocoEnv`, or anything else whose `mujoco.MjModel` and `MjData` 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -19,26 +18,9 @@ from gymnasium.utils import RecordConstructorArgs
 from jax import Array
 
 from ..envs import ActionSpace
-from ..envs.arm_control import ArmControl
-from ..envs.mujoco_arm import (
-    Applied,
-    Drive,
-    Numbers,
-    arm_of,
-    arm_space,
-    as_stepped,
-    boxed,
-    drive_of,
-    first_body,
-    given_arm,
-    mocap_welds,
-    usual_controller,
-    usual_filter,
-    with_self_collision,
-)
-from ..envs.mujoco_guarded import GuardedArm
+from ..envs.mujoco_arm import Numbers, mocap_welds
+from ..envs.mujoco_guarded import ArmOptions, GuardedArm, guarded_arm
 from ..envs.mujoco_load import held_bodies
-from ..envs.mujoco_obstacles import GeomObstacles, geom_obstacles
 from ..errors import ActionError, ConfigError, check_choice, import_extra
 from ..kernels import fusible, resolve
 from .gymnasium.packing import layout_of, pack, unpack, unpack_here
@@ -150,36 +132,27 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         self._mujoco = import_extra("mujoco", "mujoco", "EndEffectorAction")
         self._physics = physics_of(env, model, data)
         self._model = self._physics.model
-        named = self._mujoco, self._model
-        guard = usual_filter(safety)
-        shown = self._model if guard is None else boxed(*named)
-        self.robot = (
-            arm_of(self._mujoco, shown, end_effector, root)
-            if robot is None
-            else given_arm(*named, robot, end_effector, root, joints)
+        self._held = held_bodies(self._mujoco, self._model, end_effector)
+        asked = ArmOptions(
+            "EndEffectorAction",
+            end_effector,
+            root,
+            action,
+            action_options,
+            controller,
+            velocity_limits,
+            safety,
+            obstacles,
+            robot,
+            joints,
+            drive,
         )
-        if velocity_limits is not None:
-            limits = checked_velocity_limits(self.robot, velocity_limits)
-            self.robot = dataclasses.replace(self.robot, velocity_limits=limits)
-        check_choice("drive", drive, ("actuators", "joints"))
-        self._drive: Drive | Applied = (
-            drive_of(*named, self.robot)
-            if drive == "actuators"
-            else Applied.of(self._model, self.robot)
-        )
-        self.robot = as_stepped(*named, self.robot, self._drive)
+        holds = self._held is not None
+        guarded, self._drive = guarded_arm(self._mujoco, self._model, asked, holds)
+        self.robot, self._around = guarded.law.robot, guarded.around
         self._loose = mocap_welds(self._model, self.robot) if drive == "joints" else []
-        self._at = self._drive.at
-        space = arm_space(self.robot, action, action_options)
-        self.arm_axes = space.axes(self.robot)
-        law = usual_controller(self.robot, space, self._drive) if controller is None else controller
-        self._dt = float(self._model.opt.timestep)
-        if guard is not None and robot is None:
-            self.robot = with_self_collision(self.robot)
-        self._held = held_bodies(*named, end_effector)
-        self._around = None if guard is None else self._obstacles(end_effector, root, obstacles)
-        arm = ArmControl(self.robot, space, law, self._dt, guard)
-        guarded = GuardedArm(arm, self._around, self._standing(), self._held is not None)
+        self._at, self._dt = self._drive.at, guarded.law.dt
+        self.arm_axes = guarded.law.space.axes(self.robot)
         self._programs = Programs.of(guarded, backend)
         inner = _box(env)
         size = len(inner.low)
@@ -246,29 +219,6 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         if self._around is not None:
             info = info | {"safety": self._programs.report(self._memory)}
         return obs, reward, terminated, truncated, info
-
-    def _obstacles(
-        self, end_effector: str, root: str | None, names: Sequence[str] | None
-    ) -> GeomObstacles:
-        """What the filter keeps the arm off."""
-        mujoco, model = self._mujoco, self._model
-        first = first_body(mujoco, model, end_effector) if root is None else root
-        body = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, first)
-        found = geom_obstacles(mujoco, model, body, names)
-        if found.names and not self.robot.topology.collision_shapes:
-            raise ConfigError(
-                "EndEffectorAction: the filter knows no shape of the arm: none of its geoms can "
-                "touch something. Give it some, or pass obstacles=() for its joints' limits alone."
-            )
-        return found
-
-    def _standing(self) -> Numbers | None:
-        """Where obstacles are that never move."""
-        if self._around is None or self._around.moving:
-            return None
-        data = self._mujoco.MjData(self._model)
-        self._mujoco.mj_kinematics(self._model, data)
-        return self._around.read(self._mujoco, self._model, data)
 
     @contextmanager
     def _controlled(self) -> Iterator[None]:
@@ -379,17 +329,6 @@ def _gripper(given: str | Mapping[str, Sequence[float]], low: Numbers, high: Num
     opened, closed = (np.asarray(given[name], low.dtype) for name in ("open", "closed"))
     one = np.ones(1, low.dtype)
     return Gripper(-one, one, lambda number: opened if number[0] > 0 else closed)
-
-
-def checked_velocity_limits(robot: Any, given: float | Sequence[float]) -> Numbers:
-    """One limit for each joint (nv,), rad/s and m/s."""
-    limits = np.asarray(given, float)
-    if limits.shape not in ((), (robot.nv,)) or not (limits > 0).all():
-        raise ConfigError(
-            f"EndEffectorAction: velocity_limits={given}, expected a positive number, or one for "
-            f"each of the joints {', '.join(robot.joint_names)}."
-        )
-    return np.broadcast_to(limits, (robot.nv,)).copy()
 
 
 def _box(env: gymnasium.Env[Any, Any]) -> gymnasium.spaces.Box:

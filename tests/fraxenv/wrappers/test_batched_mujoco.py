@@ -85,8 +85,9 @@ def alone(model: Any, seed: int, actions: np.ndarray) -> np.ndarray:
         ({"actuators": SERVOS}, 1e-3),
         ({"spring": 'stiffness="30" springref="40"'}, 2e-5),
         ({"compensated": 'gravcomp="1"'}, 2e-5),
+        ({"spring": 'damping="2"'}, 2e-5),
     ],
-    ids=["motors", "servos", "springs", "gravcomp"],
+    ids=["motors", "servos", "springs", "gravcomp", "damping"],
 )
 def test_each_world_moves_as_the_wrapper_moves_it(options: Any, tolerance: float) -> None:
     model = arm_model(**options)
@@ -100,19 +101,21 @@ def test_each_world_moves_as_the_wrapper_moves_it(options: Any, tolerance: float
     assert [f._cache_size() for f in (worlds.aim, worlds.control)] == [1, 1]
 
 
-@pytest.mark.parametrize("flag", ["", '<flag gravity="disable"/>', '<flag spring="disable"/>'])
-def test_springs_and_gravity_compensation_are_mujoco_s(flag: str) -> None:
+@pytest.mark.parametrize("flag", ["", "gravity", "spring", "damper"])
+def test_passive_forces_are_mujoco_s(flag: str) -> None:
     from fraxenv.envs.mujoco_arm import arm_of, drive_of
     from fraxenv.envs.mujoco_batch import passive_of
 
-    spring = 'stiffness="30" springref="40"'
-    model = arm_model(spring=spring, compensated='gravcomp=".7"', option=flag)
+    off = f'<flag {flag}="disable"/>' if flag else ""
+    spring = 'stiffness="30" springref="40" damping="3"'
+    model = arm_model(spring=spring, compensated='gravcomp=".7"', option=off)
     drive = drive_of(mujoco, model, arm_of(mujoco, model, "grasp", None))
     passive, data = passive_of(mujoco, model, drive, "grasp", None), mujoco.MjData(model)
-    data.qpos[:] = start(0)
+    data.qpos[:], data.qvel[:] = start(0), start(1)
     mujoco.mj_forward(model, data)
-    own = passive.forces(jnp.asarray(data.qpos[drive.at.qpos], jnp.float32))
-    expected = (data.qfrc_spring + data.qfrc_gravcomp)[drive.at.qvel]
+    q, v = data.qpos[drive.at.qpos], data.qvel[drive.at.qvel]
+    own = passive.forces(jnp.asarray(q, jnp.float32), jnp.asarray(v, jnp.float32))
+    expected = data.qfrc_passive[drive.at.qvel]
     np.testing.assert_allclose(own, expected, atol=1e-5)
 
 
