@@ -477,8 +477,8 @@ def usual_controller(robot: Robot, space: ActionSpace, drive: Drive | Applied) -
     poses = isinstance(controller, OSC) and not isinstance(space, VariableImpedance)
     if poses and servos is not None:
         ik = DifferentialIK(controller.end_effector, task=controller.task)
-        return ServoIK(_aware(robot, space, ik), *servos)
-    return _aware(robot, space, controller)
+        return ServoIK(_aware(robot, space, ik, 0.5), *servos)
+    return _aware(robot, space, controller, 0.9)
 
 
 def _servo_gains(drive: Drive | Applied) -> tuple[Numbers, Numbers] | None:
@@ -489,11 +489,12 @@ def _servo_gains(drive: Drive | Applied) -> tuple[Numbers, Numbers] | None:
     return -drive.by_length * square, np.maximum(-drive.by_speed * square, 0.0)
 
 
-def _aware(robot: Robot, space: ActionSpace, controller: Any) -> Any:
+def _aware(robot: Robot, space: ActionSpace, controller: Any, comfortable: float) -> Any:
     """The controller with singularities where this arm has them.
 
-    Its `singularity_threshold` is a third of the conditioning in a comfortable posture, as that of
-    the bundled robots is: here of what one random posture in ten exceeds.
+    Its `singularity_threshold` is a third of the conditioning in a comfortable posture: than which
+    the share `comfortable` of random postures is worse. That of operational space controllers is
+    as of the bundled robots; `J J^T` is much better in a few postures than in most.
     """
     if not hasattr(controller, "singularity_threshold"):
         return controller
@@ -512,10 +513,10 @@ def _aware(robot: Robot, space: ActionSpace, controller: Any) -> Any:
             f"the arm's joints ({names}) cannot move the hand, or cannot turn it, in any posture: "
             "expected joints for the action. Choose another root, or action='joint_delta'."
         )
-    comfortable = float(np.quantile(np.nan_to_num(found), 0.9))
-    if comfortable <= 0:  # as of an arm in a plane: it is damped everywhere
+    good = float(np.quantile(np.nan_to_num(found), comfortable))
+    if good <= 0:  # as of an arm in a plane: it is damped everywhere
         return controller
-    return dataclasses.replace(controller, singularity_threshold=comfortable / 3)
+    return dataclasses.replace(controller, singularity_threshold=good / 3)
 
 
 def usual_filter(given: str | SafetyFilter | None) -> SafetyFilter | None:

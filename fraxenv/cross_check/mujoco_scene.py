@@ -130,13 +130,13 @@ class MujocoScene:
         return _mujoco().MjData(self.model)
 
     @cached_property
-    def pair_of(self) -> dict[frozenset[int], int]:
-        """Index of the pair of two of MuJoCo's geoms."""
+    def pair_of(self) -> NDArray[np.intp]:
+        """(ngeom, ngeom), index of the pair of two of MuJoCo's geoms; -1 for none."""
+        found = np.full((self.model.ngeom, self.model.ngeom), -1, np.intp)
         geoms = {name: self.model.geom(name).id for name in self.freed.scene.geom_names}
-        return {
-            frozenset((geoms[a], geoms[b])): i
-            for i, (a, b) in enumerate(self.freed.scene.pair_names)
-        }
+        for i, (a, b) in enumerate(self.freed.scene.pair_names):
+            found[geoms[a], geoms[b]] = found[geoms[b], geoms[a]] = i
+        return found
 
     def step(self, q: Array, v: Array, tau: Array, warm_start: Array) -> SceneStep:
         """One step of MuJoCo.
@@ -151,10 +151,10 @@ class MujocoScene:
         data.qpos[:], data.qvel[:] = to_q.out(q), to_v.out(v)
         data.qacc_warmstart[:] = to_v.out(warm_start)
         data.qfrc_applied[:] = to_v.share * tau[to_v.source] - self.damping * data.qvel
-        before = data.qvel.copy()
         mujoco.mj_step(model, data)
-        # Contacts, and all that depends on positions, are still those before the integration.
-        touching = self._contacts(before)
+        # Contacts, and all that depends on positions and velocities, are still those before the
+        # integration.
+        touching = self._contacts()
         rounds = int(data.solver_niter[0])
         return SceneStep(
             to_q.back(data.qpos),
@@ -166,35 +166,37 @@ class MujocoScene:
             converged=rounds < model.opt.iterations,
         )
 
-    def _contacts(self, v: Array) -> tuple[NDArray[np.bool_], Array, Array, Array]:
-        """Whether pairs touch, their forces and how fast they slip, at the velocities `v`."""
+    def _contacts(self) -> tuple[NDArray[np.bool_], Array, Array, Array]:
+        """Whether pairs touch, their forces, and how fast they slip."""
         mujoco, model, data = _mujoco(), self.model, self.data
         n = len(self.freed.scene.pair_names)
         active = np.zeros(n, bool)
         normal, tangential, slip = np.zeros((3, n))
-        force = np.zeros(6)
-        for k in range(data.ncon):
-            contact = data.contact[k]
-            if contact.efc_address < 0:
-                continue
-            i = self.pair_of[frozenset(map(int, contact.geom))]
+        chosen = np.flatnonzero(data.contact.efc_address >= 0)
+        if not len(chosen):
+            return active, normal, tangential, slip
+        geoms = data.contact.geom[chosen]
+        pair = self.pair_of[geoms[:, 0], geoms[:, 1]]
+        forces = np.zeros((len(chosen), 6))
+        for k, force in zip(chosen.tolist(), forces, strict=True):
             mujoco.mj_contactForce(model, data, k, force)
-            active[i] = True
-            normal[i] += force[0]
-            tangential[i] += np.hypot(*force[1:3])
-            if contact.dim > 1:
-                one, two = (self._velocity(contact, g, v) for g in contact.geom)
-                across = (contact.frame.reshape(3, 3) @ (two - one))[1:]
-                slip[i] = max(slip[i], float(np.hypot(*across)))
+        active[pair] = True
+        np.add.at(normal, pair, forces[:, 0])
+        np.add.at(tangential, pair, np.hypot(forces[:, 1], forces[:, 2]))
+        one, two = self._velocities(data.contact.pos[chosen], geoms)
+        frames = data.contact.frame[chosen].reshape(-1, 3, 3)
+        across = (frames @ (two - one)[:, :, None])[:, 1:, 0]
+        rubs = data.contact.dim[chosen] > 1
+        np.maximum.at(slip, pair, np.where(rubs, np.hypot(*across.T), 0.0))
         return active, normal, tangential, slip
 
-    def _velocity(self, contact: Any, geom: int, v: Array) -> Array:
-        """Velocity (3,), m/s, world, of the contact's point on a geom."""
-        jacobian = np.zeros((3, self.model.nv))
-        body = int(self.model.geom_bodyid[geom])
-        _mujoco().mj_jac(self.model, self.data, jacobian, None, contact.pos, body)
-        velocity: Array = jacobian @ v
-        return velocity
+    def _velocities(self, points: Array, geoms: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Velocities (k, 3), m/s, world, of points (k, 3) on both of their geoms (k, 2)."""
+        body = self.model.geom_bodyid[geoms]
+        twist = self.data.cvel[body]
+        lever = points[:, None] - self.data.subtree_com[self.model.body_rootid[body]]
+        velocity = twist[..., 3:] + np.cross(twist[..., :3], lever)
+        return velocity[:, 0], velocity[:, 1]
 
 
 def _mujoco() -> Any:  # not kept: modules cannot be pickled

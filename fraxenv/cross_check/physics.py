@@ -7,6 +7,7 @@ step of the compiled program calls MuJoCo on the host for each step of the physi
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -55,7 +56,7 @@ _MODELLED_IN_SCENES = (*_MODELLED, "damping", "friction", *OF_SCENES)
 def with_mujoco(env: Environment) -> Environment:
     """The same environment with MuJoCo's physics; what `backend="mujoco"` of Gymnasium steps.
 
-    Gradients do not pass through MuJoCo, and `jax.vmap` steps environments one by one.
+    Gradients do not pass through MuJoCo, and it steps the environments of a batch one by one.
 
     Raises:
         MissingExtraError: MuJoCo is not installed.
@@ -145,15 +146,18 @@ class MujocoPhysics(Physics):
         resistance, slope = implicit_resistance(model, q, v, dt)
         damping = slope / dt
         q_next, v_next = jax.pure_callback(
-            self._step_on_host,
+            self._steps_on_host,
             (q, v),  # the shapes and dtypes of the results
             q,
             v,
             tau - (resistance - damping * v),
             damping,
-            vmap_method="sequential",
+            vmap_method="broadcast_all",
         )
         return q_next, v_next, scene
+
+    def _steps_on_host(self, *batch: Any) -> Any:
+        return _one_by_one(self._step_on_host, batch)
 
     def _step_on_host(
         self, q: Any, v: Any, force: Any, damping: Any
@@ -232,15 +236,18 @@ class MujocoContactPhysics(ContactPhysics):
         dtype = v.dtype
         alike = Solved(q, v, v, no_contacts(self.pairs, dtype), SolverReport.nothing(dtype))
         found: Solved = jax.pure_callback(
-            self._step_on_host,
+            self._steps_on_host,
             alike,
             q,
             v,
             tau,
             scene.warm_start,
-            vmap_method="sequential",
+            vmap_method="broadcast_all",
         )
         return found
+
+    def _steps_on_host(self, *batch: Any) -> Any:
+        return _one_by_one(self._step_on_host, batch)
 
     def _step_on_host(self, q: Any, v: Any, tau: Any, warm_start: Any) -> Solved:
         dtype = np.asarray(q).dtype
@@ -260,6 +267,20 @@ class MujocoContactPhysics(ContactPhysics):
         contacts = PairContacts(self.pairs, active, *numbers)
         report = _report(step.residual, step.rounds, step.converged, dtype)
         return Solved(q, v, acceleration, contacts, report)
+
+
+def _one_by_one(step: Callable[..., Any], batch: tuple[Any, ...]) -> Any:
+    """What a step of one environment gives for each of a batch, of any number of axes, or of none.
+
+    One call of a compiled program for all of them: each costs as much as a step.
+    """
+    arrays = [np.asarray(x) for x in batch]
+    axes = arrays[0].shape[:-1]
+    rows = [x.reshape(-1, x.shape[-1]) for x in arrays]
+    results = [step(*row) for row in zip(*rows, strict=True)]
+    return jax.tree.map(
+        lambda *leaves: np.stack(leaves).reshape(axes + np.shape(leaves[0])), *results
+    )
 
 
 def _report(residual: float, rounds: int, converged: bool, dtype: Any) -> SolverReport:

@@ -22,7 +22,6 @@ from jax import Array
 from mujoco_playground import registry
 from mujoco_playground._src.manipulation.franka_emika_panda.pick import PandaPickCube
 
-from fraxenv.controllers import OSC
 from fraxenv.wrappers import ee_action
 
 FINGERS = 7
@@ -48,9 +47,7 @@ class HandPickCube(PandaPickCube):  # type: ignore[misc]
 
     def __init__(self, **options: Any) -> None:
         super().__init__(registry.get_default_config("PandaPickCube"), **options)
-        # Its joints are damped by up to 40 N m s/rad, against which the usual 150 /s^2 is slow.
-        stiff = OSC("hand", kp=600.0)
-        self.arm = ee_action(self.mj_model, end_effector="gripper", controller=stiff)
+        self.arm = ee_action(self.mj_model, end_effector="gripper")
 
     @property
     def action_size(self) -> int:
