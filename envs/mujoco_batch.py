@@ -15,7 +15,7 @@ from jax import Array
 from fraxenv.dynamics import Robot, gravity_forces
 from fraxenv.errors import ActionError, ConfigError
 
-from .mujoco_arm import Drive, Numbers, arm_of, disabled, joint_damping
+from .mujoco_arm import Applied, Drive, Numbers, arm_of, disabled, joint_damping
 from .mujoco_guarded import GuardedArm, GuardedMemory
 from .mujoco_obstacles import GeomObstacles
 
@@ -43,7 +43,7 @@ class Passive(NamedTuple):
 
 
 def passive_of(
-    mujoco: Any, model: Any, drive: Drive, end_effector: str, root: str | None
+    mujoco: Any, model: Any, drive: Drive | Applied, end_effector: str, root: str | None
 ) -> Passive:
     """The springs, the damping and the gravity compensation of an arm.
 
@@ -98,7 +98,8 @@ class DrivenArm(NamedTuple):
         at = self.drive.at
         q, v = qpos[at.qpos], qvel[at.qvel]
         torque, memory = self.arm.control(memory, q, v, *seen)
-        drive = Drive(*self.drive[:2], *(jnp.asarray(x, q.dtype) for x in self.drive[2:]))
+        numbers: list[Any] = [jnp.asarray(x, q.dtype) for x in self.drive[2:]]
+        drive = Drive(*self.drive[:2], *numbers)
         wanted = torque - self.passive.forces(q, v)
         return drive.inputs(wanted, drive.gear * q, v), memory
 

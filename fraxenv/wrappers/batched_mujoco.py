@@ -6,7 +6,7 @@ The controllers are those of `EndEffectorAction`, as pure functions of one world
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from ..envs import ActionSpace
+from ..envs.mujoco_arm import Drive
 from ..envs.mujoco_batch import DrivenArm, checked_action, geom_rows, passive_of
 from ..envs.mujoco_guarded import ArmOptions, guarded_arm
 from ..errors import ConfigError, import_extra
@@ -137,7 +138,8 @@ def ee_action(
     )
     guarded, drive = guarded_arm(mujoco, model, asked)
     passive = passive_of(mujoco, model, drive, end_effector, root)
-    return _functions(DrivenArm(guarded, drive, passive), model, backend)
+    by_actuators = cast(Drive, drive)  # as `ArmOptions` asks for by default
+    return _functions(DrivenArm(guarded, by_actuators, passive), model, backend)
 
 
 def _functions(arm: DrivenArm, model: Any, backend: str) -> EEAction:

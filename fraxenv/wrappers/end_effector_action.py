@@ -150,7 +150,8 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         holds = self._held is not None
         guarded, self._drive = guarded_arm(self._mujoco, self._model, asked, holds)
         self.robot, self._around = guarded.law.robot, guarded.around
-        self._loose = mocap_welds(self._model, self.robot) if drive == "joints" else []
+        welds = mocap_welds(self._model, self.robot)
+        self._loose = welds if drive == "joints" else welds[:0]
         self._at, self._dt = self._drive.at, guarded.law.dt
         self.arm_axes = guarded.law.space.axes(self.robot)
         self._programs = Programs.of(guarded, backend)
@@ -173,6 +174,7 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             np.concatenate([ours, left.high]),
             dtype=inner.low.dtype.type,
         )
+        self._size = len(ours) + len(left.low)
         self._memory: Array | None = None
         self._before: Any = None
         self._time = -1.0
@@ -197,7 +199,7 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             ActionError: the action has another shape, or is not finite.
         """
         action = np.asarray(action, self._still.dtype)
-        own, size = len(self.arm_axes), len(self.action_space.low)
+        own, size = len(self.arm_axes), self._size
         if action.shape != (size,) or not np.isfinite(action).all():
             names = ", ".join(axis.name for axis in self.arm_axes)
             raise ActionError(
