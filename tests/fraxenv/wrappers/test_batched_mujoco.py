@@ -77,17 +77,19 @@ def alone(model: Any, seed: int, actions: np.ndarray) -> np.ndarray:
     return np.array([env.step(np.append(a, FINGER))[0] for a in actions])
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
     ("options", "tolerance"),
     [
-        ({}, 2e-5),
+        pytest.param({}, 2e-5, id="motors"),
         # A stiff servo's input is a position, rounded to 32 bits: 1e-7 of it are 0.3 mN m here.
-        ({"actuators": SERVOS}, 1e-3),
-        ({"spring": 'stiffness="30" springref="40"'}, 2e-5),
-        ({"compensated": 'gravcomp="1"'}, 2e-5),
-        ({"spring": 'damping="2"'}, 2e-5),
+        pytest.param({"actuators": SERVOS}, 1e-3, id="servos", marks=SLOW),
+        pytest.param({"spring": 'stiffness="30" springref="40"'}, 2e-5, id="springs", marks=SLOW),
+        pytest.param({"compensated": 'gravcomp="1"'}, 2e-5, id="gravcomp", marks=SLOW),
+        pytest.param({"spring": 'damping="2"'}, 2e-5, id="damping", marks=SLOW),
     ],
-    ids=["motors", "servos", "springs", "gravcomp", "damping"],
 )
 def test_each_world_moves_as_the_wrapper_moves_it(options: Any, tolerance: float) -> None:
     model = arm_model(**options)
@@ -157,7 +159,9 @@ def test_a_batch_is_each_world_alone() -> None:
         )
 
 
-@pytest.mark.parametrize("around", [POST, CART], ids=["standing", "moving"])
+@pytest.mark.parametrize(
+    "around", [pytest.param(POST, id="standing", marks=SLOW), pytest.param(CART, id="moving")]
+)
 def test_a_filter_keeps_the_arms_off(around: str) -> None:
     """One world's hand is sent to the obstacle, the other's away from it."""
     model = arm_model(around=around)

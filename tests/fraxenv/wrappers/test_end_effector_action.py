@@ -367,11 +367,13 @@ def test_position_servos_follow_inverse_kinematics() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"actuators": POSITIONS, "option": IMPLICIT},
+        pytest.param({"actuators": POSITIONS, "option": IMPLICIT}, marks=pytest.mark.slow),
         {"actuators": SERVOS, "option": IMPLICIT},
         {"spring": 'damping="40"'},
-        {"spring": 'damping="40"', "option": IMPLICIT},
-        {"spring": 'damping="5"', "option": 'integrator="RK4"'},
+        pytest.param({"spring": 'damping="40"', "option": IMPLICIT}, marks=pytest.mark.slow),
+        pytest.param(
+            {"spring": 'damping="5"', "option": 'integrator="RK4"'}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_damping_is_made_up_for_however_it_is_stepped(options: Any) -> None:
