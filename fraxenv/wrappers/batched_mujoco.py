@@ -101,7 +101,8 @@ def ee_action(
         robot: a model of the arm in place of what MuJoCo's says of it.
         joints: what MuJoCo's model calls the joints of `robot`, in its order, if not the same.
         action_options: of the action space, as for `fraxenv.make`.
-        controller: of its targets; by default the action space's own, an `OSC`.
+        controller: of its targets; by default the action space's own, an `OSC`, or for an arm of
+            position servos differential inverse kinematics.
         velocity_limits: of the arm's joints, rad/s and m/s; none by default.
         safety: "cbf" or a `SafetyFilter` of the end effector "hand".
         obstacles: names of geoms and bodies that the filter keeps the arm off; by default all that

@@ -55,7 +55,8 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             limits that are known better. Its root link is where `root` is.
         joints: what MuJoCo's model calls the joints of `robot`, in its order, if not the same.
         action_options: of the action space, as for `fraxenv.make`.
-        controller: of its targets; by default the action space's own, an `OSC`.
+        controller: of its targets; by default the action space's own, an `OSC`, or for an arm of
+            position servos differential inverse kinematics.
         gripper: "pass": what is left of the wrapped action follows ours; "binary": one number in
             its place, above zero the upper ends of its ranges, else the lower ones; or what above
             zero and else: `{"open": [0.04, 0.04], "closed": [0.0, 0.0]}`.
