@@ -141,11 +141,10 @@ def obstacle_distances(
         member = np.flatnonzero(layout.is_capsule[rows] == capsule)
         if len(member) and kinds:
             chosen = _take(mine, layout.row[rows[member]])
-            parts = [
-                _table(_bending(DISTANCE[type(mine), type(o)], bounded_curvature), chosen, other)
-                for o in faced
-                for other in (_take(o, member),)
-            ]
+            parts = []
+            for o in faced:
+                distance = _bending(DISTANCE[type(mine), type(o)], bounded_curvature)
+                parts.append(_table(distance, chosen, _take(o, member)))
             blocks.append(jnp.concatenate(parts, axis=1))
             members.append(member)
     if not members:

@@ -19,9 +19,9 @@ from fraxenv.wrappers import EndEffectorAction
 
 mujoco = pytest.importorskip("mujoco")
 
-DESIRED = {"target": "desired"}
-HOME = np.array([0.0, 0.4, -1.2, 0.1, -1.0, 0.2, 0.0])
+from mujoco_arms import HOME, MOTORS, SERVOS
 
+DESIRED = {"target": "desired"}
 ARM = """<mujoco><option timestep="0.002" {option}/><worldbody>
 <body name="base" pos="0 0 .3" {compensated}>
  <joint name="j1" axis="0 0 1" range="-180 180"/><geom type="cylinder" size=".06 .1" mass="4"/>
@@ -43,12 +43,6 @@ ARM = """<mujoco><option timestep="0.002" {option}/><worldbody>
  <position name="finger" joint="finger" kp="20" kv="1" ctrlrange="0 .04"/>
  {actuators}
 </actuator></mujoco>"""
-
-MOTORS = "".join(f'<motor joint="j{i}" gear="{10 * i}" ctrlrange="-40 40"/>' for i in range(1, 7))
-SERVOS = "".join(
-    f'<position joint="j{i}" kp="3000" kv="100"/>' if i % 2 else f'<velocity joint="j{i}" kv="80"/>'
-    for i in range(1, 7)
-)
 
 
 class ArmEnv(gymnasium.Env[Any, Any]):
