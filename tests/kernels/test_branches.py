@@ -141,12 +141,15 @@ def assert_near(actual: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize(("backend", "dtype"), SETTINGS)
 def test_branches(
-    backend: str, dtype: str, precision: Callable[[str], AbstractContextManager[Any]]
+    backend: str,
+    dtype: str,
+    precision: Callable[[str], AbstractContextManager[Any]],
+    triton: Callable[[str], AbstractContextManager[None]],
 ) -> None:
     def together(*args: Array) -> list[Any]:
         return [branch(*args) for branch in (*BRANCHES, empty)]
 
-    with precision(dtype):
+    with precision(dtype), triton(backend):
         args = arguments(dtype)
         assert_near(fuse(together, backend)(*args), jax.jit(jax.vmap(together))(*args))
 
@@ -252,6 +255,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gather, "SHARE", 0.0)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("branch", [*BRANCHES, empty, in_a_loop])
 def test_branches_gathered(
@@ -270,6 +274,7 @@ def test_branches_gathered(
     assert plan.rounds == (70 if branch is in_a_loop else 1)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("pattern", ["mixed", "all", "none"])
 @pytest.mark.parametrize("size", [1, 16, 16 * gather.MOST_VECTORS + 5, 1000])
 def test_branches_gathered_of_many(
@@ -298,6 +303,7 @@ def test_branches_gathered_of_many(
         np.testing.assert_array_equal(np.asarray(a)[order], b)
 
 
+@pytest.mark.cpu
 def test_branches_not_worth_gathering_for(plans: list[gather.Plan]) -> None:
     """Short ones, and ones that are little of what would be repeated."""
 

@@ -14,6 +14,8 @@ import pytest
 
 from fraxenv.kernels.native import cache
 
+pytestmark = pytest.mark.cpu
+
 CODE = bytes(range(256)) * 3
 DIGEST = "ab" * 32
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")

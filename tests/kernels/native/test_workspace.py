@@ -22,6 +22,8 @@ from jax import Array, lax
 from fraxenv.kernels import KernelWarning, explain, fuse
 from fraxenv.kernels.native import gather, module, refill, schedule, workspace
 
+pytestmark = pytest.mark.cpu
+
 N = 12
 ROUNDS = 100
 SIZES = ((1, 2), (7, 1), (16, 1), (64, 2), (100, 1), (100, 2))

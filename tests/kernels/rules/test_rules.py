@@ -732,8 +732,9 @@ def test_rule(
     dtype: str,
     precision: Callable[[str], AbstractContextManager[Any]],
     equal: Callable[..., None],
+    triton: Callable[[str], AbstractContextManager[None]],
 ) -> None:
-    with precision(dtype):
+    with precision(dtype), triton(backend):
         one = CASES[name]
         actual = fuse(one.fn, backend)(*_arguments(name, dtype))
         ulps = one.rounds * ULPS[dtype]
