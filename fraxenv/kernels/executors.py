@@ -41,7 +41,7 @@ EXECUTORS = {
 
 def default_platform() -> str:
     """Where JAX computes what is not told where: "cpu", "gpu" or "tpu"."""
-    device = jax.config.jax_default_device
+    device = jax.config.values["jax_default_device"]
     return getattr(device, "platform", device) or jax.default_backend()
 
 
