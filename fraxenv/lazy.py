@@ -16,14 +16,15 @@ def lazy_names(
     Args:
         module: its `__name__`.
         homes: name -> the module that has it, from the package: `recording`, or `storage.state`. A
-            name that is its own home is a module.
+            name that is its own home is a module; a home that ends in a dot is the module itself.
     """
 
     def getattribute(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        home = importlib.import_module(f"{module}.{homes[name]}")
-        value = home if homes[name] == name else getattr(home, name)
+        where = homes[name].removesuffix(".")
+        home = importlib.import_module(f"{module}.{where}")
+        value = home if name == where or where != homes[name] else getattr(home, name)
         setattr(sys.modules[module], name, value)
         return value
 
