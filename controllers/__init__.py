@@ -8,6 +8,7 @@ from .groups import ArmWithGripper, GripperTarget, finger_joints
 from .hands import PoseTarget
 from .joint_impedance import JointImpedance, JointTarget
 from .joint_velocity import JointVelocity
+from .observer import MomentumObserver
 from .osc import OSC, osc_torque
 from .safety import barriers
 from .safety.barriers import Barrier, Situation
@@ -25,6 +26,7 @@ __all__ = [
     "JointImpedance",
     "JointTarget",
     "JointVelocity",
+    "MomentumObserver",
     "PoseTarget",
     "QPSolution",
     "SafetyFilter",

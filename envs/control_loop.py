@@ -22,7 +22,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from fraxenv.controllers import Controller
+from fraxenv.controllers import Controller, MomentumObserver
+from fraxenv.controllers.observer import ObserverState
 from fraxenv.controllers.safety.filter import (
     SafetyFilter,
     SafetyReport,
@@ -257,6 +258,7 @@ class LoopState(NamedTuple):
         world: the robot's surroundings.
         controller: state of the controller.
         actuators: state of the motors.
+        observer: state of the observer; None without one.
     """
 
     q: Array
@@ -264,6 +266,7 @@ class LoopState(NamedTuple):
     world: World
     controller: Any
     actuators: ActuatorState
+    observer: ObserverState | None = None
 
 
 class LoopParts(NamedTuple):
@@ -278,6 +281,7 @@ class LoopParts(NamedTuple):
         actuators: the motors.
         physics: how it moves.
         load: what the first model carries besides; None for nothing.
+        observer: of torques that the first model lacks; None for none.
     """
 
     robot: Robot
@@ -288,6 +292,7 @@ class LoopParts(NamedTuple):
     actuators: Actuators
     physics: Physics
     load: Load | None = None
+    observer: MomentumObserver | None = None
 
 
 def loaded(
@@ -298,6 +303,22 @@ def loaded(
         return robot, terms
     payload = carried(load, robot, terms, scene)
     return with_payload(robot, payload), terms_with_payload(robot, terms, payload)
+
+
+def informed(
+    observer: MomentumObserver | None,
+    robot: Robot,
+    terms: Terms,
+    state: ObserverState | None,
+    dt: Array,
+) -> tuple[ObserverState | None, tuple[Terms, Terms]]:
+    """The observer's state of this moment, and the terms of controller and of filter."""
+    if observer is None:
+        return None, (terms, terms)
+    state = observer(robot, terms, state, dt)
+    seen = observer.ahead(robot, terms, state, dt)
+    each = {"both": (seen, seen), "controller": (seen, terms), "safety": (terms, seen)}
+    return state, each[observer.informs]
 
 
 def control_loop(
@@ -316,7 +337,7 @@ def control_loop(
         N, commanded, and `saturation`, the fraction of the joints of which the controller asked for
         more than the motors' range; the worst of the filter's reports.
     """
-    bare, model, nominal, controller, safety, actuators, physics, load = parts
+    bare, model, nominal, controller, safety, actuators, physics, load, observer = parts
     dtype = state.q.dtype
     dt = jnp.asarray(1.0 / rates.physics, dtype)
     control_dt = jnp.asarray(1.0 / rates.control, dtype)
@@ -325,39 +346,42 @@ def control_loop(
         nearby = safety.look_around(bare, state.q, state.world.obstacles)
 
     def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], dict[str, Array]]:
-        q, v, scene, controller_state, actuator_state, worst = carry
+        q, v, scene, controller_state, actuator_state, observed, worst = carry
         known: Terms | None = None
         if nominal:
             terms, known = physics.terms(model, q, v, scene)
         else:
             terms = compute_terms(bare, q, v)
         robot, terms = loaded(bare, terms, load, scene)
+        observed, told = informed(observer, robot, terms, observed, control_dt)
         tau, controller_state, telemetry = controller(
-            robot, terms, target, controller_state, control_dt
+            robot, told[0], target, controller_state, control_dt
         )
         felt = felt_velocity(robot, v, terms.mass_matrix, control_dt)
         lower, upper = actuators.range(robot, felt, actuator_state, control_dt)
         saturated = (tau < lower) | (tau > upper)
         if safety is not None:
             obstacles = move_obstacles(nearby, control_dt * k.astype(dtype))
-            tau, report = safety(robot, terms, tau, dt, obstacles, (lower, upper), scene)
+            tau, report = safety(robot, told[1], tau, dt, obstacles, (lower, upper), scene)
             worst = worse_report(worst, report)
         applied, commanded, actuator_state = actuators(robot, tau, felt, actuator_state, control_dt)
+        if observer is not None:
+            observed = observer.after(robot, terms, commanded, observed, control_dt, dt)
         for substep in range(rates.physics // rates.control):
             current = known if substep == 0 else None
             q, v, scene = physics.step(model, q, v, applied, dt, current, scene)
         telemetry |= {"saturation": jnp.mean(saturated.astype(dtype)), "torque": commanded}
-        return (q, v, scene, controller_state, actuator_state, worst), telemetry
+        carry = (q, v, scene, controller_state, actuator_state, observed, worst)
+        return carry, telemetry
 
     scene = physics.at_action(state.world.scene)
     safe = no_safety_report(dtype)
-    start = (state.q, state.v, scene, state.controller, state.actuators, safe)
+    start = (state.q, state.v, scene, state.controller, state.actuators, state.observer, safe)
     steps = jnp.arange(rates.control // rates.policy, dtype=jnp.int32)
     # Derivatives keep the state between control steps, and compute each of them again.
     remembering = jax.checkpoint(control_step, prevent_cse=False)
-    (q, v, scene, controller_state, actuator_state, worst), telemetry = jax.lax.scan(
-        remembering, start, steps
-    )
+    carry, telemetry = jax.lax.scan(remembering, start, steps)
+    q, v, scene, controller_state, actuator_state, observed, worst = carry
     world = dataclasses.replace(move_world(state.world, policy_dt), scene=scene)
     last = jax.tree.map(lambda x: x[-1], telemetry)
-    return LoopState(q, v, world, controller_state, actuator_state), last, worst
+    return LoopState(q, v, world, controller_state, actuator_state, observed), last, worst

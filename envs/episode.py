@@ -72,6 +72,7 @@ def first_state(
         action_state=params.action.init(robot, q),
         controller_state=params.controller.init(known, terms),
         actuator_state=ActuatorState(),
+        observer_state=None if params.observer is None else params.observer.init(terms),
         world=world,
         task_state=task_state,
         episode=episode,
@@ -125,7 +126,14 @@ def next_state(
     target, action_state, episode = _command(robot, state, action, params)
     moved, control, safety = control_loop(
         _loop_parts(robot, episode, params, physics),
-        LoopState(state.q, state.v, state.world, state.controller_state, state.actuator_state),
+        LoopState(
+            state.q,
+            state.v,
+            state.world,
+            state.controller_state,
+            state.actuator_state,
+            state.observer_state,
+        ),
         target,
         rates,
     )
@@ -144,6 +152,7 @@ def next_state(
         action_state=action_state,
         controller_state=moved.controller,
         actuator_state=moved.actuators,
+        observer_state=moved.observer,
         world=moved.world,
         task_state=task_state,
         episode=episode,
@@ -201,7 +210,7 @@ def _loop_parts(
     drawn = {} if episode is None else episode.scene
     model, nominal = physics.model(robot, true_robot, params, drawn), true_robot is None
     parts = (robot, model, nominal, controller, params.safety, actuators, physics)
-    return LoopParts(*parts, params.payload)
+    return LoopParts(*parts, params.payload, params.observer)
 
 
 def _healthy(q: Any, v: Any) -> Array:

@@ -13,7 +13,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.controllers import Controller
+from fraxenv.controllers import Controller, MomentumObserver
+from fraxenv.controllers.observer import ObserverState
 from fraxenv.controllers.safety.filter import SafetyFilter
 from fraxenv.dynamics import (
     Actuators,
@@ -68,6 +69,7 @@ class EnvParams(_Replace):
             none.
         payload: what controller and filter know that the hand carries; None for nothing. The
             physics does not have it.
+        observer: of torques that act and that the model lacks; None for none.
         reset_pool: observations and states (n, ...), as `Environment.draw_pool` makes them, of
             which every reset takes one; None to compute a new one at every reset.
         lost_gradients: a zero whose derivative counts the environments' steps of which the gradient
@@ -84,6 +86,7 @@ class EnvParams(_Replace):
     scene: Scene | None = None
     randomisation: Randomisation | None = None
     payload: Load | None = None
+    observer: MomentumObserver | None = None
     reset_pool: Any = None
     lost_gradients: ArrayLike | None = None
 
@@ -108,6 +111,7 @@ class EnvState(_Replace):
         world: the robot's surroundings.
         task_state: of the task: its goal, for example.
         episode: the draws of randomisation; None without it.
+        observer_state: of the observer; None without one.
     """
 
     time: Array
@@ -120,6 +124,7 @@ class EnvState(_Replace):
     world: World
     task_state: Any
     episode: RandomisedEpisode | None = None
+    observer_state: ObserverState | None = None
 
     @property
     def sizes(self) -> Mapping[str, Array]:

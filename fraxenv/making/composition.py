@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..controllers import OSC, ArmWithGripper, Controller, SafetyFilter, barriers
+from ..controllers import OSC, ArmWithGripper, Controller, MomentumObserver, SafetyFilter, barriers
 from ..controllers.groups import finger_joints, only_finger_joint
 from ..controllers.hands import Hands
 from ..dynamics import Actuators, Payload, Robot, Scene
@@ -385,6 +385,19 @@ def build_payload(
         load = HeldObject.of(physics.scene, hand, task.object, task.pads)
     robot.frame(load.frame)
     return load
+
+
+def build_observer(given: object) -> MomentumObserver | None:
+    """The observer of torques that the model lacks; None for none."""
+    if given is None or isinstance(given, MomentumObserver):
+        return given
+    if isinstance(given, Mapping):
+        return _with_options("observer", MomentumObserver(), given)  # type: ignore[no-any-return]
+    if given != "momentum":
+        raise ConfigError(
+            f"observer={given!r}, expected 'momentum', a MomentumObserver, or a dict of its fields."
+        )
+    return MomentumObserver()
 
 
 def rates(

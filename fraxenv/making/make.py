@@ -15,7 +15,7 @@ from .peers import with_peer
 from .registry import MAX_STEPS, NAMESPACE, env_spec
 
 if TYPE_CHECKING:
-    from ..controllers import Controller, SafetyFilter
+    from ..controllers import Controller, MomentumObserver, SafetyFilter
     from ..dynamics import Actuators, Payload, Robot, Scene
     from ..envs import ActionSpace, Environment, EnvParams, HeldObject, Randomisation, Task
 
@@ -69,6 +69,7 @@ def make(
     safety_options: Mapping[str, Any] | None = None,
     randomisation: Randomisation | Mapping[str, Any] | None = None,
     payload: str | Payload | HeldObject | Mapping[str, Any] | None = None,
+    observer: str | MomentumObserver | Mapping[str, Any] | None = None,
     goal_env: bool = False,
     goal_reward: Literal["sparse", "dense"] | None = None,
     reset_pool: int = 0,
@@ -114,6 +115,8 @@ def make(
         payload: what the hand carries and controller and filter know of: "held" for the task's
             object while it is grasped; or a `dynamics.Payload`, or its fields in a dict (`mass`,
             kg, `com`, m, and `inertia`, kg m^2, in the hand's frame); nothing if omitted.
+        observer: of torques that act and that the model lacks, for controller and filter:
+            "momentum", or a `MomentumObserver`, or its fields in a dict; none if omitted.
         goal_env: whether observations and rewards are those of a goal environment.
         goal_reward: "sparse" or "dense", of a goal environment; sparse if omitted.
         reset_pool: how many initial states to work out once for resets to draw from.
@@ -180,6 +183,7 @@ def make(
         safety = parts.filter_at_table(hands, robot)
     safety_filter = parts.build_safety(name, hands, task_name, safety, safety_options)
     drawn = parts.build_randomisation(hands, randomisation)
+    watching = parts.build_observer(observer)
     load = parts.build_payload(name, hands, built_task, robot, physics, payload)
 
     params = EnvParams(
@@ -191,6 +195,7 @@ def make(
         motors,
         randomisation=drawn,
         payload=load,
+        observer=watching,
     )
     rates = parts.rates(task_name, physics is not None, policy_hz, control_hz, physics_hz)
     if not isinstance(goal_env, bool):
