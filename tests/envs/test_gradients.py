@@ -115,14 +115,14 @@ def test_nothing_of_an_episode_has_a_gradient_in_the_next_one() -> None:
     _, offset, _, params, start = arguments(env, params)
     step = jax.vmap(env.step, (0, 0, 0, None))
 
-    def next_position(offset: Array, params: EnvParams, ends: bool) -> Array:
-        time = jnp.full(N, STEPS if ends else 0, jnp.int32)
+    def next_position(offset: Array, params: EnvParams, ends: Array) -> Array:
+        time = jnp.full(N, jnp.where(ends, STEPS, 0), jnp.int32)
         state = start[1].replace(time=time)
         keys = jax.random.split(jax.random.key(1), N)
         new: EnvState = step(keys, state, offset, params)[1]
         return jnp.sum(new.q)
 
-    by = jax.jit(jax.grad(next_position, (0, 1), allow_int=True), static_argnums=2)
+    by = jax.jit(jax.grad(next_position, (0, 1), allow_int=True))
     for ends in (False, True):
         found = by(offset, params, ends)
         floats = [x for x in jax.tree.leaves(found) if x.dtype != jax.dtypes.float0]
