@@ -228,6 +228,9 @@ def check(
         "acceleration",
         "force",
         "posture zero",
+        "gains per axis",
+        "wrench",
+        "position without decoupling",
     ),
 )
 def test_panda(pinocchio: Any, case: str) -> None:

@@ -309,11 +309,15 @@ def test_rollout_keeps_what_there_is_at_ctrl_c(
             {"action": "ee_pose", "task_options": {"goal_rotation": 0.3}},
             marks=pytest.mark.slow,
         ),
-        ("PandaReach-v0", {"action": "ee_delta_pose", "action_options": {"frame": "ee"}}),
+        pytest.param(
+            "PandaReach-v0",
+            {"action": "ee_delta_pose", "action_options": {"frame": "ee"}},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "PandaReach-v0", {"action": "ee_delta_position+impedance"}, marks=pytest.mark.slow
         ),
-        ("UR10Reach-v0", {"action": "joint_velocity"}),
+        pytest.param("UR10Reach-v0", {"action": "joint_velocity"}, marks=pytest.mark.slow),
         pytest.param("PandaReach-v0", {"action": "joint_position"}, marks=pytest.mark.slow),
         ("MobileReach-v0", {"action": "joint_delta"}),
         pytest.param("PandaTrack-v0", {}, marks=pytest.mark.slow),

@@ -223,6 +223,7 @@ def test_what_a_function_is_found_by(tmp_path: Path, damage: str) -> None:
     assert end([start(folder)]) == [("True", numbers)]
 
 
+@pytest.mark.slow
 def test_processes_at_once(tmp_path: Path) -> None:
     folder = tmp_path / "kernels"
     results = end([start(folder) for _ in range(3)])

@@ -174,7 +174,9 @@ def assert_one_kernel(fn: Callable[..., Any], *args: Any, **axes: Any) -> Any:
     return report
 
 
-LONG = (derivative, derivative_of_checkpointed, other_types)
+LONG = (
+    derivative_of_checkpointed, derivative_of_nested, looked_up, one_in_another, other_types,
+)  # fmt: skip
 """To compile in float32."""
 
 
