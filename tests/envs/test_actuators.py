@@ -115,7 +115,9 @@ def test_make_takes_actuators_and_their_options() -> None:
 # --- Gain and delay -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("steps", "gain"), [(0, None), (1, 0.5), (3, None)])
+@pytest.mark.parametrize(
+    ("steps", "gain"), [pytest.param(0, None, marks=pytest.mark.slow), (1, 0.5), (3, None)]
+)
 def test_torque_arrives_as_many_control_steps_later(
     steps: int, gain: float | None, x64: None
 ) -> None:
