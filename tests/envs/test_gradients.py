@@ -145,6 +145,7 @@ def test_detached_unless_asked_for() -> None:
     assert np.all(jax.grad(speed)(zero, env))
 
 
+@pytest.mark.slow
 def test_what_is_not_finite_becomes_zero_and_is_counted() -> None:
     env, params = small()
     _, offset, _, params, start = arguments(env, params)

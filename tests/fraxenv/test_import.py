@@ -99,6 +99,10 @@ assert "seaborn.utils" in sys.modules
 from gymnax.visualize import Visualizer
 """
     run(f"import sys\n{DRAWN}{uses}")
+
+
+@pytest.mark.slow
+def test_and_so_are_parts_that_are_used_first() -> None:
     run(f"{DRAWN}from matplotlib.figure import Figure\nFigure().subplots()")
 
 

@@ -173,6 +173,7 @@ def test_info_of_a_preset(capsys: Capture) -> None:
     assert "0.7, 1.3" in out
 
 
+@pytest.mark.slow
 def test_orientations_are_told_where_they_count(tmp_path: Path, capsys: Capture) -> None:
     command = ["rollout", "PandaReachPose-v0", *SETTINGS, "--policy", "scripted", "--size", "48"]
     assert main([*command, "--episodes", "1", "--output", str(tmp_path)]) == 0
@@ -376,6 +377,7 @@ def test_explain(capsys: Capture) -> None:
     assert "outside the kernel   nothing" in out
 
 
+@pytest.mark.slow
 def test_cross_check(tmp_path: Path, capsys: Capture) -> None:
     picture = tmp_path / "cartpole.png"
     small = ["--states", "3", "--seconds", "0.05", "--output", str(picture)]

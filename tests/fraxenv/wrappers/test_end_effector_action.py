@@ -836,6 +836,7 @@ def test_meshes_of_the_arm_are_the_boxes_around_them() -> None:
     assert points[:, 0].max() + data.qpos[0] > 0.5  # near the wall, off which it is kept
 
 
+@pytest.mark.slow
 def test_an_arm_without_shapes_cannot_be_kept_off() -> None:
     env = Crowded()
     env.model.geom_contype[6:] = 0
