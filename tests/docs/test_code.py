@@ -84,6 +84,7 @@ SLOW = (
     "docs/contact.md",
     "docs/controllers.md",
     "docs/debugging.md",
+    "docs/dynamics.md",
     "docs/extend/barrier.md",
     "docs/extend/environment.md",
     "docs/extend/real_arm.md",

@@ -183,7 +183,7 @@ def test_dtype_follows_the_arguments(panda: Robot, x64: None, name: str, given: 
         assert not leaf.weak_type
 
 
-@pytest.mark.parametrize("given", [np.float32, np.float64])
+@pytest.mark.parametrize("given", with_slow([np.float32, np.float64], np.float64))
 def test_dtype_follows_the_arguments_of_traced_parameters(
     panda: Robot, x64: None, given: Any
 ) -> None:

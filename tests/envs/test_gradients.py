@@ -110,6 +110,7 @@ def test_equal_to_differences_and_to_forward_mode(x64: None) -> None:
     np.testing.assert_allclose(reverse, difference, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_nothing_of_an_episode_has_a_gradient_in_the_next_one() -> None:
     env, params = small()
     _, offset, _, params, start = arguments(env, params)

@@ -100,6 +100,7 @@ def test_training_measures_it(trained: tuple[Path, str]) -> None:
     assert not any("position" in name for name in written)
 
 
+@pytest.mark.slow
 def test_eval_and_rollout_tell_it(
     trained: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -774,7 +774,10 @@ def operations(robot: Robot, name: str) -> int:
     return int(explanation.operations_run)
 
 
-@pytest.mark.parametrize("name", ["forward_dynamics", "forward_dynamics_derivatives"])
+@pytest.mark.parametrize(
+    "name",
+    with_slow(["forward_dynamics", "forward_dynamics_derivatives"], "forward_dynamics_derivatives"),
+)
 def test_a_kernel_of_a_forest_is_those_of_its_robots(name: str, panda: Robot, cube: Robot) -> None:
     """All that is zero between the trees folds away."""
     separately = operations(panda, name) + operations(cube, name)
