@@ -201,7 +201,8 @@ def make_train(env: Any, params: Any, updates: int) -> Any:
     return train
 
 
-@pytest.mark.parametrize("updates", [4, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("updates", [4, 60])
 def test_it_trains(updates: int) -> None:
     """Its own statistics of episodes and ours agree; in a minute, it learns."""
     env, params = fraxenv.make(

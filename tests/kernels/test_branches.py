@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import Array, lax
+from support import with_slow
 
 from fraxenv.kernels import KernelWarning, explain, fuse
 from fraxenv.kernels.native import gather
@@ -120,9 +121,7 @@ def empty(x: Array, p: Array, which: Array) -> Any:
 
 BRANCHES = (one_side, both_sides, choice, of_the_data, in_a_branch, in_loops, several, integers)
 SETTINGS = [
-    pytest.param(
-        b, d, marks=() if b == "native" or (b, d) == ("pallas", "float32") else pytest.mark.slow
-    )
+    pytest.param(b, d, marks=() if b == "native" else pytest.mark.slow)
     for b in ("native", "xla", "pallas")
     for d in ("float32", "float64")
 ]
@@ -170,7 +169,7 @@ def test_long_branches_are_jumped_over() -> None:
     assert explain(one_side, "native")(*args).operations_after > LONG_BRANCH
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("backend", with_slow(["native", "xla"], "xla"))
 def test_branches_with_keys(backend: str, equal: Equal) -> None:
     """Keys go in, come out, and are all that comes out."""
 
@@ -189,7 +188,7 @@ def test_branches_with_keys(backend: str, equal: Equal) -> None:
     equal(fuse(fn, backend)(keys, p), jax.jit(jax.vmap(fn))(keys, p))
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("backend", with_slow(["native", "xla"], "xla"))
 def test_branches_with_something_outside(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long branch whose operation has no rule is computed by all lanes, outside the kernel."""
 
@@ -332,7 +331,7 @@ def test_branches_not_worth_gathering_for(plans: list[gather.Plan]) -> None:
 # --- While loops ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["native", "xla", "pallas"])
+@pytest.mark.parametrize("backend", with_slow(["native", "xla", "pallas"], "xla", "pallas"))
 def test_loops_of_no_rounds(backend: str) -> None:
     """For no lane, for some; one after another, within each other, and with a loop to decide."""
 

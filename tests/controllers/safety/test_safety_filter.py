@@ -318,7 +318,7 @@ def kinematic_rollouts() -> Rollouts:
     return both(kinematic_rollout)
 
 
-@pytest.mark.parametrize("name", with_slow(DRIVES[:-1], "box"))
+@pytest.mark.parametrize("name", with_slow(DRIVES[:-1], *DRIVES[:-1]))
 def test_barriers_hold(rollouts: Rollouts, name: str) -> None:
     k, limit = DRIVES.index(name), np.asarray(panda().effort_limits, np.float32)
     with_filter, without = rollouts[True], rollouts[False]

@@ -192,9 +192,14 @@ def test_a_second_process_need_not_compile(tmp_path: Path) -> None:
     folder = tmp_path / "kernels"
     ((cached, numbers),) = end([start(folder)])
     assert cached == "False"
-    entry = only(folder)
     assert end([start(folder)]) == [("True", numbers)]
 
+
+@pytest.mark.slow
+def test_a_process_that_finds_damage_compiles(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    ((_, numbers),) = end([start(folder)])
+    entry = only(folder)
     (found_by,) = folder.glob("*.known")
     whole, known = entry.read_bytes(), found_by.read_bytes()
     entry.write_bytes(whole[: len(whole) // 2])
@@ -223,6 +228,7 @@ def test_what_a_function_is_found_by(tmp_path: Path, damage: str) -> None:
     assert end([start(folder)]) == [("True", numbers)]
 
 
+@pytest.mark.slow
 def test_processes_at_once(tmp_path: Path) -> None:
     folder = tmp_path / "kernels"
     results = end([start(folder) for _ in range(3)])
@@ -240,6 +246,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     assert not list(folder.iterdir())
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ((cached, _),) = end([start(tmp_path / "file" / "kernels")])
