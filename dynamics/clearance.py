@@ -320,7 +320,8 @@ def _rows(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
 def _capsules(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
     """Those of `_rows` that are no spheres."""
     rows = _rows(robot, names)
-    return rows[shape_layout(robot.topology).is_capsule[rows]]
+    capsules: np.ndarray = rows[shape_layout(robot.topology).is_capsule[rows]]
+    return capsules
 
 
 def _faced(robot: Robot, obstacles: Obstacles, kind: Any, rows: np.ndarray) -> Any:

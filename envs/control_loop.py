@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -315,7 +315,7 @@ def informed(
     """The observer's state of this moment, and the terms of controller and of filter."""
     if observer is None:
         return None, (terms, terms)
-    state = observer(robot, terms, state, dt)
+    state = observer(robot, terms, cast(ObserverState, state), dt)
     seen = observer.ahead(robot, terms, state, dt)
     each = {"both": (seen, seen), "controller": (seen, terms), "safety": (terms, seen)}
     return state, each[observer.informs]
@@ -366,7 +366,8 @@ def control_loop(
             worst = worse_report(worst, report)
         applied, commanded, actuator_state = actuators(robot, tau, felt, actuator_state, control_dt)
         if observer is not None:
-            observed = observer.after(robot, terms, commanded, observed, control_dt, dt)
+            there = cast(ObserverState, observed)
+            observed = observer.after(robot, terms, commanded, there, control_dt, dt)
         for substep in range(rates.physics // rates.control):
             current = known if substep == 0 else None
             q, v, scene = physics.step(model, q, v, applied, dt, current, scene)

@@ -11,7 +11,7 @@ regularised, but that it takes the longest step that is good enough.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -176,10 +176,9 @@ def solve(
     """
     robot, N, dtype = problem.robot, problem.horizon, jnp.result_type(float)
     problem = _spread(of_dtype(problem, dtype))
-    shapes = ("q", (robot.nq,)), ("v", (robot.nv,))
-    begin = tuple(
-        _shaped(f"solve: state, {name}", x, shape, dtype)
-        for (name, shape), x in zip(shapes, state, strict=True)
+    begin = (
+        _shaped("solve: state, q", state[0], (robot.nq,), dtype),
+        _shaped("solve: state, v", state[1], (robot.nv,), dtype),
     )
     first = standing(problem, *begin) if guess is None else guess
     wanted = ("q", (N + 1, robot.nq)), ("v", (N + 1, robot.nv)), ("tau", (N, robot.nv))
@@ -206,7 +205,7 @@ def solve(
 
 
 def _iteration(
-    problem: Problem, options: Options, begin: tuple[Array, ...], now: _Iterate
+    problem: Problem, options: Options, begin: tuple[Array, Array], now: _Iterate
 ) -> _Iterate:
     robot = problem.robot
     knots, terminal, own = _expanded(problem, options, now)
@@ -217,10 +216,11 @@ def _iteration(
     gaps = jnp.concatenate([first_gap[None], knots.gap])
     pulls = jax.vmap(matmul)(gains.curvature, gaps)
     lengths = jnp.asarray(LENGTHS, total.dtype)
-    rollout = fusible(
-        lambda length: _rolled(problem, begin, now, gains, gaps, pulls, length), options.backend
-    )
-    tried: _Trial = jax.vmap(rollout)(lengths)
+
+    def rollout(length: Array) -> _Trial:
+        return _rolled(problem, begin, now, gains, gaps, pulls, length)
+
+    tried: _Trial = jax.vmap(fusible(rollout, options.backend))(lengths)
 
     slope, bend = gains.slope - tried.moved, gains.bend + 2 * tried.moved
     expected = lengths * (slope + 0.5 * lengths * bend)
@@ -275,18 +275,20 @@ def _gains(
     regularisation: Array,
 ) -> Gains:
     """By exact Hessians, or by as much of them as leaves them positive definite."""
-    if own is None:
+    bend = knots.bend
+    if own is None or bend is None:
         return _alone(backward, options)(knots, terminal, first_gap, regularisation)  # type: ignore[no-any-return]
     m = len(first_gap)
 
     def by(share: Array) -> Gains:
         bent = terminal._replace(xx=terminal.xx + share * own[:m, :m])
-        exact = knots._replace(bend=share * knots.bend)
+        exact = knots._replace(bend=share * bend)
         return backward(exact, bent, first_gap, regularisation)
 
     tried: Gains = jax.vmap(fusible(by, options.backend))(jnp.asarray(SHARES, own.dtype))
     which = jnp.where(jnp.any(tried.fine), jnp.argmax(tried.fine), len(SHARES) - 1)
-    return jax.tree.map(lambda x: x[which], tried)
+    taken: Gains = jax.tree.map(lambda x: x[which], tried)
+    return taken
 
 
 def _expanded(
@@ -338,7 +340,7 @@ def _bends(
 
     def knot(running: Any, q: Array, v: Array, tau: Array, costate: Array) -> Array:
         terms = compute_terms(robot, q, v)
-        of_cost = problem.dt * cost_bend(robot, running, terms, tau)
+        of_cost = jnp.asarray(problem.dt) * cost_bend(robot, running, terms, tau)
         return of_cost + curvature(problem, terms, tau, costate)
 
     def end(terminal: Any, q: Array, v: Array) -> Array:
@@ -353,7 +355,7 @@ def _bends(
 
 def _rolled(
     problem: Problem,
-    begin: tuple[Array, ...],
+    begin: tuple[Array, Array],
     now: _Iterate,
     gains: Gains,
     gaps: Array,
@@ -377,10 +379,10 @@ def _rolled(
         after = moved(robot, *after, left * gap)
         return (*after, total, pulled + jnp.sum(pull * dx)), (q, v, tau)
 
-    start = moved(robot, *begin, left * gaps[0])
     zero = jnp.zeros_like(length)
-    along = (each, now.q[:-1], now.v[:-1], now.tau, gains.k, gains.K, gaps[1:], pulls[:-1])
-    (q, v, total, pulled), (qs, vs, taus) = jax.lax.scan(knot, (*start, zero, zero), along)
+    start: tuple[Array, ...] = (*moved(robot, *begin, left * gaps[0]), zero, zero)
+    along: Any = (each, now.q[:-1], now.v[:-1], now.tau, gains.k, gains.K, gaps[1:], pulls[:-1])
+    (q, v, total, pulled), (qs, vs, taus) = jax.lax.scan(knot, start, along)
     terms = compute_terms(robot, q, v)
     total = total + cost(robot, problem.terminal, terms, jnp.zeros_like(v))
     pulled = pulled + jnp.sum(pulls[-1] * between(robot, now.q[-1], now.v[-1], q, v))
@@ -389,7 +391,7 @@ def _rolled(
     )
 
 
-def _gaps(problem: Problem, options: Options, begin: tuple[Array, ...], now: _Iterate) -> Array:
+def _gaps(problem: Problem, options: Options, begin: tuple[Array, Array], now: _Iterate) -> Array:
     """Of all knots (N + 1, 2 nv)."""
     robot = problem.robot
 
@@ -429,11 +431,11 @@ def _at(term: Residual, own: tuple[Any, Array] | None) -> Residual:
     return term if own is None else dataclasses.replace(term, reference=own[0], weight=own[1])
 
 
-def _axes(terms: dict[str, Residual]) -> dict[str, Any]:
+def _axes(terms: Mapping[str, Residual]) -> dict[str, Any]:
     """Of the terms at the knots, as `jax.vmap` takes them: those of every knot have one."""
 
     def of(term: Residual) -> Residual:
-        here = 0 if term.each else None
+        here: Any = 0 if term.each else None
         along = jax.tree.map(lambda _: here, term.reference)
         norm = jax.tree.map(lambda _: None, term.norm)
         return dataclasses.replace(term, reference=along, weight=here, norm=norm)

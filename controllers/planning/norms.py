@@ -166,7 +166,7 @@ def _l2(x: Array, p: Array, q: Array) -> tuple[Array, Array, Array]:
 
 
 def _l22(x: Array, p: Array, q: Array) -> tuple[Array, Array, Array]:
-    square = jnp.maximum(jnp.sum(x * x), jnp.finfo(x.dtype).tiny ** 0.5)
+    square = jnp.maximum(jnp.sum(x * x), float(np.finfo(x.dtype).tiny) ** 0.5)
     total = square ** (q / 2) + p**q
     root = total ** (1 / q)
     inner = square ** (q / 2 - 1)

@@ -158,15 +158,17 @@ def clipped(problem: Problem, tau: Array) -> Array:
     """Torques (..., nv) within the limits."""
     if problem.control_limits is None:
         return tau
-    return jnp.clip(tau, *problem.control_limits)
+    lower, upper = problem.control_limits
+    within: Array = jnp.clip(tau, lower, upper)
+    return within
 
 
 def of_dtype(problem: Problem, dtype: Any) -> Problem:
     """The problem with its own numbers, but not the robot's, as floats of a type."""
 
     def cast(x: Any) -> Array:
-        x = jnp.asarray(x)
-        return x if x.dtype == bool else x.astype(dtype)
+        number: Array = jnp.asarray(x)
+        return number if number.dtype == bool else number.astype(dtype)
 
     names = ("dt", "running", "terminal", "control_limits")
     numbers = jax.tree.map(cast, {name: getattr(problem, name) for name in names})

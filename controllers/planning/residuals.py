@@ -310,10 +310,10 @@ class _Position:
     def bends(self, robot: Robot) -> tuple[str, ...]:
         return ("q",)
 
-    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Array:
+    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Array:
         return frame_pose(robot, terms.q, self.frame, kin=terms.kin)[0] - target
 
-    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Slopes:
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Slopes:
         return _of_q(frame_jacobian(robot, terms.q, self.frame, kin=terms.kin)[:3])
 
 
@@ -324,11 +324,11 @@ class _Orientation:
     def bends(self, robot: Robot) -> tuple[str, ...]:
         return ("q",)
 
-    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Array:
+    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Array:
         rotation = frame_pose(robot, terms.q, self.frame, kin=terms.kin)[1]
         return rotation_log(matmul(target.T.astype(rotation.dtype), rotation))
 
-    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Slopes:
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Slopes:
         turned = right_jacobian_inverse(self(robot, terms, tau, target))
         rotation = frame_pose(robot, terms.q, self.frame, kin=terms.kin)[1]
         J = frame_jacobian(robot, terms.q, self.frame, kin=terms.kin)[3:]
@@ -340,10 +340,10 @@ class _Posture:
     def bends(self, robot: Robot) -> tuple[str, ...]:
         return ("q",) if robot.topology.quaternions else ()
 
-    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Array:
+    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Array:
         return displacement(robot, target.astype(terms.q.dtype), terms.q)
 
-    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Slopes:
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Slopes:
         return _of_q(difference_derivatives(robot, target.astype(terms.q.dtype), terms.q)[1])
 
 
@@ -352,10 +352,10 @@ class _Velocity:
     def bends(self, robot: Robot) -> tuple[str, ...]:
         return ()
 
-    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Array:
+    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Array:
         return terms.v - target
 
-    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Slopes:
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Slopes:
         eye = jnp.eye(robot.nv, dtype=terms.v.dtype)
         return jnp.concatenate([0 * eye, eye], axis=1), 0 * eye
 
@@ -367,7 +367,7 @@ class _Twist:
     def bends(self, robot: Robot) -> tuple[str, ...]:
         return ("q", "v")
 
-    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Array:
+    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Array:
         return frame_velocity(robot, terms.q, terms.v, self.frame, kin=terms.kin) - target
 
 
@@ -376,10 +376,10 @@ class _Torque:
     def bends(self, robot: Robot) -> tuple[str, ...]:
         return ()
 
-    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Array:
+    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Array:
         return tau - target
 
-    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Slopes:
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Slopes:
         eye = jnp.eye(robot.nv, dtype=tau.dtype)
         return jnp.zeros((robot.nv, 2 * robot.nv), tau.dtype), eye
 
@@ -389,7 +389,7 @@ class _TorqueBeyondGravity:
     def bends(self, robot: Robot) -> tuple[str, ...]:
         return ("q",)
 
-    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Array:
+    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Array:
         return tau - gravity_forces(robot, terms.q, kin=terms.kin) - target
 
 
@@ -398,10 +398,10 @@ class _CentreOfMass:
     def bends(self, robot: Robot) -> tuple[str, ...]:
         return ("q",)
 
-    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Array:
+    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Array:
         return center_of_mass(robot, terms.q, kin=terms.kin) - target
 
-    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Slopes:
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Slopes:
         return _of_q(center_of_mass_jacobian(robot, terms.q, kin=terms.kin))
 
 
@@ -410,13 +410,14 @@ class _Momentum:
     def bends(self, robot: Robot) -> tuple[str, ...]:
         return ("q", "v")
 
-    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Any) -> Array:
+    def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Array:
         return centroidal_momentum(robot, terms.q, terms.v, kin=terms.kin) - target
 
 
-def _below(robot: Robot, terms: Terms, tau: Array, about: Any) -> Array:
+def _below(robot: Robot, terms: Terms, tau: Array, about: tuple[Barrier, Obstacles]) -> Array:
     barrier, obstacles = about
-    return barrier.margin - barrier.function(robot, situation(robot, terms, obstacles), barrier)
+    values = barrier.function(robot, situation(robot, terms, obstacles), barrier)
+    return jnp.asarray(barrier.margin, values.dtype) - values
 
 
 def _of_q(by_q: Array) -> Slopes:

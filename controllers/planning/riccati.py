@@ -94,7 +94,7 @@ def backward(knots: Knots, terminal: Quadratic, first_gap: Array, regularisation
             m = 2 * n
             Qxx, Qux, Quu = Qxx + at.bend[:m, :m], Qux + at.bend[m:, :m], Quu + at.bend[m:, m:]
         factor = cholesky(Quu)
-        if at.lower is None:
+        if at.lower is None or at.upper is None:
             k, K = -cholesky_solve(factor, Qu), -cholesky_solve(factor, Qux)
         else:
             k, K = box_qp(Quu, Qu, Qux, at.lower, at.upper)
@@ -108,7 +108,7 @@ def backward(knots: Knots, terminal: Quadratic, first_gap: Array, regularisation
         return (Vx, Vxx, slope, bend, fine), (k, K, after)
 
     zero = jnp.zeros_like(regularisation)
-    start = terminal.x, terminal.xx + eye_x, zero, zero, jnp.array(True)
+    start: tuple[Array, ...] = terminal.x, terminal.xx + eye_x, zero, zero, jnp.array(True)
     (Vx, Vxx, slope, bend, fine), (k, K, after) = jax.lax.scan(knot, start, knots, reverse=True)
     _, first, second = closed(Vx, Vxx, first_gap)
     curvature = jnp.concatenate([Vxx[None], after])
