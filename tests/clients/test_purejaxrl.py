@@ -201,8 +201,7 @@ def make_train(env: Any, params: Any, updates: int) -> Any:
     return train
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("updates", [4, 60])
+@pytest.mark.parametrize("updates", [4, pytest.param(60, marks=pytest.mark.slow)])
 def test_it_trains(updates: int) -> None:
     """Its own statistics of episodes and ours agree; in a minute, it learns."""
     env, params = fraxenv.make(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import with_slow
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
@@ -30,7 +31,7 @@ def resisting(robot: Robot) -> Robot:
 
 @pytest.mark.parametrize("rough", [False, True])
 @pytest.mark.parametrize(
-    "name", ["double_pendulum", "joints", pytest.param("panda", marks=pytest.mark.slow)]
+    "name", with_slow(["double_pendulum", "joints", "panda"], "joints", "panda")
 )
 def test_is_that_of_the_step(name: str, rough: bool, x64: None, joints_path: Path) -> None:
     path = joints_path if name == "joints" else None

@@ -6,12 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 def test_the_pages_are_up_to_date() -> None:
     script = ROOT / "scripts" / "docs" / "document_environments.py"
     done = subprocess.run(

@@ -186,7 +186,6 @@ def test_a_replay_is_the_same_bit_for_bit(copy: Recording, goals: Recording) -> 
     assert replay(goals).identical
 
 
-@pytest.mark.slow
 def test_another_process_replays_it_bit_for_bit(recording: Recording, tmp_path: Path) -> None:
     recording.save(tmp_path / "r.npz")
     code = "import sys, fraxenv; print(fraxenv.replay(fraxenv.load_recording(sys.argv[1])))"

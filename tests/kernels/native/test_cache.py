@@ -195,7 +195,6 @@ def test_a_second_process_need_not_compile(tmp_path: Path) -> None:
     assert end([start(folder)]) == [("True", numbers)]
 
 
-@pytest.mark.slow
 def test_a_process_that_finds_damage_compiles(tmp_path: Path) -> None:
     folder = tmp_path / "kernels"
     ((_, numbers),) = end([start(folder)])
@@ -228,7 +227,6 @@ def test_what_a_function_is_found_by(tmp_path: Path, damage: str) -> None:
     assert end([start(folder)]) == [("True", numbers)]
 
 
-@pytest.mark.slow
 def test_processes_at_once(tmp_path: Path) -> None:
     folder = tmp_path / "kernels"
     results = end([start(folder) for _ in range(3)])
