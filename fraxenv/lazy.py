@@ -15,16 +15,15 @@ def lazy_names(
 
     Args:
         module: its `__name__`.
-        homes: name -> the module that has it, from the package: `recording`, or `storage.state`. A
-            name that is its own home is a module; a home that ends in a dot is the module itself.
+        homes: name -> the module that has it, from the package: `recording`, or `storage.state`;
+            one that ends in a dot, `recording.`, is itself what has the name.
     """
 
     def getattribute(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        where = homes[name].removesuffix(".")
-        home = importlib.import_module(f"{module}.{where}")
-        value = home if name == where or where != homes[name] else getattr(home, name)
+        home = importlib.import_module(f"{module}.{homes[name].removesuffix('.')}")
+        value = home if homes[name].endswith(".") else getattr(home, name)
         setattr(sys.modules[module], name, value)
         return value
 

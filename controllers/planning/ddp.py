@@ -4,8 +4,8 @@ Every knot has a state of its own, and gaps between where a step ends and where 
 closed on the way, all at once by a full step. Ten step lengths are tried side by side.
 
 Source: Mastalli et al., "Crocoddyl: an efficient and versatile framework for multi-contact optimal
-control" (ICRA 2020), section III; its `SolverFDDP` is followed in what is accepted and how it is
-regularised, but that it takes the longest step that is good enough.
+control" (ICRA 2020), section III. What is accepted and how it is regularised is as in its
+`SolverFDDP`, which takes the longest step that is good enough where this takes the best.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import compute_terms, step
+from fraxenv.dynamics import compute_terms, step, transition_derivatives
 from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.dynamics.transition_hessian import transition_hessian
 from fraxenv.errors import ArrayError, ConfigError, check_choice, check_count
 from fraxenv.kernels import fusible
 
@@ -33,10 +34,8 @@ from .problem import (
     clipped,
     cost,
     cost_bend,
-    curvature,
     of_dtype,
     quadratic_cost,
-    transition,
 )
 from .residuals import Residual
 from .riccati import Gains, Knots, backward
@@ -95,6 +94,9 @@ class Options:
 
 class Plan(NamedTuple):
     """A motion, and the feedback about it: `tau + K [difference(q_k, q); v - v_k]`.
+
+    Differences of continuous joints are those of the short way round. Gains are of the last
+    iteration, about the motion that it began with.
 
     Attributes:
         q: (N + 1, nq), rad and m.
@@ -301,10 +303,10 @@ def _expanded(
 
     def knot(running: Any, q: Array, v: Array, tau: Array, q_next: Array, v_next: Array) -> Any:
         terms = compute_terms(robot, q, v)
-        at = transition(problem, terms, tau)
+        A, B = transition_derivatives(robot, q, v, tau, dt, terms=terms)
+        gap = between(robot, q_next, v_next, *step(robot, q, v, tau, dt, terms=terms))
         it = quadratic_cost(robot, running, terms, tau)
-        it = jax.tree.map(lambda x: dt * x, it)
-        return at.A, at.B, between(robot, q_next, v_next, at.q, at.v), it
+        return A, B, gap, jax.tree.map(lambda x: dt * x, it)
 
     def end(terminal: Any, q: Array, v: Array) -> Quadratic:
         return quadratic_cost(robot, terminal, compute_terms(robot, q, v), jnp.zeros_like(v))
@@ -341,7 +343,8 @@ def _bends(
     def knot(running: Any, q: Array, v: Array, tau: Array, costate: Array) -> Array:
         terms = compute_terms(robot, q, v)
         of_cost = jnp.asarray(problem.dt) * cost_bend(robot, running, terms, tau)
-        return of_cost + curvature(problem, terms, tau, costate)
+        of_step = transition_hessian(robot, q, v, tau, problem.dt, costate, terms=terms)
+        return of_cost + of_step
 
     def end(terminal: Any, q: Array, v: Array) -> Array:
         return cost_bend(robot, terminal, compute_terms(robot, q, v), jnp.zeros_like(v))

@@ -12,15 +12,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import (
-    Robot,
-    Terms,
-    step,
-    transition_derivatives,
-)
+from fraxenv.dynamics import Robot, Terms
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
-from fraxenv.dynamics.transition_hessian import transition_hessian
 from fraxenv.errors import ConfigError, check_count, is_concrete
 
 from .norms import expansion
@@ -67,22 +61,6 @@ class Problem:
         if self.control_limits is True:
             bound = jnp.asarray(self.robot.effort_limits)
             object.__setattr__(self, "control_limits", (-bound, bound))
-
-
-class Transition(NamedTuple):
-    """A step, linearised.
-
-    Attributes:
-        q: (nq,) after it.
-        v: (nv,) after it.
-        A: (2 nv, 2 nv), of its end's tangent vector by its beginning's.
-        B: (2 nv, nv), by the torques.
-    """
-
-    q: Array
-    v: Array
-    A: Array
-    B: Array
 
 
 class Quadratic(NamedTuple):
@@ -138,20 +116,6 @@ def cost_bend(robot: Robot, residuals: Mapping[str, Residual], terms: Terms, tau
         it = expansion(term.norm, term.weight, value(term, robot, terms, tau))
         total = total + bend(term, robot, terms, tau, it.gradient)
     return total
-
-
-def transition(problem: Problem, terms: Terms, tau: Array) -> Transition:
-    """The step from a knot, linearised."""
-    q, v = step(problem.robot, terms.q, terms.v, tau, problem.dt, terms=terms)
-    A, B = transition_derivatives(problem.robot, terms.q, terms.v, tau, problem.dt, terms=terms)
-    return Transition(q, v, A, B)
-
-
-def curvature(problem: Problem, terms: Terms, tau: Array, costate: Array) -> Array:
-    """Second derivative (3 nv, 3 nv) of the step from a knot, weighted with the next costate."""
-    return transition_hessian(
-        problem.robot, terms.q, terms.v, tau, problem.dt, costate, terms=terms
-    )
 
 
 def clipped(problem: Problem, tau: Array) -> Array:

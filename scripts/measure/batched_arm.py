@@ -2,7 +2,7 @@
 
 A policy's step of an arm of an MJCF file: MJX's physics alone with constant inputs, and with the
 arm's control at every physics step. Medians of some calls after the one that compiles; all in one
-process. Results are in docs/extend/batched_mujoco.md.
+process.
 
     python scripts/measure/batched_arm.py arm.xml tip --batches 1 1024 16384
 """
