@@ -32,8 +32,17 @@ class Executor:
     recall: Callable[..., Any] | None = None
 
 
+FEW, MANY = 4, 8192
+"""Environments that are computed one after the other where each has so many numbers: as vectors of
+environments, most of them empty, they would not fit the cache."""
+
 EXECUTORS = {
     "native": Executor(native.build, mathlib.expand, native.recall),
+    "few": Executor(
+        functools.partial(native.build, few=True),
+        mathlib.expand,
+        functools.partial(native.recall, few=True),
+    ),
     "xla": Executor(xla.build),
     "pallas": Executor(pallas.build),
 }
@@ -54,6 +63,19 @@ def executor_for(platform: str) -> str:
     if platform == "gpu":
         return "native" if _native_works(platform) else "pallas"
     return "xla"
+
+
+def executor_of(backend: str, platform: str, size: int, numbers: int) -> str:
+    """The executor of a batch.
+
+    Args:
+        backend: resolved.
+        platform: "cpu", "gpu" or "tpu".
+        size: of the batch.
+        numbers: of each environment, operands and results.
+    """
+    few = backend == "native" and platform == "cpu" and size <= FEW and numbers >= MANY
+    return "few" if few else backend
 
 
 def slower(backend: str, platform: str) -> tuple[str, ...]:

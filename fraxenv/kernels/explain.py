@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .executors import default_platform
+from .executors import default_platform, executor_of
 from .fuse import check_backend, resolve
 from .kernel import kernel_for
 from .program import BOOKKEEPING, live_values
@@ -123,7 +123,10 @@ def explain(
 
         single = jax.tree.unflatten(tree, map(one, leaves, axes))
         traced, _ = trace(fn, single, {})
-        kernel = kernel_for(traced, tuple(a is not None for a in axes), chosen, default_platform())
+        batched, platform = tuple(a is not None for a in axes), default_platform()
+        size = next((x.shape[a] for x, a in zip(leaves, axes, strict=True) if a is not None), 1)
+        executor = executor_of(chosen, platform, size, traced.numbers(batched))
+        kernel = kernel_for(traced, batched, executor, platform)
         made = kernel.evaluation
         if made is None:
             return Explanation(traced.name, kernel.backend)

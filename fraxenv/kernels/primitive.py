@@ -20,7 +20,7 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
 from .derivatives import Cotangent, Tangent, cotangent, is_differentiable, tangent
-from .executors import default_platform
+from .executors import default_platform, executor_of
 from .kernel import kernel_for
 from .sharding import example
 from .traced import Traced
@@ -62,7 +62,8 @@ def _run(*operands: Any, call: Call, example: Any, platform: str | None = None) 
     if call.size is None:
         return call.traced(*operands)
     platform = platform or default_platform()
-    return kernel_for(call.traced, call.batched, call.backend, platform)(call.size, *operands)
+    executor = executor_of(call.backend, platform, call.size, call.traced.numbers(call.batched))
+    return kernel_for(call.traced, call.batched, executor, platform)(call.size, *operands)
 
 
 @fused_p.def_impl  # type: ignore[untyped-decorator]

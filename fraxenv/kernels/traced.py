@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,6 +44,11 @@ class Traced:
         self.collective = "NamedAxisEffect" in {type(e).__name__ for e in self.effects}
         self.kernels: dict[Any, Any] = {}
         self.derivatives: dict[Any, Any] = {}
+
+    def numbers(self, batched: Sequence[bool]) -> int:
+        """How many there are of each environment, operands and results."""
+        own = [a for a, b in zip(self.operands, batched, strict=True) if b]
+        return sum(math.prod(a.shape) for a in (*own, *self.results))
 
     def unflatten(self, results: Sequence[Array]) -> Any:
         """The function's result from its leaves."""

@@ -131,11 +131,20 @@ def write(
     buffers: Sequence[Buffer],
     outputs: Sequence[IdArray],
     dtypes: Sequence[np.dtype[Any]],
+    few: bool = False,
 ) -> Module:
-    """A program as a module for this machine; see `module.write_module`."""
+    """A program as a module for this machine; see `module.write_module`.
+
+    Args:
+        program: made with `mathlib.expand`.
+        buffers: its inputs.
+        outputs: the values of each result.
+        dtypes: the dtype of each result.
+        few: whether environments are computed one after the other.
+    """
     if multiplies_and_adds():
         program = contracted(program, outputs)
-    made = write_module(program, buffers, outputs, dtypes, vector_bytes())
+    made = write_module(program, buffers, outputs, dtypes, 0 if few else vector_bytes())
     return replace(made, text=ffi.with_version(made.text, ffi.version()))
 
 

@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import jax
@@ -53,6 +54,7 @@ def build(
     platform: str,
     fingerprint: str | None = None,
     meanwhile: Callable[[], None] | None = None,
+    few: bool = False,
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
     """Compile a kernel.
 
@@ -64,6 +66,7 @@ def build(
         platform: what computes it: "cpu" or "gpu".
         fingerprint: what `recall` shall find it by; None for nothing.
         meanwhile: what to do while LLVM compiles it; left out where it is in the cache.
+        few: whether environments are computed one after the other, on a CPU.
 
     Returns:
         a function of the batch size and the buffers' arrays that gives the results' arrays, and
@@ -74,7 +77,8 @@ def build(
     """
     try:
         processor = _processor(platform)
-        module = processor.write(program, buffers, outputs, [r.dtype for r in results])
+        write = partial(cpu.write, few=True) if few else processor.write
+        module = write(program, buffers, outputs, [r.dtype for r in results])
         name, cached = _compile(module.text, processor, meanwhile)
     except (BuildError, KernelError):
         raise
@@ -89,17 +93,19 @@ def build(
     in_place = _in_place(program, buffers, outputs, results)
     if fingerprint is not None and name in _registered:
         kept = {"code": _registered[name], "about": about, "in_place": list(in_place.items())}
-        cache.save(_key(fingerprint, processor), json.dumps(kept).encode(), _FOUND_BY_FINGERPRINT)
+        cache.save(
+            _key(fingerprint, processor, few), json.dumps(kept).encode(), _FOUND_BY_FINGERPRINT
+        )
     return _runner(name, results, in_place), about | {"cached": cached}
 
 
 def recall(
-    fingerprint: str, results: Sequence[Buffer], platform: str
+    fingerprint: str, results: Sequence[Buffer], platform: str, few: bool = False
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]] | None:
     """What `build` returned for the same fingerprint; None if it is not in the cache."""
     processor = _processor(platform)
     try:
-        data = cache.load(_key(fingerprint, processor), _FOUND_BY_FINGERPRINT)
+        data = cache.load(_key(fingerprint, processor, few), _FOUND_BY_FINGERPRINT)
         kept = None if data is None else json.loads(data)
         if kept is None or not _load(kept["code"], processor):
             return None
@@ -114,9 +120,10 @@ def recall(
 _FOUND_BY_FINGERPRINT = "known"
 
 
-def _key(fingerprint: str, processor: Any) -> str:
+def _key(fingerprint: str, processor: Any, few: bool) -> str:
     """What a kernel of a fingerprint is found by on this machine."""
-    return hashlib.sha256("\n".join((fingerprint, *processor.host())).encode()).hexdigest()
+    told = (fingerprint, *processor.host(), *(("few",) if few else ()))
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 
 def _runner(

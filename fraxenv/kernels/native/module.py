@@ -65,17 +65,18 @@ def write_module(
         buffers: its inputs.
         outputs: the values of each result.
         dtypes: the dtype of each result.
-        vector_bytes: width of the machine's vectors.
+        vector_bytes: width of the machine's vectors; 0 to compute one environment after the other.
     """
     results = [int(x) for o in outputs for x in o.ravel()]
     alive = live_values(program, results)
     read = [i for i in np.flatnonzero(alive).tolist() if program.ops[i] == "input"]
     floats = [program.dtypes[i].itemsize for i in read if program.dtypes[i].kind == "f"]
-    width = vector_bytes // max([4, *floats])
+    width = max(1, vector_bytes // max([4, *floats]))
     part = partial(Body, width=width, buffers=buffers)
-    rare = gather.rare_branch(program, alive)
+    # One environment waits for no other.
+    rare = gather.rare_branch(program, alive) if width > 1 else None
     least = 0 if rare is None else rare.operations
-    loop = refill.plan(program, alive, results, buffers, width, least)
+    loop = refill.plan(program, alive, results, buffers, width, least) if width > 1 else None
     plan = None
     if loop is None and rare is not None:
         plan = gather.plan(program, alive, rare, results, buffers, width)
