@@ -175,7 +175,7 @@ def test_a_joint_at_its_limit_of_speed_does_not_explode() -> None:
     robot = small()[0].robot.replace(gravity=np.zeros(3))
     fast = robot.replace(velocity_limits=np.ones(2), effort_limits=np.full(2, 20.0))
     env, params = small(robot=fast, action="torque", control_hz=1000)
-    steps = 16
+    steps, n = 16, 64
 
     def motion(v: Array, state: EnvState) -> Any:
         def one(state: EnvState, _: None) -> Any:
@@ -186,9 +186,9 @@ def test_a_joint_at_its_limit_of_speed_does_not_explode() -> None:
         state, v = jax.lax.scan(one, state.replace(v=v), None, steps)
         return state.v, v
 
-    _, state = jax.vmap(env.reset_env, (0, None))(jax.random.split(jax.random.key(0), N), params)
+    _, state = jax.vmap(env.reset_env, (0, None))(jax.random.split(jax.random.key(0), n), params)
     change, v = jax.jit(jax.vmap(jax.jacrev(motion, has_aux=True)))(state.v, state)
-    assert np.mean((np.abs(v) > 1.0) & (np.abs(v) < 1.02)) > 0.1
+    assert np.mean((np.abs(v) > 1.0) & (np.abs(v) < 1.02)) > 0.05
     assert 0.1 < np.max(np.abs(change)) < 10
 
 
