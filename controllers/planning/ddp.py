@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,15 @@ from fraxenv.dynamics.transition_hessian import transition_hessian
 from fraxenv.errors import ArrayError, ConfigError, check_choice, check_count
 from fraxenv.kernels import fusible
 
+from .constraints import (
+    Multipliers,
+    augmented,
+    beyond,
+    first_multipliers,
+    promised,
+    updated,
+    violation,
+)
 from .guess import Guess
 from .guess import guess as standing
 from .problem import (
@@ -73,6 +82,8 @@ class Options:
         iterations: at most.
         tolerance: of the improvement that a full step promises, below which a plan without gaps
             has converged.
+        missing: of the problem's constraints, in their units, by how much a plan that has converged
+            may miss them.
         hessian: "gauss-newton", or "exact": with the curvature of the dynamics and of the
             residuals, where it is positive definite.
         backend: of the kernels; see `fraxenv.fuse`.
@@ -80,16 +91,18 @@ class Options:
 
     iterations: int = 100
     tolerance: float = 1e-9
+    missing: float = 1e-5
     hessian: str = "gauss-newton"
     backend: str = "auto"
 
     def __post_init__(self) -> None:
         check_count("Options: iterations", self.iterations)
         check_choice("Options: hessian", self.hessian, ("gauss-newton", "exact"))
-        if not self.tolerance >= 0:
-            raise ConfigError(
-                f"Options: tolerance={self.tolerance!r}, expected a number of at least 0."
-            )
+        for name in ("tolerance", "missing"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(
+                    f"Options: {name}={getattr(self, name)!r}, expected a number of at least 0."
+                )
 
 
 class Plan(NamedTuple):
@@ -105,6 +118,8 @@ class Plan(NamedTuple):
         gains: (N, nv, 2 nv), K.
         cost: ().
         gap: (), the largest component of any gap that is left, on the tangent space.
+        violation: (), by how much the problem's constraints are missed at most, in their units.
+        multipliers: for each of the constraints (N + 1, rows), what it is worth: cost by unit.
         improvement: (), what a full step promised in the last iteration.
         iterations: (), how many there were.
         status: (), see `plan.STATUS`.
@@ -116,6 +131,8 @@ class Plan(NamedTuple):
     gains: Array
     cost: Array
     gap: Array
+    violation: Array
+    multipliers: tuple[Array, ...]
     improvement: Array
     iterations: Array
     status: Array
@@ -138,6 +155,7 @@ class _Iterate(NamedTuple):
     regularisation: Array
     closed: Array
     near: Array
+    multipliers: Multipliers | None
     iterations: Array
     status: Array
 
@@ -189,21 +207,68 @@ def solve(
         for name, shape in wanted
     )
     tau = clipped(problem, tau)
+    known = getattr(first, "multipliers", ())
+    multipliers = first_multipliers(problem, known, dtype) if problem.constraints else None
 
     def again(now: _Iterate) -> _Iterate:
-        return _iteration(problem, options, begin, now)
+        if now.multipliers is None:
+            return _iteration(problem, options, begin, now)
+        step = _iteration(augmented(problem, now.multipliers), options, begin, now)
+        return _round(problem, options, step)
 
     zero = jnp.zeros((), dtype)
     count = jnp.zeros((), jnp.int32)
     start = _Iterate(
         q, v, tau, jnp.zeros((N, robot.nv, 2 * robot.nv), dtype), zero + jnp.inf, zero,
-        zero + LEAST, jnp.array(False), jnp.array(False), count, count + RUNNING,
+        zero + LEAST, jnp.array(False), jnp.array(False), multipliers, count, count + RUNNING,
     )  # fmt: skip
     end: _Iterate = jax.lax.while_loop(lambda now: now.status == RUNNING, again, start)
     gap = jnp.max(jnp.abs(_gaps(problem, options, begin, end)))
+    total, missed = end.cost, zero
+    worth: tuple[Array, ...] = ()
+    if end.multipliers is not None:
+        at = end.multipliers
+        total = _cost(problem, options, end)
+        missed = violation(beyond(problem, options.backend, end.q, end.v))
+        worth = tuple(shift * at.penalty for shift in at.shifts)
     return Plan(
-        end.q, end.v, end.tau, end.gains, end.cost, gap, end.improvement, end.iterations, end.status
+        end.q, end.v, end.tau, end.gains, total, gap, missed, worth, end.improvement,
+        end.iterations, end.status,
+    )  # fmt: skip
+
+
+def _round(problem: Problem, options: Options, step: _Iterate) -> _Iterate:
+    """A step, after which constraints are worth something else where a round is over."""
+    at = cast(Multipliers, step.multipliers)
+    above = beyond(problem, options.backend, step.q, step.v)
+    new = updated(at, above, step.cost, options.tolerance)
+    running = step.status == RUNNING
+    over = step.closed & (step.improvement < promised(at, step.cost, options.tolerance))
+    converged = step.status == CONVERGED
+    going = converged & (new.missing > options.missing)
+    end = jnp.where(step.iterations >= options.iterations, ITERATIONS, RUNNING)
+    taken = going | (running & over)
+    return step._replace(
+        multipliers=jax.tree.map(lambda x, y: jnp.where(taken, x, y), new, at),
+        status=jnp.where(going, end.astype(step.status.dtype), step.status),
     )
+
+
+def _cost(problem: Problem, options: Options, end: _Iterate) -> Array:
+    """Without what constraints are worth."""
+    robot, axes = problem.robot, _axes(problem.running)
+
+    def knot(running: Any, q: Array, v: Array, tau: Array) -> Array:
+        return cost(robot, running, compute_terms(robot, q, v), tau)
+
+    def last(terminal: Any, q: Array, v: Array) -> Array:
+        return cost(robot, terminal, compute_terms(robot, q, v), jnp.zeros_like(v))
+
+    many = jax.vmap(fusible(knot, options.backend), (axes, 0, 0, 0))
+    along = many(problem.running, end.q[:-1], end.v[:-1], end.tau)
+    at_end = _alone(last, options)(problem.terminal, end.q[-1], end.v[-1])
+    whole: Array = problem.dt * jnp.sum(along) + at_end
+    return whole
 
 
 def _iteration(
@@ -213,7 +278,8 @@ def _iteration(
     knots, terminal, own = _expanded(problem, options, now)
     first_gap = between(robot, now.q[0], now.v[0], *begin)
     total = jnp.sum(knots.cost.value) + terminal.value
-    gains: Gains = _gains(options, knots, terminal, own, first_gap, now.regularisation)
+    dt = None if robot.topology.quaternions else jnp.asarray(problem.dt, total.dtype)
+    gains = _gains(options, knots, terminal, own, first_gap, now.regularisation, dt)
 
     gaps = jnp.concatenate([first_gap[None], knots.gap])
     pulls = jax.vmap(matmul)(gains.curvature, gaps)
@@ -263,6 +329,7 @@ def _iteration(
         regularisation,
         now.closed | (length == 1),
         now.closed & (length == 1),
+        now.multipliers,
         count,
         status,
     )
@@ -275,17 +342,18 @@ def _gains(
     own: Array | None,
     first_gap: Array,
     regularisation: Array,
+    dt: Array | None,
 ) -> Gains:
     """By exact Hessians, or by as much of them as leaves them positive definite."""
     bend = knots.bend
     if own is None or bend is None:
-        return _alone(backward, options)(knots, terminal, first_gap, regularisation)  # type: ignore[no-any-return]
+        return _alone(backward, options)(knots, terminal, first_gap, regularisation, dt)  # type: ignore[no-any-return]
     m = len(first_gap)
 
     def by(share: Array) -> Gains:
         bent = terminal._replace(xx=terminal.xx + share * own[:m, :m])
         exact = knots._replace(bend=share * bend)
-        return backward(exact, bent, first_gap, regularisation)
+        return backward(exact, bent, first_gap, regularisation, dt)
 
     tried: Gains = jax.vmap(fusible(by, options.backend))(jnp.asarray(SHARES, own.dtype))
     which = jnp.where(jnp.any(tried.fine), jnp.argmax(tried.fine), len(SHARES) - 1)
@@ -411,7 +479,9 @@ def _alone(fn: Callable[..., Any], options: Options) -> Callable[..., Any]:
     batch = jax.vmap(fusible(fn, options.backend))
 
     def call(*args: Any) -> Any:
-        return jax.tree.map(lambda x: x[0], batch(*jax.tree.map(lambda x: x[None], args)))
+        return jax.tree.map(
+            lambda x: x[0], batch(*jax.tree.map(lambda x: jnp.asarray(x)[None], args))
+        )
 
     return call
 

@@ -12,11 +12,12 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import Robot, Terms
+from fraxenv.dynamics import Obstacles, Robot, Terms
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError, check_count, is_concrete
 
+from ..safety.barriers import NO_OBSTACLES, Barrier
 from .norms import expansion
 from .residuals import Residual, bend, slopes, value
 
@@ -36,6 +37,8 @@ class Problem:
         terminal: terms at the end, by name; torques are zero there.
         control_limits: True for the robot's effort limits, which are then kept exactly; or
             `(lower, upper)` of (nv,), N m and N; None for none.
+        constraints: barriers that are to be at their margins or above, at all knots but the first.
+        obstacles: what they are kept off, at the first knot; moving on at their `velocity`.
     """
 
     robot: Robot
@@ -44,6 +47,8 @@ class Problem:
     running: Mapping[str, Residual] = dataclasses.field(default_factory=dict)
     terminal: Mapping[str, Residual] = dataclasses.field(default_factory=dict)
     control_limits: Any = None
+    constraints: tuple[Barrier, ...] = ()
+    obstacles: Obstacles = NO_OBSTACLES
 
     def __post_init__(self) -> None:
         check_count("Problem: horizon", self.horizon)
@@ -58,6 +63,13 @@ class Problem:
                         "Residual. `plan.residual(function)` makes one of a function."
                     )
             object.__setattr__(self, part, dict(sorted(terms.items())))
+        object.__setattr__(self, "constraints", tuple(self.constraints))
+        for i, barrier in enumerate(self.constraints):
+            if not isinstance(barrier, Barrier):
+                raise ConfigError(
+                    f"Problem: constraints[{i}] is a {type(barrier).__name__}, expected a Barrier, "
+                    "such as controllers.barriers.joint_position()."
+                )
         if self.control_limits is True:
             bound = jnp.asarray(self.robot.effort_limits)
             object.__setattr__(self, "control_limits", (-bound, bound))
@@ -134,6 +146,6 @@ def of_dtype(problem: Problem, dtype: Any) -> Problem:
         number: Array = jnp.asarray(x)
         return number if number.dtype == bool else number.astype(dtype)
 
-    names = ("dt", "running", "terminal", "control_limits")
+    names = ("dt", "running", "terminal", "control_limits", "constraints", "obstacles")
     numbers = jax.tree.map(cast, {name: getattr(problem, name) for name in names})
     return dataclasses.replace(problem, **numbers)

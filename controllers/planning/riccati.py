@@ -63,7 +63,13 @@ class Gains(NamedTuple):
     fine: Array
 
 
-def backward(knots: Knots, terminal: Quadratic, first_gap: Array, regularisation: Array) -> Gains:
+def backward(
+    knots: Knots,
+    terminal: Quadratic,
+    first_gap: Array,
+    regularisation: Array,
+    dt: Array | None = None,
+) -> Gains:
     """Gains of all knots.
 
     Args:
@@ -71,6 +77,8 @@ def backward(knots: Knots, terminal: Quadratic, first_gap: Array, regularisation
         terminal: the cost after the last.
         first_gap: (2 nv,), from the first knot to the state that the plan begins in.
         regularisation: (), added to the diagonals of the value's and the torques' Hessians.
+        dt: (), s, where positions are what they were and `dt` times the velocities after a step:
+            where no joint has a quaternion. Then there is less to compute.
     """
     n = knots.B.shape[-1]
     eye_x = jnp.eye(2 * n, dtype=first_gap.dtype) * regularisation
@@ -86,10 +94,9 @@ def backward(knots: Knots, terminal: Quadratic, first_gap: Array, regularisation
         Vx, Vxx, slope, bend, fine = carry
         Vx, first, second = closed(Vx, Vxx, at.gap)
         after = Vxx
-        AV, BV = matmul(at.A.T, Vxx), matmul(at.B.T, Vxx)
+        xx, ux, uu = _before(at.A, at.B, Vxx, dt)
         Qx, Qu = at.cost.x + matmul(at.A.T, Vx), at.cost.u + matmul(at.B.T, Vx)
-        Qxx, Qux = at.cost.xx + matmul(AV, at.A), at.cost.ux + matmul(BV, at.A)
-        Quu = at.cost.uu + matmul(BV, at.B) + eye_u
+        Qxx, Qux, Quu = at.cost.xx + xx, at.cost.ux + ux, at.cost.uu + uu + eye_u
         if at.bend is not None:
             m = 2 * n
             Qxx, Qux, Quu = Qxx + at.bend[:m, :m], Qux + at.bend[m:, :m], Quu + at.bend[m:, m:]
@@ -98,10 +105,9 @@ def backward(knots: Knots, terminal: Quadratic, first_gap: Array, regularisation
             k, K = -cholesky_solve(factor, Qu), -cholesky_solve(factor, Qux)
         else:
             k, K = box_qp(Quu, Qu, Qux, at.lower, at.upper)
-        QK = matmul(Quu, K)
-        Vx = Qx + matmul(K.T, Qu + matmul(Quu, k)) + matmul(Qux.T, k)
-        Vxx = Qxx + matmul(K.T, QK) + matmul(K.T, Qux) + matmul(Qux.T, K)
-        Vxx = 0.5 * (Vxx + Vxx.T) + eye_x
+        # `K^T (Quu K + Qux)` is zero: rows of `K` at a limit are, and the others solve for it.
+        Vx = Qx + matmul(Qux.T, k)
+        Vxx = Qxx + _symmetric(Qux, K) + eye_x
         slope = slope + first - jnp.sum(Qu * k)
         bend = bend + second - jnp.sum(k * matmul(Quu, k))
         fine = fine & jnp.all(jnp.isfinite(factor))
@@ -113,3 +119,32 @@ def backward(knots: Knots, terminal: Quadratic, first_gap: Array, regularisation
     _, first, second = closed(Vx, Vxx, first_gap)
     curvature = jnp.concatenate([Vxx[None], after])
     return Gains(k, K, curvature, slope + first, bend + second, fine)
+
+
+def _before(A: Array, B: Array, P: Array, dt: Array | None) -> tuple[Array, Array, Array]:
+    """`A^T P A`, `B^T P A` and `B^T P B`."""
+    if dt is None:
+        PA, PB = matmul(P, A), matmul(P, B)
+        return _symmetric(A, PA), matmul(B.T, PA), matmul(B.T, PB)
+    n = B.shape[1]
+    # A is `[I 0; 0 0] + [dt I; I] V`, and B `[dt I; I] T`.
+    V, T = A[n:], B[n:]
+    qq, qv, vv = P[:n, :n], P[:n, n:], P[n:, n:]
+    mixed = dt * qq + qv.T
+    moved = dt * (mixed + qv) + vv
+    W = matmul(moved, V)
+    along = matmul(mixed.T, V)
+    own = _symmetric(V, W)
+    top = own[:n] + along + jnp.concatenate([qq + along[:, :n].T, jnp.zeros_like(qq)], axis=1)
+    xx = jnp.concatenate([top, jnp.concatenate([top[:, n:].T, own[n:, n:]], axis=1)])
+    ux = matmul(T.T, W + jnp.concatenate([mixed, jnp.zeros_like(qq)], axis=1))
+    return xx, ux, matmul(T.T, matmul(moved, T))
+
+
+def _symmetric(X: Array, Y: Array) -> Array:
+    """`X^T Y`, which is symmetric, but for the half of it that the other half says."""
+    n = X.shape[1] // 2
+    top = matmul(X[:, :n].T, Y)
+    low = jnp.concatenate([top[:, n:].T, matmul(X[:, n:].T, Y[:, n:])], axis=1)
+    half = jnp.concatenate([top, low])
+    return 0.5 * (half + half.T)

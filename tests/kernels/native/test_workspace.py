@@ -357,7 +357,7 @@ def test_no_memory_is_an_error() -> None:
 
 def test_too_large_a_workspace_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace, "LARGEST", 1 << 20)
-    x = np.ones((4, 120), np.float32)
+    x = np.ones((5, 120), np.float32)
     fn = lambda x: lax.scan(lambda c, _: ((c := 0.9 * c + 1), c), x, None, length=200)[1]  # noqa: E731
     with pytest.warns(KernelWarning, match=r"need \d+ MiB of memory .* 1 MiB is the most.*'vmap'"):
         found = fuse(fn, "native")(x)
