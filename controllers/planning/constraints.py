@@ -17,13 +17,21 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fraxenv.dynamics import Obstacles, Robot, Terms, compute_terms, move_obstacles
+from fraxenv.dynamics import (
+    Obstacles,
+    Robot,
+    Terms,
+    compute_kinematics,
+    compute_terms,
+    integrate,
+    move_obstacles,
+)
 from fraxenv.errors import ArrayError
 from fraxenv.kernels import fusible
 
 from ..safety.barriers import Barrier, situation
 from .problem import Problem
-from .residuals import residual
+from .residuals import Slopes, residual
 
 FIRST_PENALTY, LAST_PENALTY, HARDER = 100.0, 1e10, 10.0
 """Penalties, and by how much they grow where a round has not brought enough."""
@@ -158,6 +166,21 @@ class _Missed:
     def __call__(self, robot: Robot, terms: Terms, tau: Array, at: Any) -> Array:
         barrier, world, shift = at
         return jnp.maximum(shift - _beyond(robot, terms, barrier, world), 0)
+
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, at: Any) -> Slopes:
+        """By what the barrier is of: the configuration alone, or the velocity, too."""
+        n, of_both = robot.nv, self.relative_degree == 1
+
+        def moved(dx: Array) -> Array:
+            q = integrate(robot, terms.q, dx[:n], 1.0)
+            v = terms.v + dx[n:] if of_both else terms.v
+            there = dataclasses.replace(terms, q=q, v=v, kin=compute_kinematics(robot, q))
+            return self(robot, there, tau, at)
+
+        C = jax.jacfwd(moved)(jnp.zeros(2 * n if of_both else n, terms.q.dtype))
+        if not of_both:
+            C = jnp.concatenate([C, jnp.zeros_like(C)], axis=1)
+        return C, jnp.zeros((len(C), n), C.dtype)
 
 
 def _beyond(robot: Robot, terms: Terms, barrier: Barrier, world: Obstacles) -> Array:
