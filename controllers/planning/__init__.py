@@ -2,6 +2,7 @@
 
 from .ddp import STATUS, Options, Plan, solve
 from .guess import Guess, guess
+from .inverse_kinematics import IKSolution, inverse_kinematics
 from .norms import (
     Norm,
     cosh,
@@ -28,20 +29,25 @@ from .residuals import (
     torque,
     velocity,
 )
+from .sample import Sampled, Sampling, sample, sample_controls
 
 __all__ = [
     "STATUS",
     "Guess",
+    "IKSolution",
     "Norm",
     "Options",
     "Plan",
     "Problem",
     "Residual",
+    "Sampled",
+    "Sampling",
     "below",
     "com",
     "cosh",
     "frame_twist",
     "guess",
+    "inverse_kinematics",
     "l2",
     "l22",
     "momentum",
@@ -53,6 +59,8 @@ __all__ = [
     "quadratic",
     "rectify",
     "residual",
+    "sample",
+    "sample_controls",
     "smooth_abs",
     "smooth_abs2",
     "solve",
