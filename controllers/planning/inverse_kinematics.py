@@ -113,11 +113,11 @@ def inverse_kinematics(
         q = now.next
         terms = compute_terms(robot, q, still)
         errors = pose_errors(robot, terms, hands, goal)
-        lengths = list(error_lengths(errors).values())
+        lengths = error_lengths(errors)
+        away, turned = lengths["position_error"], lengths["orientation_error"]
+        turned = jnp.zeros_like(turned) if rows == 3 else turned
         error = jnp.concatenate(errors, axis=-1)[:, :rows].ravel()
         J = jacobians(robot, terms, hands, rows)
-        if rows == 3:
-            lengths[1] = jnp.zeros_like(lengths[1])
 
         at, downhill = scalar_coordinates(robot, q), matmul(J.T, error)
         held = ((at <= lower) & (downhill < 0)) | ((at >= upper) & (downhill > 0))
@@ -125,9 +125,9 @@ def inverse_kinematics(
         by = jnp.where(jnp.isfinite(jnp.sum(by)), by, 0.0)
         further = _within(robot, integrate(robot, q, by, 1.0))
 
-        far = jnp.any(lengths[0] > allowed[0]) | jnp.any(lengths[1] > allowed[1])
+        far = jnp.any(away > allowed[0]) | jnp.any(turned > allowed[1])
         rounds = now.rounds + 1
-        return _Search(q, *lengths, further, rounds, far & (rounds < iterations))
+        return _Search(q, away, turned, further, rounds, far & (rounds < iterations))
 
     def searched(seed: Array) -> tuple[IKSolution, Array, Array]:
         """What a seed leads to, how far it is from `near`, and the square of its error."""

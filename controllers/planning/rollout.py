@@ -34,7 +34,7 @@ def rolled(problem: Problem, begin: tuple[Array, Array], tau: Array) -> tuple[Gu
         total = total + problem.dt * cost(robot, running, terms, u)
         return (*step(robot, q, v, u, problem.dt, terms=terms), total), (q, v)
 
-    start = *begin, jnp.zeros((), tau.dtype)
+    start: tuple[Array, ...] = *begin, jnp.zeros((), tau.dtype)
     (q, v, total), (qs, vs) = jax.lax.scan(knot, start, (each, tau))
     end = cost(robot, problem.terminal, compute_terms(robot, q, v), jnp.zeros_like(v))
     motion = Guess(jnp.concatenate([qs, q[None]]), jnp.concatenate([vs, v[None]]), tau)

@@ -25,7 +25,7 @@ from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ArrayError, ConfigError, check_choice, check_count, is_concrete
 from fraxenv.kernels import fusible
 
-from .ddp import ITERATIONS, NOT_FINITE, Plan, _shaped, _spread
+from .ddp import ITERATIONS, NOT_FINITE, Options, Plan, _alone, _shaped, _spread
 from .guess import Guess
 from .guess import guess as standing
 from .problem import Problem, of_dtype
@@ -39,8 +39,8 @@ SHARE = 0.1
 """Noise where none is given: of half of what the limits leave."""
 
 REACH = 0.25
-"""Noise of torques where none is given: what it moves each joint by within the horizon, if it lasts,
-rad and m."""
+"""Noise of torques where none is given: it moves each joint by as much within the horizon, if it
+lasts, rad and m."""
 
 LEAST_SPREAD = 0.01
 """What the cross-entropy method leaves of the noise at least, lest it stops for good."""
@@ -95,6 +95,9 @@ class Sampling:
             )
 
 
+DEFAULT = Sampling()
+
+
 class Sampled(NamedTuple):
     """Controls, and what they cost.
 
@@ -114,7 +117,7 @@ def sample(
     state: tuple[ArrayLike, ArrayLike],
     guess: Guess | Plan | None,
     key: Array,
-    options: Sampling = Sampling(),
+    options: Sampling = DEFAULT,
 ) -> Plan:
     """A plan that costs no more than the guess's torques, by samples about them.
 
@@ -139,18 +142,21 @@ def sample(
     first = standing(problem, *begin) if guess is None else guess
     tau = _shaped("sample: guess.tau", first.tau, (N, robot.nv), dtype)
 
+    kernels = Options(backend=options.backend)
+
     def total(tau: Array) -> Array:
         return rolled(problem, begin, tau)[1]
-
-    if options.noise is None:
-        acceleration = 2 * REACH / (N * problem.dt) ** 2
-        options = dataclasses.replace(options, noise=acceleration * crba(robot, begin[0]))
-    found = sample_controls(total, tau, key, options, problem.control_limits)
 
     def motion(tau: Array) -> Guess:
         return rolled(problem, begin, tau)[0]
 
-    q, v, tau = (x[0] for x in jax.vmap(fusible(motion, options.backend))(found.controls[None]))
+    def moving(q: Array) -> Array:
+        return 2 * REACH / (N * jnp.asarray(problem.dt)) ** 2 * crba(robot, q)
+
+    if options.noise is None:
+        options = dataclasses.replace(options, noise=_alone(moving, kernels)(begin[0]))
+    found = sample_controls(total, tau, key, options, problem.control_limits)
+    q, v, tau = _alone(motion, kernels)(found.controls)
     status = jnp.where(jnp.isfinite(found.cost), ITERATIONS, NOT_FINITE)
     return Plan(
         q=q,
@@ -169,7 +175,7 @@ def sample_controls(
     cost: Cost,
     controls: ArrayLike,
     key: Array,
-    options: Sampling = Sampling(),
+    options: Sampling = DEFAULT,
     limits: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Sampled:
     """Controls that cost no more than a guess, of anything that has a cost.
@@ -208,20 +214,22 @@ def sample_controls(
             own = matmul(knots, noise.T) if noise.ndim == 2 else noise * knots
             return clipped(centre + matmul(basis, own))
 
+        def priced(knots: Array) -> Array:
+            return cost(changed(knots))
+
         def drawn(i: Array) -> Array:
             z = jax.random.normal(jax.random.fold_in(key, i), spread.shape, dtype)
             return jnp.where(i == 0, 0.0, spread * z)
 
         knots = jax.vmap(fusible(drawn, options.backend))(jnp.arange(options.samples))
-        of = jax.vmap(fusible(lambda knots: cost(changed(knots)), options.backend))
-        costs = of(knots)
+        costs = jax.vmap(fusible(priced, options.backend))(knots)
         costs = jnp.where(jnp.isfinite(costs), costs, jnp.inf)
         best = jnp.argmin(costs)
         taken, least = knots[best], costs[best]
         if options.method != "predictive":
             weights = _weights(options, costs)
             mean = einsum("s,sij->ij", weights, knots)
-            its = of(mean[None])[0]
+            its = jax.vmap(fusible(priced, options.backend))(mean[None])[0]
             better = its <= least
             taken, least = jnp.where(better, mean, taken), jnp.where(better, its, least)
             if options.method == "cem":

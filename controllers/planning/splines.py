@@ -14,7 +14,8 @@ def _steps(N: int, knots: int) -> np.ndarray:
 
 def _lines(N: int, knots: int) -> np.ndarray:
     place, own = np.linspace(0, knots - 1, N), np.arange(knots)
-    return np.maximum(0.0, 1 - np.abs(place[:, None] - own))
+    hats: np.ndarray = np.maximum(0.0, 1 - np.abs(place[:, None] - own))
+    return hats
 
 
 def _cubics(N: int, knots: int) -> np.ndarray:
@@ -26,7 +27,8 @@ def _cubics(N: int, knots: int) -> np.ndarray:
     value, later = np.eye(knots)[i], np.eye(knots)[i + 1]
     rise = t * t * (3 - 2 * t)
     bend = t * (1 - t) ** 2 * slopes[i] - t * t * (1 - t) * slopes[i + 1]
-    return (1 - rise) * value + rise * later + bend
+    through: np.ndarray = (1 - rise) * value + rise * later + bend
+    return through
 
 
 SPLINES: dict[str, Callable[[int, int], np.ndarray]] = {
