@@ -15,6 +15,7 @@ from .norms import (
     smooth_abs2,
 )
 from .problem import Problem
+from .reach import Motion, reach
 from .residuals import (
     Residual,
     below,
@@ -35,6 +36,7 @@ __all__ = [
     "STATUS",
     "Guess",
     "IKSolution",
+    "Motion",
     "Norm",
     "Options",
     "Plan",
@@ -57,6 +59,7 @@ __all__ = [
     "posture",
     "power_loss",
     "quadratic",
+    "reach",
     "rectify",
     "residual",
     "sample",

@@ -37,3 +37,32 @@ SPLINES: dict[str, Callable[[int, int], np.ndarray]] = {
     "cubic": _cubics,
 }
 """By their names."""
+
+
+def b_spline(places: np.ndarray, controls: int) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices (n, controls) from control points to a cubic B-spline, and to its derivative.
+
+    It begins at the first control point and ends at the last, as the path's parameter goes from 0
+    to 1, and stays within the bounds of the control points.
+
+    Args:
+        places: (n,), the parameter.
+        controls: number of control points, at least 4.
+
+    Source: de Boor, "A practical guide to splines" (1978), chapters IX and X.
+    """
+    degree = 3
+    inner = np.linspace(0, 1, controls - degree + 1)
+    t = np.concatenate([np.zeros(degree), inner, np.ones(degree)])
+    spans = np.clip(np.searchsorted(inner, places, side="right") - 1, 0, len(inner) - 2)
+    basis = np.eye(len(t) - 1)[spans + degree]
+    slope = np.zeros_like(basis)
+    for k in range(1, degree + 1):
+        width = t[k:] - t[:-k]
+        share = basis / np.where(width > 0, width, 1.0)[: basis.shape[1]]
+        slope = k * (share[:, :-1] - share[:, 1:])
+        count = share.shape[1] - 1
+        ahead = places[:, None] - t[:count]
+        left = t[k + 1 : k + 1 + count] - places[:, None]
+        basis = ahead * share[:, :-1] + left * share[:, 1:]
+    return basis, slope
