@@ -216,8 +216,8 @@ def reach(
         zero = jnp.zeros_like(free)
         start: tuple[Array, ...] = free, zero, zero
         count = jnp.arange(iterations, dtype=dtype)
-        (free, _, _), _ = jax.lax.scan(advanced, start, count)
-        path = whole(free, end)
+        last, _ = jax.lax.scan(advanced, start, count)
+        path = whole(last[0], end)
 
         def look(least: Array, q: Array) -> tuple[Array, None]:
             return jnp.minimum(least, nearest(q)), None
