@@ -2,6 +2,7 @@
 
 from .ddp import STATUS, Options, Plan, solve
 from .guess import Guess, guess
+from .inverse_kinematics import IKSolution, inverse_kinematics
 from .norms import (
     Norm,
     cosh,
@@ -14,6 +15,7 @@ from .norms import (
     smooth_abs2,
 )
 from .problem import Problem
+from .reach import Motion, reach
 from .residuals import (
     Residual,
     below,
@@ -28,20 +30,26 @@ from .residuals import (
     torque,
     velocity,
 )
+from .sample import Sampled, Sampling, sample, sample_controls
 
 __all__ = [
     "STATUS",
     "Guess",
+    "IKSolution",
+    "Motion",
     "Norm",
     "Options",
     "Plan",
     "Problem",
     "Residual",
+    "Sampled",
+    "Sampling",
     "below",
     "com",
     "cosh",
     "frame_twist",
     "guess",
+    "inverse_kinematics",
     "l2",
     "l22",
     "momentum",
@@ -51,8 +59,11 @@ __all__ = [
     "posture",
     "power_loss",
     "quadratic",
+    "reach",
     "rectify",
     "residual",
+    "sample",
+    "sample_controls",
     "smooth_abs",
     "smooth_abs2",
     "solve",
