@@ -132,7 +132,13 @@ def sample(
 
     Raises:
         ArrayError: an array has the wrong shape.
+        ConfigError: the problem has constraints.
     """
+    if problem.constraints:
+        raise ConfigError(
+            "sample: the problem has constraints, which samples do not keep. Make costs of them, "
+            "`plan.below(barrier, obstacles)`, and leave them out."
+        )
     robot, N, dtype = problem.robot, problem.horizon, jnp.result_type(float)
     problem = _spread(of_dtype(problem, dtype))
     begin = (
@@ -165,6 +171,8 @@ def sample(
         gains=jnp.zeros((N, robot.nv, 2 * robot.nv), dtype),
         cost=found.cost,
         gap=jnp.zeros((), dtype),
+        violation=jnp.zeros((), dtype),
+        multipliers=(),
         improvement=found.improvement,
         iterations=jnp.asarray(options.rounds, jnp.int32),
         status=status.astype(jnp.int32),

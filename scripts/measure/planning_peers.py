@@ -351,7 +351,83 @@ def many(options: Options, table: Callable[..., None]) -> None:
     )  # fmt: skip
 
 
-RUNS = {"kinova": kinova, "panda": panda, "many": many}
+TOUCHING = ("link5_1", "hand_1", "hand_5")
+"""Spheres of the Panda that are kept off obstacles."""
+
+
+def around(options: Options, table: Callable[..., None]) -> None:
+    """The hand to a place behind two spheres, within the limits of joints and torques, float64."""
+    import pinocchio
+    from arm_by_ipopt import Arm, solved
+
+    robot = plain(dynamics.load_robot("panda"))
+    q, limits = np.asarray(robot.q_default), np.asarray(robot.position_limits)
+    target, effort = np.array([0.4, -0.45, 0.35]), np.asarray(robot.effort_limits)
+    places, radii = np.array([[0.5, -0.2, 0.45], [0.35, 0.3, 0.6]]), np.array([0.1, 0.08])
+    weights = 0.1, 1e-3, 1e3, 10.0
+    problem = plan.Problem(
+        robot,
+        horizon=50,
+        dt=0.02,
+        running={
+            "still": plan.velocity(weight=weights[0]),
+            "effort": plan.torque(weight=weights[1], beyond_gravity=True),
+        },
+        terminal={
+            "reach": plan.position("hand", target, weights[2]),
+            "still": plan.velocity(weight=weights[3]),
+        },
+        control_limits=True,
+        constraints=(barriers.obstacles(TOUCHING), barriers.joint_position()),
+        obstacles=dynamics.Obstacles(dynamics.Sphere(places, radii)),
+    )
+    solve = solver(problem, plan.Options(200), np.float64)
+    ours = solve(q, np.zeros(robot.nv))
+    seconds, _ = medians({"ours": lambda: solve(q, np.zeros(robot.nv))}, options.rounds)["ours"]
+    free = dataclasses.replace(problem, constraints=())
+    loose = solver(free, plan.Options(200), np.float64)(q, np.zeros(robot.nv))
+
+    model = pinocchio_panda()
+    data = model.createData()
+    pinocchio.forwardKinematics(model, data, q)
+
+    def on(joint: int, place: Any) -> np.ndarray:
+        at = data.oMi[joint]
+        return np.asarray(at.rotation.T @ (np.asarray(place, np.float64) - at.translation))
+
+    shapes = [s.name for s in robot.topology.collision_shapes]
+    with jax.enable_x64(True):
+        spheres = dynamics.robot_geometry(robot, q).spheres
+        hand = dynamics.frame_pose(robot, q, "hand")[0]
+    touching = [(5 if name.startswith("link5") else 7, shapes.index(name)) for name in TOUCHING]
+    arm = Arm(
+        model,
+        q,
+        50,
+        0.02,
+        (7, on(7, hand)),
+        target,
+        [(j, on(j, spheres.position[k]), float(spheres.radius[k])) for j, k in touching],
+        list(zip(places, radii.tolist(), strict=True)),
+        effort,
+        limits,
+        weights,
+    )
+    theirs = solved(arm)
+    lines = [
+        ["Ipopt, CasADi", str(theirs["iterations"]), f"{theirs['cost']:.9f}", "",
+         f"{1e3 * theirs['seconds']:.0f}"],
+        ["fraxenv", str(int(ours.iterations)), f"{float(ours.cost):.9f}",
+         f"{float(ours.violation):.1e}", f"{1e3 * seconds:.1f}"],
+        ["fraxenv, no constraints", str(int(loose.iterations)), f"{float(loose.cost):.9f}", "", ""],
+    ]  # fmt: skip
+    table(
+        "Panda past two spheres, 50 knots",
+        ["", "iterations", "cost", "violation, m and rad", "ms"], lines,
+    )  # fmt: skip
+
+
+RUNS = {"kinova": kinova, "panda": panda, "many": many, "around": around}
 
 
 def main(options: Options) -> None:
