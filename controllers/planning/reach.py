@@ -166,7 +166,7 @@ def reach(
         return begin + displacement(robot, begin, checked_configuration(robot, goal).astype(dtype))
 
     def nearest(q: Array) -> Array:
-        return jnp.min(clearance(q))
+        return jnp.min(clearance(q), initial=jnp.inf)
 
     def reached(hand: EndEffectors, near: Array) -> tuple[Array, Array]:
         """A configuration at the target, and how far it is from the first; infinitely, if bad."""

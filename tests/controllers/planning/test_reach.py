@@ -137,6 +137,18 @@ def test_a_pose_is_reached(panda: Robot, between: Any) -> None:
     assert not out_of_reach.found.any()
 
 
+def test_it_goes_straight_where_nothing_is_in_the_way(x64: None) -> None:
+    """A robot without shapes: nothing is at any distance."""
+    robot = dynamics.load_robot("double_pendulum")
+    begin, end = np.array([0.2, -0.4]), np.array([1.0, 0.6])
+    motion = jax.jit(lambda q, goal: plan.reach(robot, q, goal, seeds=4))(begin, end)
+    assert motion.found
+    assert motion.clearance == np.inf
+    along = (motion.q - begin) @ (end - begin) / np.sum((end - begin) ** 2)
+    assert jnp.abs(motion.q - begin - along[:, None] * (end - begin)).max() < 0.02
+    assert (jnp.diff(along) > -1e-3).all()
+
+
 def test_splines_are_scipys() -> None:
     places = np.linspace(0, 1, 33)
     for controls in (4, 5, 9):
