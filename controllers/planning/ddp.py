@@ -11,7 +11,7 @@ control" (ICRA 2020), section III. What is accepted and how it is regularised is
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -23,9 +23,10 @@ from jax.typing import ArrayLike
 from fraxenv.dynamics import compute_terms, step, transition_derivatives
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.transition_hessian import transition_hessian
-from fraxenv.errors import ArrayError, ConfigError, check_choice, check_count
+from fraxenv.errors import ConfigError, check_choice, check_count
 from fraxenv.kernels import fusible
 
+from .alone import alone
 from .constraints import (
     Multipliers,
     augmented,
@@ -40,11 +41,14 @@ from .guess import guess as standing
 from .problem import (
     Problem,
     Quadratic,
+    at_knot,
     clipped,
     cost,
     cost_bend,
     of_dtype,
     quadratic_cost,
+    shaped,
+    spread,
 )
 from .residuals import Residual
 from .riccati import Gains, Knots, backward
@@ -195,16 +199,15 @@ def solve(
         ArrayError: an array has the wrong shape.
     """
     robot, N, dtype = problem.robot, problem.horizon, jnp.result_type(float)
-    problem = _spread(of_dtype(problem, dtype))
+    problem = spread(of_dtype(problem, dtype))
     begin = (
-        _shaped("solve: state, q", state[0], (robot.nq,), dtype),
-        _shaped("solve: state, v", state[1], (robot.nv,), dtype),
+        shaped("solve: state, q", state[0], (robot.nq,), dtype),
+        shaped("solve: state, v", state[1], (robot.nv,), dtype),
     )
     first = standing(problem, *begin) if guess is None else guess
     wanted = ("q", (N + 1, robot.nq)), ("v", (N + 1, robot.nv)), ("tau", (N, robot.nv))
     q, v, tau = (
-        _shaped(f"solve: guess.{name}", getattr(first, name), shape, dtype)
-        for name, shape in wanted
+        shaped(f"solve: guess.{name}", getattr(first, name), shape, dtype) for name, shape in wanted
     )
     tau = clipped(problem, tau)
     known = getattr(first, "multipliers", ())
@@ -266,7 +269,7 @@ def _cost(problem: Problem, options: Options, end: _Iterate) -> Array:
 
     many = jax.vmap(fusible(knot, options.backend), (axes, 0, 0, 0))
     along = many(problem.running, end.q[:-1], end.v[:-1], end.tau)
-    at_end = _alone(last, options)(problem.terminal, end.q[-1], end.v[-1])
+    at_end = alone(last, options.backend)(problem.terminal, end.q[-1], end.v[-1])
     whole: Array = problem.dt * jnp.sum(along) + at_end
     return whole
 
@@ -347,7 +350,7 @@ def _gains(
     """By exact Hessians, or by as much of them as leaves them positive definite."""
     bend = knots.bend
     if own is None or bend is None:
-        return _alone(backward, options)(knots, terminal, first_gap, regularisation, dt)  # type: ignore[no-any-return]
+        return alone(backward, options.backend)(knots, terminal, first_gap, regularisation, dt)  # type: ignore[no-any-return]
     m = len(first_gap)
 
     def by(share: Array) -> Gains:
@@ -382,7 +385,7 @@ def _expanded(
     at = now.q[:-1], now.v[:-1], now.tau
     batch = jax.vmap(fusible(knot, options.backend), (axes, 0, 0, 0, 0, 0))
     A, B, gap, it = batch(problem.running, *at, *after)
-    last: Quadratic = _alone(end, options)(problem.terminal, now.q[-1], now.v[-1])
+    last: Quadratic = alone(end, options.backend)(problem.terminal, now.q[-1], now.v[-1])
 
     bend = own = None
     if options.hessian == "exact":
@@ -406,7 +409,7 @@ def _bends(
     def costates(end: Array, A: Array, slope: Array) -> Array:
         return jax.lax.scan(back, end, (A, slope), reverse=True)[1]
 
-    after = _alone(costates, options)(last.x, A, it.x)
+    after = alone(costates, options.backend)(last.x, A, it.x)
 
     def knot(running: Any, q: Array, v: Array, tau: Array, costate: Array) -> Array:
         terms = compute_terms(robot, q, v)
@@ -420,7 +423,7 @@ def _bends(
     axes = _axes(problem.running), 0, 0, 0, 0
     at = problem.running, now.q[:-1], now.v[:-1], now.tau, after
     bends = jax.vmap(fusible(knot, options.backend), axes)(*at)
-    own = _alone(end, options)(problem.terminal, now.q[-1], now.v[-1])
+    own = alone(end, options.backend)(problem.terminal, now.q[-1], now.v[-1])
     return jnp.where(now.near, bends, 0), jnp.where(now.near, own, 0)
 
 
@@ -444,7 +447,7 @@ def _rolled(
         dx = between(robot, q_old, v_old, q, v)
         tau = clipped(problem, tau + length * k + matmul(K, dx))
         terms = compute_terms(robot, q, v)
-        running = {k: _at(term, own.get(k)) for k, term in problem.running.items()}
+        running = {k: at_knot(term, own.get(k)) for k, term in problem.running.items()}
         total = total + problem.dt * cost(robot, running, terms, tau)
         after = step(robot, q, v, tau, problem.dt, terms=terms)
         after = moved(robot, *after, left * gap)
@@ -474,36 +477,6 @@ def _gaps(problem: Problem, options: Options, begin: tuple[Array, Array], now: _
     return jnp.concatenate([between(robot, now.q[0], now.v[0], *begin)[None], gaps])
 
 
-def _alone(fn: Callable[..., Any], options: Options) -> Callable[..., Any]:
-    """A function of one problem as a kernel, which XLA would compute operation by operation."""
-    batch = jax.vmap(fusible(fn, options.backend))
-
-    def call(*args: Any) -> Any:
-        return jax.tree.map(
-            lambda x: x[0], batch(*jax.tree.map(lambda x: jnp.asarray(x)[None], args))
-        )
-
-    return call
-
-
-def _spread(problem: Problem) -> Problem:
-    """With a weight for every knot where there is a reference for every one."""
-
-    def spread(term: Residual) -> Residual:
-        w = jnp.asarray(term.weight)
-        if not term.each or w.ndim == 2:
-            return term
-        return dataclasses.replace(term, weight=jnp.broadcast_to(w, (problem.horizon, *w.shape)))
-
-    running = {name: spread(term) for name, term in problem.running.items()}
-    return dataclasses.replace(problem, running=running)
-
-
-def _at(term: Residual, own: tuple[Any, Array] | None) -> Residual:
-    """The term at a knot that has a reference and a weight of its own."""
-    return term if own is None else dataclasses.replace(term, reference=own[0], weight=own[1])
-
-
 def _axes(terms: Mapping[str, Residual]) -> dict[str, Any]:
     """Of the terms at the knots, as `jax.vmap` takes them: those of every knot have one."""
 
@@ -514,10 +487,3 @@ def _axes(terms: Mapping[str, Residual]) -> dict[str, Any]:
         return dataclasses.replace(term, reference=along, weight=here, norm=norm)
 
     return {name: of(term) for name, term in terms.items()}
-
-
-def _shaped(what: str, x: ArrayLike, shape: tuple[int, ...], dtype: Any) -> Array:
-    x = jnp.asarray(x, dtype)
-    if x.shape != shape:
-        raise ArrayError(f"{what} has shape {x.shape}, expected {shape}.")
-    return x

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from fraxenv.dynamics import Obstacles, Robot, Terms
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
-from fraxenv.errors import ConfigError, check_count, is_concrete
+from fraxenv.errors import ArrayError, ConfigError, check_count, is_concrete
 
 from ..safety.barriers import NO_OBSTACLES, Barrier
 from .norms import expansion
@@ -149,3 +149,33 @@ def of_dtype(problem: Problem, dtype: Any) -> Problem:
     names = ("dt", "running", "terminal", "control_limits", "constraints", "obstacles")
     numbers = jax.tree.map(cast, {name: getattr(problem, name) for name in names})
     return dataclasses.replace(problem, **numbers)
+
+
+def spread(problem: Problem) -> Problem:
+    """With a weight for every knot where there is a reference for every one."""
+
+    def spread(term: Residual) -> Residual:
+        w = jnp.asarray(term.weight)
+        if not term.each or w.ndim == 2:
+            return term
+        return dataclasses.replace(term, weight=jnp.broadcast_to(w, (problem.horizon, *w.shape)))
+
+    running = {name: spread(term) for name, term in problem.running.items()}
+    return dataclasses.replace(problem, running=running)
+
+
+def at_knot(term: Residual, own: tuple[Any, Array] | None) -> Residual:
+    """The term at a knot that has a reference and a weight of its own."""
+    return term if own is None else dataclasses.replace(term, reference=own[0], weight=own[1])
+
+
+def shaped(what: str, x: ArrayLike, shape: tuple[int, ...], dtype: Any) -> Array:
+    """An array of a shape.
+
+    Raises:
+        ArrayError: it has another; `what` says of what.
+    """
+    x = jnp.asarray(x, dtype)
+    if x.shape != shape:
+        raise ArrayError(f"{what} has shape {x.shape}, expected {shape}.")
+    return x

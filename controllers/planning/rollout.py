@@ -10,9 +10,8 @@ from jax import Array
 
 from fraxenv.dynamics import compute_terms, step
 
-from .ddp import _at
 from .guess import Guess
-from .problem import Problem, cost
+from .problem import Problem, at_knot, cost
 
 
 def rolled(problem: Problem, begin: tuple[Array, Array], tau: Array) -> tuple[Guess, Array]:
@@ -30,7 +29,7 @@ def rolled(problem: Problem, begin: tuple[Array, Array], tau: Array) -> tuple[Gu
         q, v, total = carry
         own, u = at
         terms = compute_terms(robot, q, v)
-        running = {k: _at(term, own.get(k)) for k, term in problem.running.items()}
+        running = {k: at_knot(term, own.get(k)) for k, term in problem.running.items()}
         total = total + problem.dt * cost(robot, running, terms, u)
         return (*step(robot, q, v, u, problem.dt, terms=terms), total), (q, v)
 

@@ -25,10 +25,11 @@ from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ArrayError, ConfigError, check_choice, check_count, is_concrete
 from fraxenv.kernels import fusible
 
-from .ddp import ITERATIONS, NOT_FINITE, Options, Plan, _alone, _shaped, _spread
+from .alone import alone
+from .ddp import ITERATIONS, NOT_FINITE, Plan
 from .guess import Guess
 from .guess import guess as standing
-from .problem import Problem, of_dtype
+from .problem import Problem, of_dtype, shaped, spread
 from .rollout import rolled
 from .splines import SPLINES
 
@@ -140,15 +141,13 @@ def sample(
             "`plan.below(barrier, obstacles)`, and leave them out."
         )
     robot, N, dtype = problem.robot, problem.horizon, jnp.result_type(float)
-    problem = _spread(of_dtype(problem, dtype))
+    problem = spread(of_dtype(problem, dtype))
     begin = (
-        _shaped("sample: state, q", state[0], (robot.nq,), dtype),
-        _shaped("sample: state, v", state[1], (robot.nv,), dtype),
+        shaped("sample: state, q", state[0], (robot.nq,), dtype),
+        shaped("sample: state, v", state[1], (robot.nv,), dtype),
     )
     first = standing(problem, *begin) if guess is None else guess
-    tau = _shaped("sample: guess.tau", first.tau, (N, robot.nv), dtype)
-
-    kernels = Options(backend=options.backend)
+    tau = shaped("sample: guess.tau", first.tau, (N, robot.nv), dtype)
 
     def total(tau: Array) -> Array:
         return rolled(problem, begin, tau)[1]
@@ -160,9 +159,9 @@ def sample(
         return 2 * REACH / (N * jnp.asarray(problem.dt)) ** 2 * crba(robot, q)
 
     if options.noise is None:
-        options = dataclasses.replace(options, noise=_alone(moving, kernels)(begin[0]))
+        options = dataclasses.replace(options, noise=alone(moving, options.backend)(begin[0]))
     found = sample_controls(total, tau, key, options, problem.control_limits)
-    q, v, tau = _alone(motion, kernels)(found.controls)
+    q, v, tau = alone(motion, options.backend)(found.controls)
     status = jnp.where(jnp.isfinite(found.cost), ITERATIONS, NOT_FINITE)
     return Plan(
         q=q,
