@@ -2,6 +2,7 @@
 
 from .ddp import STATUS, Options, Plan, solve
 from .guess import Guess, guess
+from .mpc import MPC, MPCState, shift
 from .norms import (
     Norm,
     cosh,
@@ -30,8 +31,10 @@ from .residuals import (
 )
 
 __all__ = [
+    "MPC",
     "STATUS",
     "Guess",
+    "MPCState",
     "Norm",
     "Options",
     "Plan",
@@ -53,6 +56,7 @@ __all__ = [
     "quadratic",
     "rectify",
     "residual",
+    "shift",
     "smooth_abs",
     "smooth_abs2",
     "solve",
