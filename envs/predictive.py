@@ -29,6 +29,7 @@ from .steering import steering
 from .tasks.among_obstacles import AmongObstacles
 from .tasks.object_goals import ObjectGoals
 from .tasks.pose_goals import PoseGoals
+from .tasks.track import Track
 
 HORIZON, STEP = 0.5, 0.02
 """s, of a plan, and of its steps at least, which are the policy's where that acts less often."""
@@ -87,20 +88,21 @@ def mpc_policy(env: Environment, params: EnvParams, iterations: int = 1) -> Pred
     around as if they were at rest.
 
     Args:
-        env: the environment, of a task of hands (reach, track and those derived from them).
+        env: the environment, of a task of hands with goals at rest (reach, and those derived from
+            it).
         params: its parameters.
         iterations: of each `plan.solve`.
 
     Raises:
-        ConfigError: the task is not one of hands, the robot's base floats, or actions are neither
+        ConfigError: the task is not one of these, the robot's base floats, or actions are neither
             torques nor `Steerable`.
     """
     robot, task = env.robot, params.task
-    flat = not isinstance(env, GoalEnvironment)
-    if not (flat and isinstance(task, PoseGoals) and not isinstance(task, ObjectGoals)):
+    hands = isinstance(task, PoseGoals) and not isinstance(task, ObjectGoals | Track)
+    if not isinstance(task, PoseGoals) or not hands or isinstance(env, GoalEnvironment):
         raise ConfigError(
-            f"{env.name} has no policy 'mpc': it needs a task of hands alone, such as reach, with "
-            "its goals in a flat observation. Pass 'scripted', or a policy of your own."
+            f"{env.name} has no policy 'mpc': it needs a task of hands whose goals are at rest, "
+            "such as reach, in a flat observation. Pass 'scripted', or a policy of your own."
         )
     if -1 in robot.topology.dof_coordinate:
         raise ConfigError(
@@ -136,12 +138,13 @@ def _problem(
     terminal = {"still": plan.velocity(weight=1.0)}
     for hand in task.hands.names:
         name = f"reach {hand}"
-        # The norm, and not its square: the pull is the same near the goal.
-        place = references[name] if not task.orientation else references[name][0]
-        reach = plan.position(hand, place, weight=20.0, norm=plan.l2(ROUND))
-        if task.orientation:
-            reach = plan.pose(hand, *references[name], weight=20.0, norm=plan.l2(ROUND))
+        # The distance, and not its square: the pull is the same near the goal.
+        reach = plan.position(hand, references[name], weight=20.0, norm=plan.l2(ROUND))
         running[name] = terminal[name] = reach
+        if task.orientation:
+            name = f"turn {hand}"
+            turn = plan.orientation(hand, references[name], weight=20.0)
+            running[name] = terminal[name] = turn
     if "obstacles" in references:
         running["obstacles"] = plan.below(*references["obstacles"], weight=500.0)
     return plan.Problem(
@@ -165,8 +168,9 @@ def _references(
     found: dict[str, Any] = {}
     for name, (way, turn) in zip(task.hands.names, ways_to_goals(seen), strict=True):
         position, rotation = frame_pose(env.robot, q, name)
-        goal = position + way, matmul(rotation_exp(turn), rotation)
-        found[f"reach {name}"] = goal if task.orientation else goal[0]
+        found[f"reach {name}"] = position + way
+        if task.orientation:
+            found[f"turn {name}"] = matmul(rotation_exp(turn), rotation)
     if isinstance(task, AmongObstacles):
         found["obstacles"] = off, obstacles(env, task, seen, q)
     return found

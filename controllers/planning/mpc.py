@@ -30,14 +30,17 @@ from ..torque import BRAKING_GAIN
 from .ddp import ITERATIONS, NOT_FINITE, Options, Plan, solve
 from .guess import guess
 from .problem import Problem, clipped, of_dtype
+from .residuals import Residual
 from .states import between, displacement
 
 References = Mapping[str, Any]
 """References by the names of a problem's terms; terms that are not named keep their own."""
 
-
 LATE = 1e-3
 """Part of a step before a knot that counts as after it: sums of times are rounded."""
+
+TORN = 10.0
+"""rad, m, rad/s and m/s: after a plan with such a gap the next one does not begin with it."""
 
 
 @pytree_dataclass
@@ -60,8 +63,9 @@ class MPC:
         tau = tau_k + K_k [difference(q_k(t), q); v - v_k(t)], within the problem's control limits
 
     where `k` is the plan's step at the time `t` since it began, and `q_k(t)` and `v_k(t)` are
-    between its knots. A plan that is not finite is not taken: the last one goes on, `plan_finite`
-    is False in the telemetry, and the next attempt begins with a robot that stands still.
+    between its knots. A plan that is not finite is not taken: the last one goes on, and
+    `plan_finite` is False in the telemetry. After it, and after one whose states lie far apart, the
+    next begins with a robot that stands still.
 
     A batch of controllers plans in every control step, taken or not, if `MPCState.time` is batched.
     It is the same for all: `jax.vmap(controller, (None, 0, 0, MPCState(0, None), None), (0,
@@ -135,10 +139,10 @@ class MPC:
             UnknownNameError: the problem has no term of a name in the target.
             ArrayError: a reference is not of the form of the term's own.
         """
-        problem = aimed(self._problem(robot), self._given(target)[0])
+        problem = _aimed(self._problem(robot), self._given(target)[0])
         last = shift(problem, state.plan, state.time / problem.dt)
         still = _still(problem, terms)
-        failed = last.status == NOT_FINITE
+        failed = (last.status == NOT_FINITE) | ~(last.gap < TORN)
         start = jax.tree.map(lambda a, b: jnp.where(failed, a, b), still, last)
         new = solve(problem, (terms.q, terms.v), start, self.options)
         total = sum(jnp.sum(x) for x in (new.q, new.v, new.tau, new.gains))
@@ -169,55 +173,8 @@ class MPC:
     def _given(self, target: Any) -> tuple[References, Array]:
         """A target's references, or where one is not finite the problem's; and whether all are."""
         given = target if self.aim is None else self.aim(target)
-        own = {name: own_reference(self.problem, name, x) for name, x in given.items()}
+        own = {name: _own_reference(self.problem, name, x) for name, x in given.items()}
         return finite_or(dict(given), own)
-
-
-def aimed(problem: Problem, references: References) -> Problem:
-    """The problem with other references.
-
-    Args:
-        problem: the problem.
-        references: by the terms' names, of running and of terminal ones alike.
-
-    Raises:
-        UnknownNameError: there is no such term.
-        ArrayError: a reference is not of the form of the term's own.
-    """
-    for name, reference in references.items():
-        own_reference(problem, name, reference)
-
-    def aim(terms: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            name: dataclasses.replace(term, reference=references.get(name, term.reference))
-            for name, term in terms.items()
-        }
-
-    return dataclasses.replace(
-        problem, running=aim(problem.running), terminal=aim(problem.terminal)
-    )
-
-
-def own_reference(problem: Problem, name: str, given: Any) -> Any:
-    """The reference that a term has, if one that is given is of its form.
-
-    Raises:
-        UnknownNameError: there is no such term.
-        ArrayError: it is not.
-    """
-    found = [terms[name] for terms in (problem.running, problem.terminal) if name in terms]
-    if not found:
-        known = sorted({*problem.running, *problem.terminal})
-        raise unknown_name("term", name, known, "of the problem")
-    own = found[0].reference
-    trees = [jax.tree.structure(x) for x in (given, own)]
-    shapes = [[jnp.shape(leaf) for leaf in jax.tree.leaves(x)] for x in (given, own)]
-    if trees[0] != trees[1] or shapes[0] != shapes[1]:
-        raise ArrayError(
-            f"the reference of {name!r} has arrays of the shapes {shapes[0]}, expected {shapes[1]} "
-            "in a pytree like the problem's own. Make the problem with a reference of this form."
-        )
-    return own
 
 
 def shift(problem: Problem, plan: Plan, steps: ArrayLike = 1.0) -> Plan:
@@ -249,6 +206,42 @@ def state_at(robot: Robot, plan: Plan, steps: Array) -> tuple[Array, Array]:
     way = displacement(robot, plan.q[k], plan.q[k + 1])
     q = integrate(robot, plan.q[k], part * way, 1.0)
     return q, plan.v[k] + part * (plan.v[k + 1] - plan.v[k])
+
+
+def _aimed(problem: Problem, references: References) -> Problem:
+    """The problem with other references, of running and of terminal terms alike."""
+
+    def aim(terms: Mapping[str, Residual]) -> dict[str, Residual]:
+        return {
+            name: dataclasses.replace(term, reference=references.get(name, term.reference))
+            for name, term in terms.items()
+        }
+
+    return dataclasses.replace(
+        problem, running=aim(problem.running), terminal=aim(problem.terminal)
+    )
+
+
+def _own_reference(problem: Problem, name: str, given: Any) -> Any:
+    """The reference that a term has, if one that is given is of its form.
+
+    Raises:
+        UnknownNameError: there is no such term.
+        ArrayError: it is not.
+    """
+    found = [terms[name] for terms in (problem.running, problem.terminal) if name in terms]
+    if not found:
+        known = sorted({*problem.running, *problem.terminal})
+        raise unknown_name("term", name, known, "of the problem")
+    own = found[0].reference
+    trees = [jax.tree.structure(x) for x in (given, own)]
+    shapes = [[jnp.shape(leaf) for leaf in jax.tree.leaves(x)] for x in (given, own)]
+    if trees[0] != trees[1] or shapes[0] != shapes[1]:
+        raise ArrayError(
+            f"the reference of {name!r} has arrays of the shapes {shapes[0]}, expected {shapes[1]} "
+            "in a pytree like the problem's own. Make the problem with a reference of this form."
+        )
+    return own
 
 
 def _step(plan: Plan, steps: Array) -> Array:

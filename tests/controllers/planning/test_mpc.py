@@ -122,12 +122,13 @@ def test_a_linear_robot_is_controlled_as_by_scipy(rail: Robot, x64: None) -> Non
 
 def test_it_goes_to_a_target_that_moves_within_its_limits(rail: Robot) -> None:
     bound = np.asarray(rail.effort_limits)
-    controller = plan.MPC(problem(rail, control_limits=True), period=0.02)
+    about = problem(rail, control_limits=True)
+    controller = plan.MPC(about, period=0.02, aim=lambda place: {"where": place})
 
     def step(carry: Any, target: Array) -> Any:
         q, v, state = carry
         here = terms_at(rail, q, v)
-        tau, state, told = controller(rail, here, {"where": target}, state, 0.01)
+        tau, state, told = controller(rail, here, target, state, 0.01)
         q, v = dynamics.step(rail, q, v, tau, 0.01)
         return (q, v, state), (q, tau, told["plan_finite"])
 
@@ -177,6 +178,16 @@ def test_what_is_not_finite_stops_there(rail: Robot) -> None:
     assert jax.tree.structure(after) == jax.tree.structure(state)
 
 
+def test_it_does_not_go_on_with_a_plan_that_is_torn_apart(rail: Robot) -> None:
+    controller = plan.MPC(problem(rail, 8))
+    begun = begins(controller, rail, [0.5], [0.3])
+    tick = jax.jit(lambda state: controller(rail, terms_at(rail, [0.5], [0.3]), {}, state, 0.05))
+    torn = begun.plan._replace(q=1e6 * jnp.arange(9.0)[:, None], gap=jnp.asarray(1e6))
+    fresh, again = tick(begun), tick(dataclasses.replace(begun, plan=torn))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), fresh, again)
+
+
+@pytest.mark.slow
 def test_it_is_the_controller_of_an_action_space() -> None:
     """One environment's, whose action is where the hand should be."""
     env, params = fraxenv.make("PandaReach-v0", action="ee_pose", control_hz=200, physics_hz=1000)

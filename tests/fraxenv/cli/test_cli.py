@@ -134,7 +134,11 @@ def test_list_finds(capsys: Capture) -> None:
         (["gradient-check", "PandaReach-v0", "--steps", "0"], 1, "--steps=0, expected"),
         (["gradient-check", "PandaReach-v0", "--policy", "random"], 1, "has no gradient"),
         (["gradient-check", "PandaReach-v0", "--policy", "mpc"], 1, "has no gradient"),
-        (["rollout", "PandaPick-v0", "--policy", "mpc"], 1, "needs a task of hands alone"),
+        (
+            ["rollout", "PandaPick-v0", "--policy", "mpc"],
+            1,
+            "needs a task of hands whose goals are at rest",
+        ),
         (["view", "PandaReach-v0", "--recording", "nothing.npz"], 1, "nothing.npz"),
     ],
 )
