@@ -146,7 +146,8 @@ def _problem(
             turn = plan.orientation(hand, references[name], weight=20.0)
             running[name] = terminal[name] = turn
     if "obstacles" in references:
-        running["obstacles"] = plan.below(*references["obstacles"], weight=500.0)
+        barrier, around = references["obstacles"]
+        running["obstacles"] = plan.below(barrier, around, weight=500.0)
     return plan.Problem(
         robot,
         horizon=round(HORIZON / dt),

@@ -234,7 +234,7 @@ def _own_reference(problem: Problem, name: str, given: Any) -> Any:
         known = sorted({*problem.running, *problem.terminal})
         raise unknown_name("term", name, known, "of the problem")
     own = found[0].reference
-    trees = [jax.tree.structure(x) for x in (given, own)]
+    trees: list[Any] = [jax.tree.structure(x) for x in (given, own)]
     shapes = [[jnp.shape(leaf) for leaf in jax.tree.leaves(x)] for x in (given, own)]
     if trees[0] != trees[1] or shapes[0] != shapes[1]:
         raise ArrayError(
