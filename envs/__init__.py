@@ -13,6 +13,7 @@ from .contact_physics import ContactPhysics
 from .environment import Environment
 from .goal_environment import GoalEnvironment
 from .payload import HeldObject
+from .predictive import PredictivePolicy, mpc_policy
 from .randomisation import Randomisation, RandomisedEpisode
 from .state import EnvParams, EnvState
 from .tasks.base import GoalTask, Motion, Task
@@ -104,6 +105,7 @@ __all__ = [
     "PickPose",
     "PickPoseObstacles",
     "PoseGoals",
+    "PredictivePolicy",
     "Push",
     "PushObstacles",
     "Randomisation",
@@ -140,6 +142,7 @@ __all__ = [
     "grasped",
     "joint_terms",
     "make_action",
+    "mpc_policy",
     "pad_forces",
     "pad_names",
     "peg",

@@ -3,6 +3,7 @@
 from .ddp import STATUS, Options, Plan, solve
 from .guess import Guess, guess
 from .inverse_kinematics import IKSolution, inverse_kinematics
+from .mpc import MPC, MPCState, shift
 from .norms import (
     Norm,
     cosh,
@@ -33,9 +34,11 @@ from .residuals import (
 from .sample import Sampled, Sampling, sample, sample_controls
 
 __all__ = [
+    "MPC",
     "STATUS",
     "Guess",
     "IKSolution",
+    "MPCState",
     "Motion",
     "Norm",
     "Options",
@@ -64,6 +67,7 @@ __all__ = [
     "residual",
     "sample",
     "sample_controls",
+    "shift",
     "smooth_abs",
     "smooth_abs2",
     "solve",

@@ -72,8 +72,8 @@ def first_multipliers(problem: Problem, known: Any, dtype: Any) -> Multipliers:
     Raises:
         ArrayError: they are of other constraints.
     """
-    sizes = [(problem.horizon + 1, n) for n in _row_counts(problem)]
-    known = known or tuple(jnp.zeros(size, dtype) for size in sizes)
+    none = no_multipliers(problem, dtype)
+    sizes, known = [x.shape for x in none], known or none
     given = [jnp.shape(x) for x in known]
     if given != sizes:
         raise ArrayError(
@@ -83,6 +83,12 @@ def first_multipliers(problem: Problem, known: Any, dtype: Any) -> Multipliers:
     penalty = jnp.asarray(FIRST_PENALTY, dtype)
     far = jnp.asarray(jnp.inf, dtype)
     return Multipliers(tuple(jnp.asarray(x, dtype) / penalty for x in known), penalty, far, far)
+
+
+def no_multipliers(problem: Problem, dtype: Any) -> tuple[Array, ...]:
+    """Of constraints that are worth nothing, `Plan.multipliers`."""
+    sizes = [(problem.horizon + 1, n) for n in _row_counts(problem)]
+    return tuple(jnp.zeros(size, dtype) for size in sizes)
 
 
 def augmented(problem: Problem, at: Multipliers) -> Problem:
@@ -196,6 +202,8 @@ def _worlds(problem: Problem) -> Obstacles:
 
 
 def _row_counts(problem: Problem) -> list[int]:
+    if not problem.constraints:
+        return []
     robot = problem.robot
 
     def rows(q: Array) -> list[Array]:

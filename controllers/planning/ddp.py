@@ -302,7 +302,9 @@ def _iteration(
         found > ENOUGH_UPHILL * expected,
     )
     good = good & jnp.isfinite(tried.cost) & gains.fine
-    taken, which = jnp.any(good), jnp.argmin(jnp.where(good, tried.cost, jnp.inf))
+    # Where gaps cost something to close, those that are left count for as much as they may.
+    merit = tried.cost + ENOUGH_UPHILL * jnp.maximum(-expected[0], 0) * (1 - lengths)
+    taken, which = jnp.any(good), jnp.argmin(jnp.where(good, merit, jnp.inf))
     length = jnp.where(taken, lengths[which], 0)
     promised = jnp.abs(slope + 0.5 * bend)[jnp.where(taken, which, len(LENGTHS) - 1)]
 

@@ -72,7 +72,7 @@ class Residual:
     each: bool = static(default=False)
 
     def __post_init__(self) -> None:
-        if is_joint(self.norm) and jnp.ndim(self.weight) > self.each:
+        if is_joint(self.norm) and np.ndim(self.weight) > self.each:
             raise ConfigError(
                 f"a weight of shape {jnp.shape(self.weight)} for the norm {self.norm.kind!r}, "
                 "expected one number: it is of all components together."

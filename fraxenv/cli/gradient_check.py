@@ -12,7 +12,7 @@ import tyro
 from ..errors import ConfigError, check_count
 from ..storage.files import write_atomic
 from .common import console, new_folder, wrote
-from .subject import RANDOM, SCRIPTED, EnvArguments, open_subject
+from .subject import MPC, RANDOM, SCRIPTED, EnvArguments, open_subject
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,13 @@ def run(options: Options) -> int:
 
     for name in ("steps", "environments"):
         check_count(f"--{name}", getattr(options, name))
-    if options.policy == RANDOM:
+    if options.policy in (RANDOM, MPC):
         raise ConfigError(
-            "--policy random has no gradient, expected scripted, or the folder of a training run."
+            f"--policy {options.policy} has no gradient, expected scripted, or the folder of a "
+            "training run."
         )
     subject = open_subject(options, options.policy)
-    act = subject.policy
-    if act is None:  # pragma: no cover (only random ones have none)
-        raise ConfigError(f"--policy {options.policy} acts at random.")
+    act: Any = subject.policy
     with console().status(f"Differentiating {subject.title} ..."):
         check = gradient_check(
             subject.env,

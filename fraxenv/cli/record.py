@@ -45,7 +45,8 @@ class Options(EnvArguments):
 
     Attributes:
         policy: "random"; "scripted", which moves straight to the goal; "expert", where the task has
-            one; or the folder of a training run, whose environment is then the default.
+            one; "mpc", which plans the hands' way; or the folder of a training run, whose
+            environment is then the default.
         episodes: how many, rounded up to equally many of every environment.
         num_envs: environments side by side; up to 1000 if omitted.
         successful: keep the episodes alone that end in success.
@@ -55,7 +56,7 @@ class Options(EnvArguments):
         output: folder of the results; a new one in `runs/` if omitted.
     """
 
-    policy: Annotated[str, tyro.conf.arg(metavar="random|scripted|expert|RUN")] = RANDOM
+    policy: Annotated[str, tyro.conf.arg(metavar="random|scripted|expert|mpc|RUN")] = RANDOM
     episodes: int = 100
     num_envs: int | None = None
     successful: bool = False

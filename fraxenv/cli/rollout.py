@@ -27,7 +27,8 @@ class Options(EnvArguments):
 
     Attributes:
         policy: "random"; "scripted", which moves straight to the goal; "expert", where the task has
-            one; or the folder of a training run, whose environment is then the default.
+            one; "mpc", which plans the hands' way; or the folder of a training run, whose
+            environment is then the default.
         episodes: how many.
         seed: decides the episodes.
         record: write a recording as well, for `fraxenv view --recording` and fraxenv.replay.
@@ -36,7 +37,7 @@ class Options(EnvArguments):
         output: folder of the results; a new one in `runs/` if omitted.
     """
 
-    policy: Annotated[str, tyro.conf.arg(metavar="random|scripted|expert|RUN")] = RANDOM
+    policy: Annotated[str, tyro.conf.arg(metavar="random|scripted|expert|mpc|RUN")] = RANDOM
     episodes: int = 3
     seed: int = 0
     record: bool = False

@@ -15,8 +15,9 @@ from ..storage.config import apply_settings, merge
 
 if TYPE_CHECKING:
     from ..envs import Environment, EnvParams
+    from ..recording import MemoryPolicy, Policy
 
-RANDOM, SCRIPTED, EXPERT = "random", "scripted", "expert"
+RANDOM, SCRIPTED, EXPERT, MPC = "random", "scripted", "expert", "mpc"
 
 SettingArguments = Annotated[
     tuple[str, ...],
@@ -76,14 +77,14 @@ class Subject:
     Attributes:
         env: the environment.
         params: its parameters.
-        policy: action for an observation and a key; None for random ones.
+        policy: as of `fraxenv.record`; None for random ones.
         recipe: arguments of `make` that make the environment.
         title: of both, for people.
     """
 
     env: Environment
     params: EnvParams
-    policy: Callable[[Any, Any], Any] | None
+    policy: Policy | MemoryPolicy | None
     recipe: dict[str, Any]
     title: str
 
@@ -94,20 +95,24 @@ def open_subject(arguments: EnvArguments, policy: str) -> Subject:
     Args:
         arguments: which environment; the one that the policy was trained on if none.
         policy: "random", "scripted", "expert", which is the scripted one of a task that has an
-            expert, or the folder of a training run.
+            expert, "mpc", which plans, or the folder of a training run.
 
     Raises:
         ConfigError: the policy does not fit the environment, or there is none.
         UnknownNameError: there is no such policy, environment or option.
     """
-    if policy in (RANDOM, SCRIPTED, EXPERT):
+    if policy in (RANDOM, SCRIPTED, EXPERT, MPC):
         made = recipe(arguments)
         env, params = make(**made)
         act: Any = None
         if policy != RANDOM:
+            from ..envs import mpc_policy
             from ..recording.scripted import expert_policy, scripted_policy
 
-            act = (expert_policy if policy == EXPERT else scripted_policy)(env, params)
+            makes: dict[str, Callable[..., Any]] = {
+                SCRIPTED: scripted_policy, EXPERT: expert_policy, MPC: mpc_policy
+            }  # fmt: skip
+            act = makes[policy](env, params)
         return Subject(env, params, act, made, f"{env.name}, {policy} policy")
     check_run(policy)
     from ..training import load_policy
@@ -138,4 +143,4 @@ def check_run(folder: str | Path) -> None:
     if not (path / "config.yaml").is_file():
         around = path.parent if path.parent.is_dir() else Path("runs")
         runs = [str(p.parent) for p in sorted(around.glob("*/policy.npz"))]
-        raise unknown_name("policy or run", str(folder), [RANDOM, SCRIPTED, EXPERT, *runs])
+        raise unknown_name("policy or run", str(folder), [RANDOM, SCRIPTED, EXPERT, MPC, *runs])

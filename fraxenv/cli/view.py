@@ -21,8 +21,8 @@ class Options(EnvArguments):
     With `--teleop`, move the hand by keyboard or gamepad, and record demonstrations.
 
     Attributes:
-        policy: "random", "scripted", "expert", or the folder of a training run, whose environment
-            is then the default; nothing but the target that you drag if omitted.
+        policy: "random", "scripted", "expert", "mpc", or the folder of a training run, whose
+            environment is then the default; nothing but the target that you drag if omitted.
         recording: a recording, as `fraxenv rollout --record` writes it, to scrub through.
         teleop: keys and gamepad move the hand; with --policy, they take over while they are held.
         output: folder of the demonstrations that are recorded on the page; a new one in `runs/` if
@@ -33,7 +33,7 @@ class Options(EnvArguments):
     """
 
     policy: Annotated[
-        str, tyro.conf.arg(metavar="random|scripted|expert|RUN", help_behavior_hint="")
+        str, tyro.conf.arg(metavar="random|scripted|expert|mpc|RUN", help_behavior_hint="")
     ] = ""
     recording: Annotated[str, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = ""
     teleop: bool = False

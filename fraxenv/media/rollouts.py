@@ -12,7 +12,7 @@ import jax
 from jax import Array
 
 from ..envs import Environment, EnvParams, EnvState
-from ..recording import Policy, Recording, record
+from ..recording import MemoryPolicy, Policy, Recording, record
 from ..rendering import env_camera, env_scene
 from ..rendering.pictures import draw_bar
 from .drawers import render_each
@@ -22,7 +22,7 @@ from .video import save_video
 def roll_out(
     env: Environment,
     params: EnvParams,
-    policy: Policy | None,
+    policy: Policy | MemoryPolicy | None,
     key: Array,
     *,
     episodes: int = 3,

@@ -4,7 +4,8 @@ from .convert import convert
 from .lerobot import to_lerobot
 from .maniskill import to_maniskill
 from .minari import to_minari
-from .record import Episode, Policy, Recording, load_recording, record, record_actions
+from .policies import MemoryPolicy, Policy
+from .record import Episode, Recording, load_recording, record, record_actions
 from .replay import Difference, ReplayReport, replay
 from .robomimic import to_robomimic
 from .starts import recorded_starts
@@ -12,6 +13,7 @@ from .starts import recorded_starts
 __all__ = [
     "Difference",
     "Episode",
+    "MemoryPolicy",
     "Policy",
     "Recording",
     "ReplayReport",

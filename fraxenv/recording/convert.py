@@ -12,12 +12,12 @@ from jax import Array
 
 from ..envs import Environment, EnvParams, EnvState, JointGoals, PoseGoals
 from ..envs.actions.poses import HandPoses, target_poses, ways_to
+from ..envs.steering import steering
 from ..errors import ConfigError
 from ..progress import progress as progress_bar
 from ..storage.state import check_environment, pack
 from .record import Recording, Tape, checked_recipe
 from .replay import opened, visited
-from .steering import steering
 
 
 def convert(

@@ -31,13 +31,11 @@ from ..storage.state import (
     read,
     write,
 )
+from .policies import MemoryPolicy, Policy, with_memory
 from .stepping import begin, flat, split_final, step, unescaped
 
 FORMAT = "fraxenv recording"
 VERSION = 3
-
-Policy = Callable[[Any, Array], Array]
-"""Action (k,) for the observation of one environment and a random key."""
 
 SERIES = ("observations", "actions", "rewards", "terminations", "truncations", "infos")
 """The arrays of a recording that have a row for every step."""
@@ -197,7 +195,7 @@ class Recording:
 def record(
     env: Environment,
     params: EnvParams,
-    policy: Policy | None,
+    policy: Policy | MemoryPolicy | None,
     key: Array,
     *,
     steps: int | None = None,
@@ -217,8 +215,8 @@ def record(
     Args:
         env: the environment.
         params: its parameters, shared by the whole batch.
-        policy: action (k,) for an observation of one environment and a key; compiled and batched
-            here. None for uniformly random actions.
+        policy: action (k,) for an observation of one environment and a key, or a `MemoryPolicy`;
+            compiled and batched here. None for uniformly random actions.
         key: decides everything that is drawn; typed or raw.
         steps: of every environment; or
         episodes: how many altogether, a multiple of `num_envs`; goes on until every environment has
@@ -248,13 +246,16 @@ def record(
             "which episodes count."
         )
     recipe = checked_recipe(env, recipe)
-    act = _actor(env, params, policy)
+    begins, act = _actor(env, params, policy)
     tape = Tape(env, params, key, num_envs, infos)
-    ended = np.zeros(num_envs, int)
+    memory = begins(tape.obs)
+    over, ended = np.zeros(num_envs, bool), np.zeros(num_envs, int)
     total = steps or num_envs * (share or 0)
     with progress_bar("Recording", total, extra="record", show=progress) as show:
         while tape.steps != steps if share is None else ended.min() < share:
-            ended += tape.step(act(tape.key_policy, tape.steps, tape.obs))
+            action, memory = act(tape.key_policy, tape.steps, tape.obs, memory, over)
+            over = tape.step(action)
+            ended += over
             show(tape.steps if share is None else int(np.minimum(ended, share).sum()))
             if watch is not None and watch(tape.state):
                 break
@@ -454,16 +455,27 @@ def _space(space: Any) -> dict[str, Any]:
     return {"box": [low, high, list(space.shape), str(np.dtype(space.dtype))]}
 
 
-def _actor(env: Environment, params: EnvParams, policy: Policy | None) -> Callable[..., Array]:
-    """The policy, compiled, for a key, the number of the step and observations of the batch."""
+def _actor(
+    env: Environment, params: EnvParams, policy: Policy | MemoryPolicy | None
+) -> tuple[Callable[[Any], Any], Callable[..., tuple[Array, Any]]]:
+    """The policy, compiled, of the batch: its first memory, and its actions and next memory.
+
+    Actions are for a key, the number of the step, observations, the memory, and which environments
+    have begun a new episode (n,).
+    """
     space = env.action_space(params)
-    one = (lambda _, key: space.sample(key)) if policy is None else policy
+    one = with_memory((lambda _, key: space.sample(key)) if policy is None else policy)
 
-    def act(key: Array, t: Array, obs: Any) -> Array:
-        keys = jax.random.split(jax.random.fold_in(key, t), len(jax.tree.leaves(obs)[0]))
-        return jax.vmap(one)(obs, keys)
+    def act(key: Array, t: Array, obs: Any, memory: Any, begun: Array) -> tuple[Array, Any]:
+        keys = jax.random.split(jax.random.fold_in(key, t), len(begun))
 
-    return jax.jit(act)
+        def of_one(obs: Any, key: Array, memory: Any, begun: Array) -> tuple[Array, Any]:
+            first = one.begin(obs)
+            return one(obs, key, jax.tree.map(lambda a, b: jnp.where(begun, a, b), first, memory))
+
+        return jax.vmap(of_one)(obs, keys, memory, begun)
+
+    return jax.jit(jax.vmap(one.begin)), jax.jit(act)
 
 
 def _rows(tree: Any, which: np.ndarray) -> Any:

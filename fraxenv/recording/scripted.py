@@ -19,9 +19,10 @@ from ..envs import (
     ObjectGoals,
     PoseGoals,
 )
+from ..envs.observed import configuration, terms_of, ways_to_goals
+from ..envs.steering import steering
 from ..envs.tasks.experts import CARRYING, EXPERTS, Expert
 from ..errors import ConfigError
-from .steering import steering
 
 
 def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array], Array]:
@@ -41,7 +42,7 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
         ConfigError: the task is not one of hands and has no expert, or the action space is not
             `Steerable`.
     """
-    task, layout = params.task, env.observation_layout
+    task = params.task
     if not isinstance(task, PoseGoals | JointGoals) or isinstance(env, GoalEnvironment):
         has_goals = isinstance(task, PoseGoals | JointGoals)
         kind = f"a goal environment of {env.name}" if has_goals else env.name
@@ -56,21 +57,14 @@ def scripted_policy(env: Environment, params: EnvParams) -> Callable[[Any, Array
             f"{env.name} has no scripted policy: {type(task).__name__} has no expert, expected one "
             f"of {', '.join(t.__name__ for t in EXPERTS)}. Pass a policy of your own, or 'random'."
         )
-    starts = dict(zip(layout, np.cumsum([0, *layout.values()]).tolist(), strict=False))
 
     def policy(obs: Array, key: Array) -> Array:
-        def term(name: str) -> Array:
-            return obs[starts[name] : starts[name] + layout[name]]
-
-        q = _configuration(env, term("joint_position"))
+        terms = terms_of(env, obs)
+        q = configuration(env, terms["joint_position"])
         if expert is not None:
-            move, turn, width = expert({name: term(name) for name in layout}, task)
+            move, turn, width = expert(terms, task)
             return steer(q, [(move, turn)], width)
-        # Where the goal moves, to where it will be when the hand arrives.
-        way = 0.1 * term("to_goal_ahead" if "to_goal_ahead" in layout else "to_goal")
-        turn = term("turn_to_goal") if "turn_to_goal" in layout else jnp.zeros_like(way)
-        ways = list(zip(way.reshape(-1, 3), turn.reshape(-1, 3), strict=True))
-        return steer(q, ways, None)
+        return steer(q, ways_to_goals(terms), None)
 
     return policy
 
@@ -130,16 +124,3 @@ class _Noted(dict[str, Any]):
         if name in self:
             self.noted.add(name)
         return super().get(name, default)
-
-
-def _configuration(env: Environment, scaled: Array) -> Array:
-    """`q` (nq,) from the scaled joint positions of `envs.joint_terms`."""
-    robot = env.robot
-    lower, upper = np.asarray(robot.position_limits).T
-    limited = np.isfinite(upper - lower)
-    unit = np.where(robot.topology.dof_rotates, np.pi, 1.0)
-    middle, half = np.zeros(robot.nv), unit
-    middle[limited] = 0.5 * (lower[limited] + upper[limited])
-    half[limited] = 0.5 * (upper[limited] - lower[limited])
-    q = jnp.zeros(robot.nq, scaled.dtype)
-    return q.at[np.asarray(robot.topology.dof_coordinate)].set(middle + half * scaled)

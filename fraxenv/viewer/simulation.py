@@ -19,10 +19,11 @@ from fraxenv.dynamics.geometry.obstacles import replace_obstacle
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.envs import ActionAxis, Environment, EnvParams, EnvState, WithGripper
 from fraxenv.envs.actions.hand import HandAction
+from fraxenv.envs.steering import steering
 from fraxenv.errors import ConfigError, check_choice
 
-from ..recording import Policy
-from ..recording.steering import steering
+from ..recording import MemoryPolicy, Policy
+from ..recording.policies import with_memory
 from ..recording.stepping import begin, split_final
 from ..recording.stepping import step as recorded_step
 from .snapshots import Snapshot, default_filter, hands_of
@@ -75,7 +76,11 @@ class Simulation:
     """
 
     def __init__(
-        self, env: Environment, params: EnvParams, policy: Policy | None = None, seed: int = 0
+        self,
+        env: Environment,
+        params: EnvParams,
+        policy: Policy | MemoryPolicy | None = None,
+        seed: int = 0,
     ) -> None:
         self.env, self.params, self.seed = env, params, seed
         self.hands = hands_of(env, params)
@@ -87,8 +92,8 @@ class Simulation:
         self.drivers = (TARGET, *policies, RANDOM)
         self._driver = TARGET if policy is None else POLICY
         self.filtered = params.safety is not None and params.safety.enabled
-        self._policy = policy
-        self._act = None if policy is None else jax.jit(policy)
+        self._act = None if policy is None else jax.jit(with_memory(policy))
+        self._begin = None if policy is None else jax.jit(with_memory(policy).begin)
         self._episode = 0
         self._free: list[_Pose] = []  # targets that are nobody's goals
         self._programs: dict[Any, _Program] = {}
@@ -164,7 +169,7 @@ class Simulation:
         """
         params, key, t = self._params(), snapshot.key, int(snapshot.state.time)
         state = self._adapted(snapshot.state, params)
-        action, closed, intervention = self._action(snapshot, command)
+        action, memory, closed, intervention = self._action(snapshot, command)
         batch = jax.tree.map(lambda x: np.asarray(x)[None], (state, action))
         out = jax.device_get(recorded_step(self.env, key, t, *batch, params))
         obs, new, out = jax.tree.map(lambda x: x[0], out)
@@ -181,26 +186,32 @@ class Simulation:
             action=action,
             intervention=intervention,
             closed=closed,
+            memory=memory,
         )
 
     def _action(
         self, snapshot: Snapshot, command: Command
-    ) -> tuple[NDArray[np.floating[Any]], bool, bool]:
-        """The action (k,), whether it closes the gripper, and whether it is the person's."""
+    ) -> tuple[NDArray[np.floating[Any]], Any, bool, bool]:
+        """The action (k,), the policy's memory, whether the action closes the gripper, and whether
+        it is the person's.
+        """
         q, step = snapshot.state.q, snapshot.step
         if self._driver == KEYS or (self._driver == SHARED and command.given):
             closed = snapshot.closed ^ command.toggles
             action = self._program("steer", self.params)(
                 q, *_of_hands(command, Hands.of(self.hands).count, q.dtype), np.asarray(closed)
             )
-            return action, closed, True
-        if self._act is not None and self._driver != RANDOM:
+            return action, None, closed, True
+        memory = snapshot.memory
+        if self._act is not None and self._begin is not None and self._driver != RANDOM:
             key = jax.random.fold_in(jax.random.key(self.seed), 1_000_000 + step)
-            action = np.asarray(self._act(snapshot.obs, key), q.dtype)
+            memory = self._begin(snapshot.obs) if memory is None else memory
+            action, memory = jax.device_get(self._act(snapshot.obs, key, memory))
+            action = np.asarray(action, q.dtype)
         else:
             generator = np.random.default_rng([self.seed, step])
             action = generator.uniform(-1.0, 1.0, self.env.num_actions).astype(q.dtype)
-        return action, self.has_gripper and bool(action[-1] < 0), False
+        return action, memory, self.has_gripper and bool(action[-1] < 0), False
 
     # --- what can be moved ---
 

@@ -36,6 +36,7 @@ class Snapshot:
         action: (k,), of the step that led here; None where it had none of its own.
         intervention: whether a person gave it.
         closed: whether the gripper is told to be.
+        memory: the policy's; None where it has not begun.
     """
 
     step: int
@@ -48,6 +49,7 @@ class Snapshot:
     action: NDArray[Any] | None = None
     intervention: bool = False
     closed: bool = False
+    memory: Any = None
 
     @property
     def safety(self) -> Mapping[str, Any] | None:

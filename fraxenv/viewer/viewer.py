@@ -25,7 +25,7 @@ from fraxenv.envs import Environment, EnvParams, EnvState
 from fraxenv.envs.world import world_shapes
 
 from ..errors import ConfigError, FraxenvError, check_choice, check_count, import_extra
-from ..recording import Policy, Recording, replay
+from ..recording import MemoryPolicy, Policy, Recording, replay
 from ..rendering import env_camera, env_scene, scene
 from .demonstrations import Demonstrations, marked
 from .hand_panel import HandPanel
@@ -48,7 +48,7 @@ def open_viewer(
     env: Environment,
     params: EnvParams,
     *,
-    policy: Policy | None = None,
+    policy: Policy | MemoryPolicy | None = None,
     recording: Recording | None = None,
     teleop: bool = False,
     demonstrations: str | Path = "demonstrations",

@@ -12,8 +12,8 @@ from objects import changed, check_near_misses
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.envs import Pick, Push, grasped, pad_forces, pad_names, slip_speed
+from fraxenv.envs.steering import steering
 from fraxenv.errors import ConfigError, UnknownNameError
-from fraxenv.recording.steering import steering
 
 PADS = ("left_pad", "right_pad")
 

@@ -54,8 +54,8 @@ def test_help_names_every_command(capsys: Capture) -> None:
         ("train --algorithm bc", ("--demonstrations", "--chunk", "(default: bc)")),
         ("train --algorithm dagger", ("--num-epochs", "--buffer-size", "(default: dagger)")),
         ("eval", ("RUN", "--episodes")),
-        ("rollout", ("random|scripted|expert|RUN", "{gif,mp4}")),
-        ("record", ("random|scripted|expert|RUN", "--successful", "--num-envs")),
+        ("rollout", ("random|scripted|expert|mpc|RUN", "{gif,mp4}")),
+        ("record", ("random|scripted|expert|mpc|RUN", "--successful", "--num-envs")),
         ("view", ("--port", "--recording")),
         ("bench", ("--batches", "--backends")),
         ("cross-check", ("ROBOT", "--float32")),
@@ -133,6 +133,12 @@ def test_list_finds(capsys: Capture) -> None:
         (["cross-check", "pandda"], 1, "Did you mean 'panda'"),
         (["gradient-check", "PandaReach-v0", "--steps", "0"], 1, "--steps=0, expected"),
         (["gradient-check", "PandaReach-v0", "--policy", "random"], 1, "has no gradient"),
+        (["gradient-check", "PandaReach-v0", "--policy", "mpc"], 1, "has no gradient"),
+        (
+            ["rollout", "PandaPick-v0", "--policy", "mpc"],
+            1,
+            "needs a task of hands whose goals are at rest",
+        ),
         (["view", "PandaReach-v0", "--recording", "nothing.npz"], 1, "nothing.npz"),
     ],
 )

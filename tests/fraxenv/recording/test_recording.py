@@ -102,6 +102,27 @@ def test_episodes_are_whole_and_equally_many_of_each_environment(recording: Reco
         assert e.terminations[-1] == np.isnan(e.actions[-1]).any()
 
 
+class Counting:
+    """It remembers how many steps it has taken, and how the episode began."""
+
+    def begin(self, obs: Array) -> Any:
+        return jnp.zeros(()), obs[0]
+
+    def __call__(self, obs: Array, key: Array, memory: Any) -> tuple[Array, Any]:
+        steps, first = memory
+        return jnp.full(6, 0.01 * steps).at[1].set(first), (steps + 1, first)
+
+
+def test_a_memory_begins_with_every_episode() -> None:
+    env, params = fraxenv.make("PandaReach-v0", max_steps_in_episode=4)
+    recording = record(env, params, Counting(), KEY, steps=10, num_envs=3)
+    steps = np.tile(np.arange(4), 3)[:10]
+    np.testing.assert_allclose(recording.actions[..., 0], 0.01 * steps[:, None] * np.ones(3))
+    firsts = recording.observations[[0, 4, 8], :, 0]
+    np.testing.assert_array_equal(recording.actions[..., 1], firsts.repeat(4, axis=0)[:10])
+    assert len(np.unique(firsts)) == 9
+
+
 def test_success_has_to_be_recorded(noisy: Any, copy: Recording, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'success' among them"):
         record(*noisy, None, KEY, steps=1, infos=["diverged"], successful=True)

@@ -141,6 +141,28 @@ def test_a_policy_drives(reach: Made) -> None:
         simulation.driver = "magic"
 
 
+class Rising:
+    """A policy that remembers how often it has acted."""
+
+    def begin(self, obs: Any) -> Any:
+        return jax.numpy.zeros(())
+
+    def __call__(self, obs: Any, key: Any, memory: Any) -> Any:
+        return jax.numpy.zeros(6).at[2].set(0.1 * memory), memory + 1
+
+
+def test_a_policy_remembers(reach: Made) -> None:
+    """Also where somebody goes back, and steps again."""
+    simulation = Simulation(*reach, Rising())
+    snapshots = [simulation.reset()]
+    for _ in range(3):
+        snapshots.append(simulation.step(snapshots[-1]))
+    rises = [s.action[2] for s in snapshots[1:]]
+    np.testing.assert_allclose(rises, [0.0, 0.1, 0.2], rtol=1e-6)
+    np.testing.assert_allclose(simulation.step(snapshots[1]).action[2], 0.1, rtol=1e-6)
+    assert simulation.step(simulation.reset()).action[2] == 0.0
+
+
 @pytest.mark.slow
 def test_the_filter_can_be_switched_on_and_off() -> None:
     wall = SafetyFilter(

@@ -7,8 +7,12 @@ from collections.abc import Callable, Sequence
 import jax.numpy as jnp
 from jax import Array
 
-from ..envs import Environment, EnvParams, Steerable, WithGripper
-from ..errors import ConfigError
+from fraxenv.errors import ConfigError
+
+from .actions.base import Steerable
+from .actions.gripper import WithGripper
+from .environment import Environment
+from .state import EnvParams
 
 Way = tuple[Array, Array]
 """Displacement (3,), m, and turn (3,), rad, of a hand in one step, world axes."""

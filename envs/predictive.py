@@ -1,0 +1,205 @@
+"""A policy that plans: model-predictive control of the hands to their goals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from fraxenv.controllers import Torque, barriers
+from fraxenv.controllers import planning as plan
+from fraxenv.controllers.impedance import compensation
+from fraxenv.controllers.planning.mpc import state_at
+from fraxenv.dynamics import Robot, Terms, compute_terms, frame_pose, rotation_exp
+from fraxenv.dynamics.kinematics import frame_poses
+from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.errors import ConfigError
+
+from .actions.joint import JointTorque
+from .actions.poses import HandPoses, ways_to
+from .environment import Environment
+from .goal_environment import GoalEnvironment
+from .observed import configuration, obstacles, terms_of, velocity, ways_to_goals
+from .state import EnvParams
+from .steering import steering
+from .tasks.among_obstacles import AmongObstacles
+from .tasks.object_goals import ObjectGoals
+from .tasks.pose_goals import PoseGoals
+from .tasks.track import Track
+
+HORIZON, STEP = 0.5, 0.02
+"""s, of a plan, and of its steps at least, which are the policy's where that acts less often."""
+
+AHEAD = 0.16
+"""s, on the plan, where hands are sent to: as long as an OSC is behind a target that moves."""
+
+CLEARANCE = 0.02
+"""m, that a plan keeps off obstacles, softly."""
+
+ROUND = 0.02
+"""m, within which the cost of a distance is rounded off."""
+
+_Act = Callable[[plan.MPC, Terms, plan.MPCState], Array]
+
+
+@dataclass(frozen=True)
+class PredictivePolicy:
+    """A policy with a memory, as `fraxenv.record` takes it: a new plan for every action.
+
+    Attributes:
+        env: the environment.
+        mpc: what plans.
+        aim: references of the problem, of an observation's terms and `q` (nq,).
+        act: action (k,) of `mpc`, of the robot's terms, and of what `mpc` remembers.
+    """
+
+    env: Environment
+    mpc: plan.MPC
+    aim: Callable[[Mapping[str, Array], Array], dict[str, Any]]
+    act: _Act
+
+    def begin(self, obs: Array) -> plan.MPCState:
+        """The memory at the beginning of an episode, of its first observation (n,)."""
+        return self.mpc.init(self.env.robot, self._terms(terms_of(self.env, obs)))
+
+    def __call__(
+        self, obs: Array, key: Array, memory: plan.MPCState
+    ) -> tuple[Array, plan.MPCState]:
+        """The action (k,) for an observation (n,), and the next memory."""
+        seen = terms_of(self.env, obs)
+        terms = self._terms(seen)
+        new = self.mpc.replan(self.env.robot, terms, self.aim(seen, terms.q), memory)
+        return self.act(self.mpc, terms, new), self.mpc.later(new, 1.0 / self.env.policy_hz)
+
+    def _terms(self, seen: Mapping[str, Array]) -> Terms:
+        q = configuration(self.env, seen["joint_position"])
+        return compute_terms(self.env.robot, q, velocity(self.env, seen["joint_velocity"]))
+
+
+def mpc_policy(env: Environment, params: EnvParams, iterations: int = 1) -> PredictivePolicy:
+    """Model-predictive control of the hands to their goals, off obstacles and limits.
+
+    Actions that are torques are the plan's; others send the hands to where they are on the plan a
+    little later. What the environment has for safety acts as ever. Obstacles that move are planned
+    around as if they were at rest.
+
+    Args:
+        env: the environment, of a task of hands with goals at rest (reach, and those derived from
+            it).
+        params: its parameters.
+        iterations: of each `plan.solve`.
+
+    Raises:
+        ConfigError: the task is not one of these, the robot's base floats, or actions are neither
+            torques nor `Steerable`.
+    """
+    robot, task = env.robot, params.task
+    hands = isinstance(task, PoseGoals) and not isinstance(task, ObjectGoals | Track)
+    if not isinstance(task, PoseGoals) or not hands or isinstance(env, GoalEnvironment):
+        raise ConfigError(
+            f"{env.name} has no policy 'mpc': it needs a task of hands whose goals are at rest, "
+            "such as reach, in a flat observation. Pass 'scripted', or a policy of your own."
+        )
+    if -1 in robot.topology.dof_coordinate:
+        raise ConfigError(
+            f"{env.name} has no policy 'mpc': its base floats, which its observation tells too "
+            "little of. Pass a policy of your own."
+        )
+    torques = isinstance(params.action, JointTorque)
+    act = _torques(env, params) if torques else _sent(env, params, task)
+    nothing = terms_of(env, jnp.zeros(sum(env.observation_layout.values())))
+    aim = partial(_references, env, task, barriers.obstacles(margin=CLEARANCE))
+    references = aim(nothing, jnp.asarray(robot.q_default))
+    problem = _problem(robot, task, references, max(1.0 / env.policy_hz, STEP))
+    return PredictivePolicy(env, plan.MPC(problem, plan.Options(iterations)), aim, act)
+
+
+def _problem(
+    robot: Robot, task: PoseGoals, references: Mapping[str, Any], dt: float
+) -> plan.Problem:
+    """To the goals as fast as effort allows, within the limits, off obstacles.
+
+    Args:
+        robot: the model.
+        task: with hands.
+        references: of its goals and obstacles.
+        dt: s, of a step.
+    """
+    running = {
+        "still": plan.velocity(weight=0.1),
+        "effort": plan.torque(weight=1e-3, beyond_gravity=True),
+        "position limits": plan.below(barriers.joint_position(margin=0.05), weight=100.0),
+        "velocity limits": plan.below(barriers.joint_velocity(margin=0.1), weight=10.0),
+    }
+    terminal = {"still": plan.velocity(weight=1.0)}
+    for hand in task.hands.names:
+        name = f"reach {hand}"
+        # The distance, and not its square: the pull is the same near the goal.
+        reach = plan.position(hand, references[name], weight=20.0, norm=plan.l2(ROUND))
+        running[name] = terminal[name] = reach
+        if task.orientation:
+            name = f"turn {hand}"
+            turn = plan.orientation(hand, references[name], weight=20.0)
+            running[name] = terminal[name] = turn
+    if "obstacles" in references:
+        barrier, around = references["obstacles"]
+        running["obstacles"] = plan.below(barrier, around, weight=500.0)
+    return plan.Problem(
+        robot,
+        horizon=round(HORIZON / dt),
+        dt=dt,
+        running=running,
+        terminal=terminal,
+        control_limits=True,
+    )
+
+
+def _references(
+    env: Environment,
+    task: PoseGoals,
+    off: barriers.Barrier,
+    seen: Mapping[str, Array],
+    q: Array,
+) -> dict[str, Any]:
+    """Goals and obstacles of an observation's terms and `q` (nq,)."""
+    found: dict[str, Any] = {}
+    for name, (way, turn) in zip(task.hands.names, ways_to_goals(seen), strict=True):
+        position, rotation = frame_pose(env.robot, q, name)
+        found[f"reach {name}"] = position + way
+        if task.orientation:
+            found[f"turn {name}"] = matmul(rotation_exp(turn), rotation)
+    if isinstance(task, AmongObstacles):
+        found["obstacles"] = off, obstacles(env, task, seen, q)
+    return found
+
+
+def _torques(env: Environment, params: EnvParams) -> _Act:
+    """Actions that are the plan's torques."""
+    robot, law = env.robot, params.controller
+    high = jnp.asarray([axis.high for axis in params.action.axes(robot)])
+    law = law if isinstance(law, Torque) else Torque()
+
+    def act(mpc: plan.MPC, terms: Terms, state: plan.MPCState) -> Array:
+        added = compensation(
+            robot, terms, gravity=law.gravity_compensation, coriolis=law.coriolis_compensation
+        )
+        return jnp.clip((mpc.torque(robot, terms, state) - added) / high, -1.0, 1.0)
+
+    return act
+
+
+def _sent(env: Environment, params: EnvParams, task: PoseGoals) -> _Act:
+    """Actions that send the hands to where they are on the plan a little later."""
+    robot, names = env.robot, task.hands.names
+    steer = steering(env, params, names)
+
+    def act(mpc: plan.MPC, terms: Terms, state: plan.MPCState) -> Array:
+        q, _ = state_at(robot, state.plan, AHEAD / jnp.asarray(mpc.problem.dt))
+        poses = HandPoses(*frame_poses(robot, q, names), jnp.zeros(()))
+        return steer(terms.q, ways_to(robot, terms.q, names, poses), None)
+
+    return act

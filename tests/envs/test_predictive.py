@@ -1,0 +1,91 @@
+"""The policy that plans: what it sees, and that it arrives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import Array
+
+import fraxenv
+from fraxenv import record
+from fraxenv.dynamics import frame_pose, load_robot, obstacle_distances
+from fraxenv.envs import mpc_policy, observed
+from fraxenv.errors import ConfigError
+
+KEY = jax.random.key(7)
+FLOATING = load_robot("panda", floating_base=True)
+ALL_KINDS = {
+    "sphere_count": 3,
+    "capsule_count": 2,
+    "box_count": 3,
+    "clearance": 0.3,
+}
+
+
+def test_what_is_observed_is_what_is_there() -> None:
+    """Joints, goals, and distances from obstacles of all kinds, also of those that are left out."""
+    env, params = fraxenv.make(
+        "PandaReachObstacles-v0", task_options=ALL_KINDS, randomisation={"start_velocity": 0.3}
+    )
+    robot, task = env.robot, params.task
+
+    def apart(key: Array) -> Any:
+        obs, state = env.reset_env(key, params)
+        seen = observed.terms_of(env, obs)
+        q = observed.configuration(env, seen["joint_position"])
+        v = observed.velocity(env, seen["joint_velocity"])
+        goal = frame_pose(robot, q, "hand")[0] + observed.ways_to_goals(seen)[0][0]
+        around = observed.obstacles(env, task, seen, q)
+        there = state.world.obstacles
+        found = q, v, goal, obstacle_distances(robot, q, around)
+        true = state.q, state.v, state.task_state.position[0]
+        return found, (*true, obstacle_distances(robot, state.q, there)), there.active
+
+    found, true, active = jax.jit(jax.vmap(apart))(jax.random.split(KEY, 16))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found, true)
+    assert np.abs(true[1]).max() > 0.1
+    assert 0.3 < np.mean(active) < 1.0
+
+
+@pytest.mark.parametrize(
+    "action", ["torque", pytest.param("ee_delta_pose", marks=pytest.mark.slow)]
+)
+def test_it_arrives(action: str) -> None:
+    """Sooner with torques; and there it stays."""
+    env, params = fraxenv.make("PandaReach-v0", action=action, policy_hz=25)
+    recording = record(env, params, mpc_policy(env, params), KEY, steps=40, num_envs=8)
+    success = recording.infos["success"]
+    assert success[30:].all()
+    assert np.argmax(success, axis=0).max() < (15 if action == "torque" else 30)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "says"),
+    [
+        ({"id": "PandaPick-v0"}, "needs a task of hands whose goals are at rest"),
+        ({"id": "PandaTrack-v0"}, "goals are at rest"),
+        ({"id": "PandaReach-v0", "goal_env": True}, "in a flat observation"),
+        ({"robot": FLOATING, "task": "reach", "end_effector": "hand"}, "its base floats"),
+    ],
+)
+def test_it_says_what_it_cannot(recipe: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        mpc_policy(*fraxenv.make(**recipe))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", ["PandaReach-v0", "PandaReachObstacles-v0"])
+def test_a_thousand_episodes(id: str) -> None:
+    env, params = fraxenv.make(id, action="torque")
+    recording = record(
+        env, params, mpc_policy(env, params), KEY, episodes=1000, num_envs=1000,
+        infos=["success", "clearance"] if "Obstacles" in id else ["success"],
+    )  # fmt: skip
+    succeeded, ended = recording.num_successful
+    assert succeeded >= 0.99 * ended
+    assert np.median(np.argmax(recording.infos["success"], axis=0)) / env.policy_hz < 0.35
+    if "clearance" in recording.infos:
+        assert (recording.infos["clearance"] > 0).all()
