@@ -39,8 +39,8 @@ class ObserverState:
 
     Attributes:
         estimate: (nv,), N m and N, of the torques that act and are not in the model.
-        error: (nv,), N m and N, how far it was off lately: the largest of its innovations, which
-            decay as fast as the estimate follows.
+        error: (nv,), N m and N, how far it was off: what acted in the last control step, less the
+            estimate of before.
         inertia: (nv, nv), kg m^2 and kg, `M + dt D` of the last control step.
         momentum: (nv,), expected now, if nothing but the model acts.
         commands: (late, nv), N m and N, on their way to the motors, the newest first.
@@ -113,8 +113,7 @@ class MomentumObserver:
         share = -jnp.expm1(-jnp.asarray(self.gain, dt.dtype) * dt)
         limit = jnp.asarray(robot.effort_limits, dt.dtype)
         estimate = jnp.clip(state.estimate + share * off, -limit, limit)
-        error = jnp.maximum(jnp.minimum(jnp.abs(off), limit), (1 - share) * state.error)
-        return dataclasses.replace(state, estimate=estimate, error=error)
+        return dataclasses.replace(state, estimate=estimate, error=jnp.clip(off, -limit, limit))
 
     def informed(self, terms: Terms, state: ObserverState) -> Terms:
         """Terms whose bias forces have the estimate in them."""

@@ -54,6 +54,7 @@ from .barriers import (
     situation,
 )
 from .conditions import Conditions, barrier_conditions, velocity_conditions
+from .robust import Robustness, robust_demand
 
 SafetyReport = dict[str, Array]
 """The report of a filter, scalars by name; see `SafetyFilter`."""
@@ -104,6 +105,7 @@ class SafetyFilter:
         max_iterations: see `solve_qp`.
         nearest: obstacles of each kind that every collision shape is kept off, the nearest ones at
             the last `look_around`; None for all. Much faster where there are many.
+        robust: what is allowed for of a robot that is not quite the model; None for nothing.
 
     The report of a filter is a dict of scalars: `min_barrier`, the smallest barrier value, in its
     unit, and `min_barrier_row`, its index in `barrier_names` (-1 for none); `slack`, by how much
@@ -118,6 +120,7 @@ class SafetyFilter:
     max_active: int | None = static(default=None)
     max_iterations: int | None = static(default=None)
     nearest: int | None = static(default=None)
+    robust: Robustness | None = None
 
     def __post_init__(self) -> None:
         if self.nearest is not None:
@@ -155,6 +158,7 @@ class SafetyFilter:
         obstacles: Obstacles = NO_OBSTACLES,
         bounds: tuple[Array, Array] | None = None,
         scene: Any = None,
+        error: Array | None = None,
     ) -> tuple[Array, SafetyReport]:
         """Safe torques (nv,), N m and N, and the report.
 
@@ -167,12 +171,16 @@ class SafetyFilter:
             obstacles: in the world.
             bounds: smallest and largest torque (nv,). Default: the effort limits.
             scene: what else barriers may read, `Situation.scene`.
+            error: (nv,), N m and N, with `robust`: by how much the estimate that is in `terms` was
+                off, `ObserverState.error`. Nothing if None.
         """
         nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
         if not self.barriers:
             return nominal, no_safety_report(nominal.dtype)
         around = obstacles, scene
-        M, safe, problem = self._torque_problem(robot, terms, nominal, dt, around, lower, upper)
+        M, safe, problem = self._torque_problem(
+            robot, terms, nominal, dt, around, lower, upper, error
+        )
         if not self.enabled:
             return nominal, _completed(_unchanged(nominal.dtype), safe, nominal - nominal, nominal)
         change, report = self._solve(robot.nv, safe.b, problem)
@@ -188,6 +196,7 @@ class SafetyFilter:
         obstacles: Obstacles = NO_OBSTACLES,
         bounds: tuple[Array, Array] | None = None,
         scene: Any = None,
+        error: Array | None = None,
     ) -> QP:
         """The quadratic program for these arguments, in changes of acceleration (nv,).
 
@@ -195,7 +204,9 @@ class SafetyFilter:
         """
         nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
         around = obstacles, scene
-        _, safe, problem = self._torque_problem(robot, terms, nominal, dt, around, lower, upper)
+        _, safe, problem = self._torque_problem(
+            robot, terms, nominal, dt, around, lower, upper, error
+        )
         return problem()._replace(A=safe.matrix(robot.nv))
 
     def filter_velocity(
@@ -259,6 +270,7 @@ class SafetyFilter:
         around: tuple[Obstacles, Any],
         lower: Array,
         upper: Array,
+        error: Array | None,
     ) -> tuple[Array, Conditions, Callable[[], QP]]:
         """Inertia (nv, nv), the barriers' conditions, and the quadratic program that meets them.
 
@@ -279,6 +291,10 @@ class SafetyFilter:
         if fingers.any():
             moving = safe.A
             safe = safe._replace(A=lambda x: moving(jnp.where(fingers, 0.0, x)))
+
+        if self.robust is not None:
+            more = robust_demand(self.robust, self.barriers, safe, factor, error)
+            safe = safe._replace(b=safe.b + more)
 
         def problem() -> QP:
             metric = self._metric(robot, held)
