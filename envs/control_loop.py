@@ -313,8 +313,8 @@ def informed(
     dt: Array,
 ) -> tuple[ObserverState | None, tuple[Terms, Terms]]:
     """The observer's state of this moment, and the terms of controller and of filter."""
-    if observer is None:
-        return None, (terms, terms)
+    if observer is None or state is None:
+        return state, (terms, terms)
     state = observer(robot, terms, state, dt)
     seen = observer.ahead(robot, terms, state, dt)
     each = {"both": (seen, seen), "controller": (seen, terms), "safety": (terms, seen)}
@@ -368,7 +368,7 @@ def control_loop(
             tau, report = safety(robot, told[1], tau, dt, obstacles, (lower, upper), scene, error)
             worst = worse_report(worst, report)
         applied, commanded, actuator_state = actuators(robot, tau, felt, actuator_state, control_dt)
-        if observer is not None:
+        if observer is not None and observed is not None:
             observed = observer.after(robot, terms, commanded, observed, control_dt, dt)
         for substep in range(rates.physics // rates.control):
             current = known if substep == 0 else None

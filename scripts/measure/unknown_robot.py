@@ -2,7 +2,7 @@
 
 `PandaReachObstacles-v0` with everything randomised (payload, masses, friction, motors, delays),
 random actions and such that push the hand to the nearest sphere. Counts collisions and barriers
-below zero, and measures what a control step costs. The results are in docs/safety.md.
+below zero, and measures what a policy step costs. The results are in docs/safety.md.
 
     python scripts/measure/unknown_robot.py --control-steps 10000000
 """
@@ -54,7 +54,7 @@ class Options:
     """Environments at a time."""
     moving: int = 0
     """Spheres of the eight that move, at up to `speed` along each axis."""
-    speed: float = 0.2
+    speed: float = 0.1
     """m/s."""
     filters: tuple[str, ...] = tuple(FILTERS)
     """Which filters: "plain", "plain, with the estimate", "robust"."""
@@ -70,7 +70,9 @@ class Options:
 
 def made(name: str, options: Options) -> Any:
     """The environment with a filter, and its parameters."""
-    task = {"moving_count": options.moving, "speed": options.speed} if options.moving else {}
+    task = (
+        {"moving_count": options.moving, "obstacle_speed": options.speed} if options.moving else {}
+    )
     drawn = None if options.known else RANDOMISED
     return fraxenv.make(ID, task_options=task, randomisation=drawn, **FILTERS[name])
 
@@ -137,78 +139,43 @@ def count(name: str, policy: Policy, options: Options) -> dict[str, float]:
 
 
 def cost(options: Options) -> tuple[list[str], dict[str, float]]:
-    """Time of a control step with each filter, times without; and margins of the robust one, mm.
+    """Time of a policy step with each filter, times the first one's; and margins of the robust one.
 
-    In states of environments that a random policy has moved for half a second.
+    Of the same random actions, from states after half a second of them.
     """
-    env, params = made("robust", options)
-    robot, osc, n = env.robot, params.controller, options.envs
-    keys = jax.random.split(jax.random.key(1), n)
-    state = jax.vmap(env.reset, (0, None))(keys, params)[1]
-    step = jax.jit(jax.vmap(env.step, (0, 0, 0, None)))
-    for k in range(25):
-        action = jax.random.uniform(jax.random.key(k), (n, env.num_actions), minval=-1.0)
-        _, state, *_ = step(keys, state, action, params)
-    target = jax.vmap(lambda q, a, s: params.action.command(robot, q, a, s)[0])(
-        state.q, action, state.action_state
-    )
-    dt, motors = 0.002, dynamics.Actuators()
+    n, length = options.envs, 25
+    rolls, states, times = {}, {}, {}
+    for name in FILTERS:
+        env, params = made(name, options)
 
-    def control(
-        kind: str | None, q: Array, v: Array, target: Any, spheres: Sphere, memory: Any
-    ) -> Any:
-        terms = dynamics.compute_terms(robot, q, v)
-        tau, _, _ = osc(robot, terms, target, osc.init(robot, terms), dt)
-        queue = dynamics.ActuatorState()
-        report: Any = ()
-        if kind is not None:
-            asked = FILTERS[kind]
-            safety = fraxenv.make(ID, **asked)[1].safety
-            around = safety.look_around(robot, q, Obstacles(spheres))
-            reach = motors.range(robot, v, queue, dt)
-            seen, error, watcher = terms, None, params.observer
-            if asked["safety"] == "robust" or "observer" in asked:
-                memory = watcher(robot, terms, memory, dt)
-                seen = watcher.informed(terms, memory)
-                error = memory.error if asked["safety"] == "robust" else None
-            tau, report = safety(robot, seen, tau, dt, around, reach, None, error)
-        applied, command, _ = motors(robot, tau, v, queue, dt)
-        if kind is not None and seen is not terms:
-            memory = watcher.after(robot, terms, command, memory, dt)
-        return dynamics.step(robot, q, v, applied, dt, terms=terms), report, memory
+        def roll(state: Any, key: Array, env: Any = env, params: Any = params) -> Any:
+            def step(state: Any, key: Array) -> tuple[Any, None]:
+                action = jax.random.uniform(key, (n, env.num_actions), minval=-1.0)
+                keys = jax.random.split(key, n)
+                return jax.vmap(env.step, (0, 0, 0, None))(keys, state, action, params)[1], None
 
-    kinds = (None, *FILTERS)
-    kernels = [
-        fraxenv.fuse(lambda q, v, t, s, m, kind=kind: control(kind, q, v, t, s, m))
-        for kind in kinds
-    ]
-    spheres = state.world.obstacles.spheres
-    args = (state.q, state.v, target, spheres, state.observer_state)
-    times: list[list[float]] = [[] for _ in kinds]
-    for kernel in kernels:
-        jax.block_until_ready(kernel(*args))
+            return jax.lax.scan(step, state, jax.random.split(key, length))[0]
+
+        keys = jax.random.split(jax.random.key(1), n)
+        _, state = jax.jit(jax.vmap(env.reset, (0, None)))(keys, params)
+        rolls[name], times[name] = jax.jit(roll), []
+        states[name] = jax.block_until_ready(rolls[name](state, jax.random.key(2)))
     for _ in range(options.rounds):
-        for kernel, seconds in zip(kernels, times, strict=True):
-            own = []
-            for _ in range(20):
-                began = time.perf_counter()
-                jax.block_until_ready(kernel(*args))
-                own.append(time.perf_counter() - began)
-            seconds.append(min(own))  # of a machine that others use
+        for name, roll in rolls.items():
+            began = time.perf_counter()
+            jax.block_until_ready(roll(states[name], jax.random.key(3)))
+            times[name].append(time.perf_counter() - began)
+    base = np.array(next(iter(times.values())))
     lines = []
-    base = np.array(times[1])
-    for kind, seconds in zip(kinds, times, strict=True):
+    for name, seconds in times.items():
         low, middle, high = np.quantile(np.array(seconds) / base, [0.1, 0.5, 0.9])
-        each = 1e9 * np.median(seconds) / n
-        lines.append(
-            f"control step, {kind or 'no filter'}: {each:.0f} ns, {middle:.2f} times the plain "
-            f"filter's ({low:.2f} to {high:.2f})"
-        )
-    return lines, margins(env, params, state)
+        each = 1e6 * np.median(seconds) / (n * length)
+        lines.append(f"{name}: {each:.2f} us, {middle:.2f} times ({low:.2f} to {high:.2f})")
+    return lines, margins(*made("robust", options), states["robust"])
 
 
 def margins(env: Any, params: Any, state: Any) -> dict[str, float]:
-    """Margins, mm, of distances below 0.1 m, of these environments."""
+    """Margins, mm, of distances below 0.1 m, of these environments of the robust filter."""
     robot, safety = env.robot, params.safety
     (off,) = [barrier for barrier in safety.barriers if barrier.name == "obstacles"]
 
@@ -257,7 +224,7 @@ def main(options: Options) -> None:
     console.print(table)
     if options.rounds:
         lines, widths = cost(options)
-        console.print("\n".join(lines))
+        console.print("policy steps: " + "; ".join(lines))
         console.print("margins below: " + ", ".join(f"{k} {x:.2g} mm" for k, x in widths.items()))
 
 
