@@ -59,7 +59,7 @@ class MomentumObserver:
 
     Once per control step, and without an acceleration being measured:
 
-        state = observer(terms, state, dt)               # what was done in the last step
+        state = observer(robot, terms, state, dt)        # what was done in the last step
         seen = observer.informed(terms, state)           # the bias forces, less the estimate
         ...                                              # torques of a controller, with these terms
         state = observer.after(robot, terms, command, state, dt)

@@ -157,6 +157,56 @@ def obstacle_distances(
     return jnp.where(jnp.concatenate(there, axis=1), distances, FAR)
 
 
+def end_distances(
+    robot: Robot,
+    q: Real[ArrayLike, " nq"],
+    obstacles: Obstacles,
+    *,
+    shapes: Sequence[str] | None = None,
+    kin: Kinematics | Poses | None = None,
+    geometry: RobotGeometry | None = None,
+) -> Float[Array, "e f"]:
+    """Signed distances, m, of e ends of capsules (rows), as spheres, from f obstacles (columns).
+
+    A capsule that is nearly parallel to an obstacle is nearest to it with one end or the other, in
+    turn: who looks at its nearest point alone, as `obstacle_distances` does, sees nothing of the
+    end that sinks meanwhile. Rows are the starts of the capsules among the shapes, then their ends;
+    columns are those of `obstacle_distances` without spheres, which nothing is parallel to.
+
+    Args:
+        robot: the model.
+        q: rad and m.
+        obstacles: the obstacles in the world.
+        shapes: as for `obstacle_distances`.
+        kin: kinematics at `q`, or the bodies' poses, if already computed.
+        geometry: `robot_geometry(robot, q)`, if already computed.
+
+    Raises:
+        ArrayError: `q` has the wrong shape, or arrays of obstacles do not fit together.
+        UnknownNameError: there is no collision shape of that name.
+    """
+    q = checked_configuration(robot, q)
+    layout = shape_layout(robot.topology)
+    rows = _capsules(robot, shapes)
+    kinds = checked_kinds(obstacles, q.dtype)
+    active = checked_active(obstacles, sum(count for *_, count in kinds))
+    there = [None] * len(kinds) if active is None else split_by_kind(active, kinds)
+    geometry = robot_geometry(robot, q, kin=kin) if geometry is None else geometry
+    capsules = _take(geometry.capsules, layout.row[rows])
+    places = jnp.concatenate([capsules.start, capsules.end])
+    ends = Sphere(places, jnp.concatenate([capsules.radius, capsules.radius]))
+    rows = np.concatenate([rows, rows])
+    columns = [jnp.zeros((len(rows), 0), q.dtype)]
+    for (name, kind, _), here in zip(kinds, there, strict=True):
+        if name != "spheres" and len(rows):
+            distance = DISTANCE[Sphere, type(kind)]
+            found = _table(distance, ends, _faced(robot, obstacles, kind, rows))
+            if here is not None:
+                found = jnp.where(_faced(robot, obstacles, here, rows), found, FAR)
+            columns.append(found)
+    return jnp.concatenate(columns, axis=1)
+
+
 def nearest_obstacles(
     robot: Robot,
     q: Real[ArrayLike, " nq"],
@@ -223,14 +273,34 @@ def obstacle_distance_names(
         ArrayError: arrays of obstacles do not fit together.
         UnknownNameError: there is no collision shape of that name.
     """
-    owners, kind = obstacles.owners or 1, "" if obstacles.owners is None else "nearest "
-    columns = [
-        f"{kind}{name}[{i}]"
-        for name, _, count in checked_kinds(obstacles, jnp.result_type(float))
-        for i in range(count // owners)
-    ]
+    columns = [column for names in _columns(obstacles).values() for column in names]
     rows = [robot.topology.collision_shapes[i].name for i in _rows(robot, shapes)]
     return tuple(f"{row} - {column}" for row in rows for column in columns)
+
+
+def end_distance_names(
+    robot: Robot, obstacles: Obstacles, *, shapes: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Names of the entries of `end_distances(...).ravel()`: "hand_1 start - boxes[0]".
+
+    Raises:
+        ArrayError: arrays of obstacles do not fit together.
+        UnknownNameError: there is no collision shape of that name.
+    """
+    kinds = _columns(obstacles)
+    columns = [column for kind, names in kinds.items() if kind != "spheres" for column in names]
+    capsules = [robot.topology.collision_shapes[i].name for i in _capsules(robot, shapes)]
+    rows = [f"{name} {end}" for end in ("start", "end") for name in capsules]
+    return tuple(f"{row} - {column}" for row in rows for column in columns)
+
+
+def _columns(obstacles: Obstacles) -> dict[str, list[str]]:
+    """Names of the obstacles that a collision shape faces, by kind."""
+    owners, kind = obstacles.owners or 1, "" if obstacles.owners is None else "nearest "
+    return {
+        name: [f"{kind}{name}[{i}]" for i in range(count // owners)]
+        for name, _, count in checked_kinds(obstacles, jnp.result_type(float))
+    }
 
 
 def _rows(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
@@ -245,6 +315,13 @@ def _rows(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
         if name not in known:
             raise unknown_name("collision shape", name, known, f"of robot {robot.name!r}")
     return np.array([known.index(name) for name in names], np.int32)
+
+
+def _capsules(robot: Robot, names: Sequence[str] | None) -> np.ndarray:
+    """Those of `_rows` that are no spheres."""
+    rows = _rows(robot, names)
+    capsules: np.ndarray = rows[shape_layout(robot.topology).is_capsule[rows]]
+    return capsules
 
 
 def _faced(robot: Robot, obstacles: Obstacles, kind: Any, rows: np.ndarray) -> Any:

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -313,9 +313,9 @@ def informed(
     dt: Array,
 ) -> tuple[ObserverState | None, tuple[Terms, Terms]]:
     """The observer's state of this moment, and the terms of controller and of filter."""
-    if observer is None or state is None:
-        return state, (terms, terms)
-    state = observer(robot, terms, state, dt)
+    if observer is None:
+        return None, (terms, terms)
+    state = observer(robot, terms, cast(ObserverState, state), dt)
     seen = observer.ahead(robot, terms, state, dt)
     each = {"both": (seen, seen), "controller": (seen, terms), "safety": (terms, seen)}
     return state, each[observer.informs]
@@ -368,8 +368,9 @@ def control_loop(
             tau, report = safety(robot, told[1], tau, dt, obstacles, (lower, upper), scene, error)
             worst = worse_report(worst, report)
         applied, commanded, actuator_state = actuators(robot, tau, felt, actuator_state, control_dt)
-        if observer is not None and observed is not None:
-            observed = observer.after(robot, terms, commanded, observed, control_dt, dt)
+        if observer is not None:
+            there = cast(ObserverState, observed)
+            observed = observer.after(robot, terms, commanded, there, control_dt, dt)
         for substep in range(rates.physics // rates.control):
             current = known if substep == 0 else None
             q, v, scene = physics.step(model, q, v, applied, dt, current, scene)

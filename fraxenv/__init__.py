@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from . import kernels as kernels
     from . import recording as recording
     from . import storage as storage
+    from .controllers import planning as plan
     from .cross_check.gradients import gradient_check
     from .kernels import export, fuse, keep_programs
     from .making.make import make
@@ -41,6 +42,7 @@ __all__ = [
     "load_recording",
     "load_state",
     "make",
+    "plan",
     "record",
     "recorded_starts",
     "replay",
@@ -64,6 +66,7 @@ __getattr__, __dir__ = lazy_names(
         "load_recording": "recording",
         "load_state": "storage.state",
         "make": "making.make",
+        "plan": "controllers.planning.",
         "record": "recording",
         "recorded_starts": "recording",
         "replay": "recording",
@@ -72,13 +75,13 @@ __getattr__, __dir__ = lazy_names(
         "to_maniskill": "recording",
         "to_minari": "recording",
         "to_robomimic": "recording",
-        "controllers": "controllers",
-        "dynamics": "dynamics",
-        "envs": "envs",
-        "errors": "errors",
-        "kernels": "kernels",
-        "recording": "recording",
-        "storage": "storage",
+        "controllers": "controllers.",
+        "dynamics": "dynamics.",
+        "envs": "envs.",
+        "errors": "errors.",
+        "kernels": "kernels.",
+        "recording": "recording.",
+        "storage": "storage.",
     },
 )
 

@@ -15,15 +15,15 @@ def lazy_names(
 
     Args:
         module: its `__name__`.
-        homes: name -> the module that has it, from the package: `recording`, or `storage.state`. A
-            name that is its own home is a module.
+        homes: name -> the module that has it, from the package: `recording`, or `storage.state`;
+            one that ends in a dot, `recording.`, is itself what has the name.
     """
 
     def getattribute(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        home = importlib.import_module(f"{module}.{homes[name]}")
-        value = home if homes[name] == name else getattr(home, name)
+        home = importlib.import_module(f"{module}.{homes[name].removesuffix('.')}")
+        value = home if homes[name].endswith(".") else getattr(home, name)
         setattr(sys.modules[module], name, value)
         return value
 

@@ -33,6 +33,12 @@ from fraxenv.kernels.native import cpu
 # looking, with these a fiftieth.
 gc.set_threshold(200_000, 20, 100)
 
+
+def pytest_collection_finish() -> None:
+    """What files import, and their tests, stay: to look through them is most of a collection."""
+    gc.freeze()
+
+
 # Where the suite's programs are compiled quickly (scripts/test.sh), so are its kernels, outside of
 # their own tests: most run for a moment.
 if "xla_backend_optimization_level=0" in os.environ.get("XLA_FLAGS", ""):

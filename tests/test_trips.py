@@ -89,10 +89,12 @@ def test_the_page_tells_the_step(measure: Callable[..., Measured]) -> None:
         assert f"{len(measure(*trip)['entered'])} with those of" in re.sub(r"\s+", " ", told)
 
 
+@pytest.mark.slow
 def test_the_page_tells_how_a_robot_is_loaded(measure: Callable[..., Measured]) -> None:
     check_told(section("URDF to robot"), measure("load"))
 
 
+@pytest.mark.slow
 def test_the_page_tells_how_a_function_is_fused(measure: Callable[..., Measured]) -> None:
     pytest.importorskip("llvmlite")
     check_told(section("vmap to machine code"), measure("fuse"))

@@ -35,6 +35,7 @@ from fraxenv.dynamics import (
     self_distances,
 )
 from fraxenv.dynamics import manipulability as manipulability_of
+from fraxenv.dynamics.clearance import end_distance_names, end_distances
 from fraxenv.dynamics.manifold import scalar_coordinates
 from fraxenv.dynamics.math.algebra import matmul, norm
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
@@ -199,6 +200,9 @@ def obstacles(
     bounded_curvature: bool = False,
 ) -> Barrier:
     """The robot's collision shapes off the obstacles of the situation; a row for each pair, m.
+
+    With `bounded_curvature` rows follow for both ends of each capsule, against what is no sphere:
+    next to what it is nearly parallel to, a row of the nearest point alone lets the other end sink.
 
     Args:
         shapes: names of the collision shapes; None for all that some joint moves.
@@ -401,7 +405,7 @@ class _OffObstacles:
     bounded_curvature: bool = False
 
     def __call__(self, robot: Robot, x: Situation, _: Barrier) -> Array:
-        return obstacle_distances(
+        pairs = obstacle_distances(
             robot,
             x.q,
             x.obstacles,
@@ -409,9 +413,16 @@ class _OffObstacles:
             geometry=x.geometry,
             bounded_curvature=self.bounded_curvature,
         ).ravel()
+        if not self.bounded_curvature:
+            return pairs
+        ends = end_distances(robot, x.q, x.obstacles, shapes=self.shapes, geometry=x.geometry)
+        return jnp.concatenate([pairs, ends.ravel()])
 
     def names(self, robot: Robot, obstacles: Obstacles) -> tuple[str, ...]:
-        return obstacle_distance_names(robot, obstacles, shapes=self.shapes)
+        pairs = obstacle_distance_names(robot, obstacles, shapes=self.shapes)
+        if not self.bounded_curvature:
+            return pairs
+        return pairs + end_distance_names(robot, obstacles, shapes=self.shapes)
 
 
 def _self_collision(robot: Robot, x: Situation, _: Barrier) -> Array:

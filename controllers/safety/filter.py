@@ -109,8 +109,9 @@ class SafetyFilter:
 
     The report of a filter is a dict of scalars: `min_barrier`, the smallest barrier value, in its
     unit, and `min_barrier_row`, its index in `barrier_names` (-1 for none); `slack`, by how much
-    the worst row's acceleration falls short, and `feasible`, whether none does; `deviation`, the
-    norm of the change of torque, N m; `intervened`; `residual`, of the quadratic program.
+    the worst row's acceleration falls short, and `feasible`, whether none does and all are numbers;
+    `deviation`, the norm of the change of torque, N m; `intervened`; `residual`, of the quadratic
+    program.
     """
 
     barriers: tuple[Barrier, ...] = field(default_factory=default_barriers)
@@ -316,7 +317,9 @@ class SafetyFilter:
 
         # The bounds hold without a change, so only barriers can ask for one.
         change, report = jax.lax.cond(jnp.any(b > 0), solve, keep)
-        return change, report
+        # A row that is not a number asks for nothing, and so is not known to be met.
+        known = ~jnp.any(jnp.isnan(b))
+        return change, {**report, "feasible": report["feasible"] & known}
 
     def _metric(self, robot: Robot, terms: Terms) -> Array:
         """`M + (task_weight - 1) J^T Lambda J` (nv, nv)."""

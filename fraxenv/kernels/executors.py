@@ -39,6 +39,12 @@ EXECUTORS = {
 }
 
 
+def default_platform() -> str:
+    """Where JAX computes what is not told where: "cpu", "gpu" or "tpu"."""
+    device = jax.config.values["jax_default_device"]
+    return getattr(device, "platform", device) or jax.default_backend()
+
+
 def executor_for(platform: str) -> str:
     """The fastest executor on a platform: "cpu", "gpu" or "tpu"."""
     if platform == "cpu":

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .executors import default_platform
 from .fuse import check_backend, resolve
 from .kernel import kernel_for
 from .program import BOOKKEEPING, live_values
@@ -122,9 +123,7 @@ def explain(
 
         single = jax.tree.unflatten(tree, map(one, leaves, axes))
         traced, _ = trace(fn, single, {})
-        kernel = kernel_for(
-            traced, tuple(a is not None for a in axes), chosen, jax.default_backend()
-        )
+        kernel = kernel_for(traced, tuple(a is not None for a in axes), chosen, default_platform())
         made = kernel.evaluation
         if made is None:
             return Explanation(traced.name, kernel.backend)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import jax
 
 from .errors import KernelError
-from .executors import executor_for
+from .executors import default_platform, executor_for
 from .kernel import nothing_collected
 from .primitive import bind
 from .traced import trace
@@ -42,7 +42,7 @@ def fuse(fn: Callable[..., Any], backend: str = "auto", in_axes: Any = 0) -> Cal
     def call(*args: Any, **kwargs: Any) -> Any:
         inner = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((args, kwargs)))
         # Only a program of its own can be compiled with options.
-        if inner or resolve(backend) != "xla" or jax.default_backend() != "cpu":
+        if inner or resolve(backend) != "xla" or default_platform() != "cpu":
             return jitted(*args, **kwargs)
         return unfused(*args, **kwargs)
 
@@ -90,4 +90,4 @@ def resolve(backend: str) -> str:
     chosen = os.environ.get("FRAXENV_BACKEND", "auto")
     if chosen not in BACKENDS:
         raise KernelError(f"FRAXENV_BACKEND={chosen!r}, expected one of {', '.join(BACKENDS)}.")
-    return executor_for(jax.default_backend()) if chosen == "auto" else chosen
+    return executor_for(default_platform()) if chosen == "auto" else chosen

@@ -20,6 +20,7 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
 from .derivatives import Cotangent, Tangent, cotangent, is_differentiable, tangent
+from .executors import default_platform
 from .kernel import kernel_for
 from .sharding import example
 from .traced import Traced
@@ -60,7 +61,7 @@ def bind(traced: Traced, backend: str, operands: Sequence[Any]) -> list[Any]:
 def _run(*operands: Any, call: Call, example: Any, platform: str | None = None) -> list[Array]:
     if call.size is None:
         return call.traced(*operands)
-    platform = platform or jax.default_backend()
+    platform = platform or default_platform()
     return kernel_for(call.traced, call.batched, call.backend, platform)(call.size, *operands)
 
 

@@ -36,7 +36,7 @@ def rollout(
     return position, telemetry["orientation_error"], tau, q[-1]
 
 
-@pytest.mark.parametrize("limited", [False, True])
+@pytest.mark.parametrize("limited", with_slow([False, True], False))
 def test_reaches_200_random_poses(panda: Robot, limited: bool) -> None:
     """< 1 mm and < 0.5 deg within 3 s, torques within the limits all the way.
 
@@ -62,7 +62,7 @@ def test_reaches_200_random_poses(panda: Robot, limited: bool) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("sign", [-1.0, 1.0])
+@pytest.mark.parametrize("sign", with_slow([-1.0, 1.0], 1.0))
 def test_5_cm_step_does_not_couple(panda: Robot, axis: int, sign: float) -> None:
     start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
     goal = start + sign * 0.05 * jnp.eye(3)[axis]
@@ -144,7 +144,7 @@ def test_equals_numpy_and_pinocchio(panda: Robot, x64: None) -> None:
         np.testing.assert_allclose(tau, expected, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("decoupling", with_slow(["full", "partial", "none"], "partial"))
+@pytest.mark.parametrize("decoupling", with_slow(["full", "partial", "none"], "full", "partial"))
 @pytest.mark.parametrize("task", ["pose", "position"])
 def test_options_reach_the_target(panda: Robot, decoupling: Any, task: Any) -> None:
     start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")

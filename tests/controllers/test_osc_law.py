@@ -228,6 +228,13 @@ def check(
         "acceleration",
         "force",
         "posture zero",
+        "gains per axis",
+        "gains of the target",
+        "position",
+        "posture none",
+        "slow approach",
+        "wrench",
+        "position without decoupling",
     ),
 )
 def test_panda(pinocchio: Any, case: str) -> None:

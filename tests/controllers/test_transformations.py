@@ -91,7 +91,9 @@ def two_steps(robot: Robot, controller: Any) -> Any:
 
 @pytest.mark.parametrize(
     "case",
-    with_slow(CASES, "osc, position", "osc, two hands", "osc, hands in order", "ik, two hands"),
+    with_slow(
+        CASES, "osc", "osc, position", "osc, two hands", "osc, hands in order", "ik, two hands"
+    ),
 )
 @dtype_with_slow("float64")
 def test_fused_kernels_are_whole_and_right(case: str, dtype: np.dtype) -> None:

@@ -82,14 +82,21 @@ def run(page: str) -> dict[str, Any]:
 RUNNING = [page for page, text in PAGES.items() if any(block.runs for block in blocks(text))]
 SLOW = (
     "docs/contact.md",
+    "docs/controllers.md",
     "docs/debugging.md",
+    "docs/dynamics.md",
     "docs/extend/barrier.md",
+    "docs/extend/environment.md",
     "docs/extend/real_arm.md",
     "docs/extend/robot.md",
     "docs/gradients.md",
     "docs/numerics.md",
+    "docs/recording.md",  # which tests/fraxenv/recording runs
     "docs/robots.md",
     "docs/safety.md",
+    "docs/stories/identify_robot.md",
+    "docs/stories/payload.md",
+    "docs/stories/tune_gains.md",
     "docs/training/rejax.md",
     # Whose one line scripts/docs/document_environments.py runs for all of them.
     *(

@@ -25,6 +25,7 @@ from fraxenv.dynamics import (
     Sphere,
     UnknownNameError,
 )
+from fraxenv.dynamics.clearance import end_distance_names, end_distances, obstacle_distances
 from fraxenv.dynamics.geometry.obstacles import FAR
 
 QUICK = {"xla_backend_optimization_level": 0}  # to compile
@@ -187,6 +188,31 @@ def test_inactive_obstacles(x64: None, arm: Robot) -> None:
     np.testing.assert_allclose(some[:, ::2], whole[:, ::2], rtol=0, atol=1e-14)
     np.testing.assert_array_equal(gradient[:, 1::2], 0.0)
     assert np.all(np.any(gradient[:, ::2] != 0, axis=-1)[3:])
+
+
+def test_ends_of_capsules(x64: None, arm: Robot) -> None:
+    """The nearest end is as near as the whole to what is flat, and never nearer than that."""
+    active = np.array([True] * 6 + [False, True])
+    world = dataclasses.replace(obstacles(), active=active)
+
+    @partial(jax.jit, compiler_options=QUICK)
+    def found(q: jax.Array) -> list[jax.Array]:
+        near = dynamics.nearest_obstacles(arm, q, world, 1)
+        both = (obstacle_distances, end_distances)
+        return [f(arm, q, o) for o in (world, near) for f in both]
+
+    whole, ends, nearest_whole, nearest_ends = found(jnp.array([0.3, -0.4]))
+    names = end_distance_names(arm, world)
+    assert names[:2] == ("tube start - capsules[0]", "tube start - capsules[1]")
+    assert names[-1] == "finger end - half_spaces[1]"
+    assert len(names) == ends.size
+    capsules = [NAMES[1:].index(name.split()[0]) for name in names[:: ends.shape[1]]]
+    for pairs, of_ends, kinds in ((whole, ends, 2), (nearest_whole, nearest_ends, 1)):
+        pairs = np.asarray(pairs)[np.array(capsules)[: len(capsules) // 2], kinds:]
+        nearer = np.minimum(*np.split(np.asarray(of_ends), 2))
+        np.testing.assert_allclose(nearer[:, -kinds:], pairs[:, -kinds:], rtol=0, atol=1e-12)
+        assert (nearer >= pairs - 1e-9).all()
+    np.testing.assert_array_equal(np.asarray(ends)[:, 4], FAR)
 
 
 def test_nearest_obstacles(x64: None, arm: Robot) -> None:

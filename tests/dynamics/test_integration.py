@@ -114,7 +114,8 @@ ENERGY_TOLERANCE = {"float32": 2e-4, "float64": 1e-5}
 
 
 @pytest.mark.parametrize(
-    "name", with_slow(dynamics.list_robots(), "g1", "iiwa14", "planar_mobile_manipulator", "ur10")
+    "name",
+    with_slow(dynamics.list_robots(), "g1", "iiwa14", "panda", "planar_mobile_manipulator", "ur10"),
 )
 @dtype_with_slow("float32")
 def test_runge_kutta_conserves_energy(name: str, dtype: np.dtype) -> None:

@@ -43,9 +43,8 @@ BUNDLED = dynamics.list_robots()
 ROTORS_FLOAT32 = {"joints": 0.3}
 # The others run with `scripts/test.sh --slow`.
 QUICK = {
-    *((name, "float64") for name in ("cartpole", "double_pendulum", "planar_mobile_manipulator")),
-    *((name, "float64") for name in ("ur10", "g1", "g1_floating", "tree", "joints", "tiago")),
-    *((name, "float32") for name in ("panda", "g1_floating")),
+    *((name, "float64") for name in ("g1_floating", "tree", "joints")),
+    ("panda", "float32"),
 }
 EVERY = [
     (name, bits)
@@ -151,7 +150,7 @@ def test_agrees_with_pinocchio(
             raise AssertionError(f"{quantity}: {error}") from error
 
 
-@pytest.mark.parametrize("name", ["panda", "tree", "g1"])
+@pytest.mark.parametrize("name", with_slow(["panda", "tree", "g1"], "g1"))
 def test_derivatives_agree_with_pinocchio(
     name: str, tree_path: Path, joints_path: Path, x64: None
 ) -> None:

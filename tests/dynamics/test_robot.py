@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import with_slow
 
 from fraxenv import dynamics
 from fraxenv.dynamics import (
@@ -169,7 +170,8 @@ def test_no_public_function_is_left_out() -> None:
 # weakly typed leaf in a carried state would compile a step twice.
 
 
-@pytest.mark.parametrize("given", [np.float32, np.float64])
+# What does not follow float32 is in float64, the default here; the other way round is rarer.
+@pytest.mark.parametrize("given", with_slow([np.float32, np.float64], np.float64))
 @pytest.mark.parametrize("name", CALLS)
 def test_dtype_follows_the_arguments(panda: Robot, x64: None, name: str, given: Any) -> None:
     values = arguments(panda, given)
@@ -181,7 +183,7 @@ def test_dtype_follows_the_arguments(panda: Robot, x64: None, name: str, given: 
         assert not leaf.weak_type
 
 
-@pytest.mark.parametrize("given", [np.float32, np.float64])
+@pytest.mark.parametrize("given", with_slow([np.float32, np.float64], np.float64))
 def test_dtype_follows_the_arguments_of_traced_parameters(
     panda: Robot, x64: None, given: Any
 ) -> None:

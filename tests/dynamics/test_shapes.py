@@ -15,6 +15,7 @@ from beartype import beartype
 from beartype.door import is_bearable
 from jax import Array
 from jaxtyping import Float, jaxtyped
+from support import with_slow
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Actuators, Box, Capsule, HalfSpace, Obstacles, Robot, Sphere
@@ -27,6 +28,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 STATE = ("q", "v", "tau", "dt", "external_forces")
 ROBOTS = {"fixed": False, "floating": True}
+ACTUATORS = Actuators(effort_limit=50.0, rate_limit=100.0)
 
 
 def dimensions(hint: Any) -> list[str] | None:
@@ -52,15 +54,15 @@ def test_arguments_of_a_state_have_shapes() -> None:
     assert bare == {("lock_joints", "q")}  # which is no part of any program
 
 
-@pytest.mark.parametrize("base", ROBOTS)
+@pytest.mark.parametrize("base", with_slow(ROBOTS, "fixed"))
 @pytest.mark.parametrize("name", ANNOTATED)
 def test_shapes(name: str, base: str) -> None:
     """What a function says that it takes it takes, and what it says that it returns it returns."""
-    robot = dynamics.load_robot("panda", floating_base=ROBOTS[base])
+    robot = panda(ROBOTS[base])
     function = FUNCTIONS[name]
     hints = get_type_hints(function)
     given = inspect.signature(function).parameters
-    others = {a: x for a, x in unbatched(robot, hints).items() if a in given}
+    others = {a: x for a, x in unbatched(hints, ROBOTS[base]).items() if a in given}
     sizes = {"nq": robot.nq, "nv": robot.nv, "nb": robot.nb, "nu": 0, "n": 5, "*k": 2}
     batch = {
         argument: jnp.ones((3, *(sizes[d] if d in sizes else int(d) for d in names)))
@@ -81,34 +83,46 @@ def test_shapes(name: str, base: str) -> None:
 
 
 @functools.cache
+def panda(floating_base: bool) -> Robot:
+    return dynamics.load_robot("panda", floating_base=floating_base)
+
+
+@functools.cache
 def touching_floor(floating_base: bool) -> dynamics.Scene:
     """A Panda alone over a floor."""
-    robot = dynamics.load_robot("panda", floating_base=floating_base)
+    robot = panda(floating_base)
     hand = dynamics.sphere_geom("hand", 0.1, frame="hand")
     floor = dynamics.plane_geom("floor")
     return dynamics.build_scene(robot, static=(floor,), geoms=(hand,))
 
 
-def unbatched(robot: Robot, hints: dict[str, Any]) -> dict[str, Any]:
-    """Arguments that are no arrays: by their names, or by their types."""
+@functools.cache
+def computed(floating_base: bool) -> dict[Any, Any]:
+    """What is computed of a Panda in its default posture, by its type."""
+    robot = panda(floating_base)
     kin = dynamics.compute_kinematics(robot, robot.q_default)
-    actuators = Actuators(effort_limit=50.0, rate_limit=100.0)
+    return {
+        dynamics.Kinematics: kin,
+        dynamics.RobotGeometry: dynamics.robot_geometry(robot, robot.q_default, kin=kin),
+        dynamics.ActuatorState: ACTUATORS.init(robot, np.zeros(robot.nv), 0.001),
+    }
+
+
+def unbatched(hints: dict[str, Any], floating_base: bool) -> dict[str, Any]:
+    """Arguments that are no arrays: by their names, or by their types."""
     sphere = Sphere(np.zeros(3), 0.1)
-    scene = touching_floor(robot.topology.travels) if dynamics.Scene in hints.values() else None
-    values = {
+    scene = touching_floor(floating_base) if dynamics.Scene in hints.values() else None
+    values = computed(floating_base) | {
         dynamics.Scene: scene,
-        Robot: robot,
+        Robot: panda(floating_base),
         Sphere: sphere,
         Capsule: Capsule(np.zeros(3), np.ones(3), 0.1),
         Box: Box(np.zeros(3), np.eye(3), np.ones(3)),
         HalfSpace: HalfSpace(np.eye(3)[2], 0.0),
         Obstacles: Obstacles(spheres=Sphere(np.zeros((4, 3)), np.ones(4))),
-        dynamics.Kinematics: kin,
-        dynamics.RobotGeometry: dynamics.robot_geometry(robot, robot.q_default, kin=kin),
-        dynamics.ActuatorState: actuators.init(robot, np.zeros(robot.nv), 0.001),
     }
     return {a: values[hint] for a, hint in hints.items() if hint in values} | {
-        "self": actuators,
+        "self": ACTUATORS,
         "frame": "hand",
         "key": jax.random.key(0),
         "count": 2,

@@ -115,7 +115,9 @@ def test_make_takes_actuators_and_their_options() -> None:
 # --- Gain and delay -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("steps", "gain"), [(0, None), (1, 0.5), (3, None)])
+@pytest.mark.parametrize(
+    ("steps", "gain"), [pytest.param(0, None, marks=pytest.mark.slow), (1, 0.5), (3, None)]
+)
 def test_torque_arrives_as_many_control_steps_later(
     steps: int, gain: float | None, x64: None
 ) -> None:
@@ -206,8 +208,8 @@ MOTORS = {
     [
         *(pytest.param(case, "none", id=case) for case in MOTORS),
         *(
-            pytest.param(case, FLOOR, id=f"{case}, filtered", marks=slow)
-            for case, slow in zip(MOTORS, 3 * [pytest.mark.slow] + [()], strict=True)
+            pytest.param(case, FLOOR, id=f"{case}, filtered", marks=pytest.mark.slow)
+            for case in MOTORS
         ),
     ],
 )

@@ -91,6 +91,7 @@ def test_a_policy_comes_along(reach: tuple[Any, Any]) -> None:
     assert "The observation: joint_position" in act.__doc__
 
 
+@pytest.mark.slow
 def test_the_command_line_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--kind", "object", "--target", "aarch64", "--name", "ur", "--output", str(tmp_path)]
     assert main(["export", "UR10Reach-v0", *words]) == 0

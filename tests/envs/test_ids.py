@@ -19,7 +19,7 @@ from fraxenv.making.registry import env_spec
 QUICK = ("Iiwa14ReachPose-v0", "UR10Track-v0", "MobileReachObstacles-v0", "G1Reach-v0")
 """Run with every change; the others with `--slow`. Between them every robot and every task."""
 
-STEPPED = QUICK[:2]
+STEPPED = QUICK[:1]
 """Run for many steps with every change."""
 
 IDS = fraxenv.list_envs()

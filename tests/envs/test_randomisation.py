@@ -190,7 +190,8 @@ def with_delays(env: Env, **delays: float) -> Env:
 DELAYS = ("action_delay", "observation_delay")
 
 
-@pytest.mark.parametrize("steps", with_slow([0, 1, 2], 0, 1))
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [0, 1, 2])
 def test_actions_are_late_by_whole_steps(late: Env, steps: int) -> None:
     """With a delay the motion is that without it, later; before that the robot stays."""
     actions = jax.random.uniform(jax.random.key(5), (5, 6), minval=-1.0)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support import dtype_with_slow
+from support import dtype_with_slow, with_slow
 
 import fraxenv
 from fraxenv import dynamics
@@ -123,7 +123,10 @@ def test_floating_base() -> None:
     check(dynamics.load_robot("g1"), LARGE, np.dtype(np.float32))
 
 
-@pytest.mark.parametrize("options", [{}, {"task": "position"}, {"decoupling": "partial"}])
+@pytest.mark.parametrize(
+    "options",
+    with_slow([{}, {"task": "position"}, {"decoupling": "partial"}], {}, {"task": "position"}),
+)
 @dtype_with_slow("float64")
 def test_operational_space_control(dtype: np.dtype, options: dict[str, Any]) -> None:
     robot = dynamics.load_robot("panda")

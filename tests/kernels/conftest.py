@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import jax
@@ -19,6 +21,43 @@ def _as_users_compile() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "OPTIMISATION", 2)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _products_in_full() -> None:
+    """What is compared with is multiplied in full precision: a GPU's own is 10 bits."""
+    if jax.default_backend() != "cpu":
+        jax.config.update("jax_default_matmul_precision", "highest")
+        os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"
+
+
+@pytest.fixture(autouse=True)
+def _on_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where the marker `cpu` asks for it, beside a GPU: here, and in processes of the test."""
+    if request.node.get_closest_marker("cpu") is None or jax.default_backend() == "cpu":
+        yield
+        return
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    jax.config.update("jax_default_device", jax.devices("cpu")[0])
+    yield
+    jax.config.update("jax_default_device", None)
+
+
+@contextmanager
+def as_triton_can(backend: str) -> Iterator[None]:
+    """Pallas goes by way of Triton on a GPU, which lacks some operations."""
+    try:
+        yield
+    except NotImplementedError as error:
+        if backend == "pallas" and jax.default_backend() == "gpu" and "Triton" in str(error):
+            pytest.xfail(str(error).splitlines()[0])
+        raise
+
+
+@pytest.fixture
+def triton() -> Callable[[str], AbstractContextManager[None]]:
+    """See `as_triton_can`."""
+    return as_triton_can
 
 
 def numbers(x: Any) -> np.ndarray:

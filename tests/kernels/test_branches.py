@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import Array, lax
+from support import with_slow
 
 from fraxenv.kernels import KernelWarning, explain, fuse
 from fraxenv.kernels.native import gather
@@ -120,9 +121,7 @@ def empty(x: Array, p: Array, which: Array) -> Any:
 
 BRANCHES = (one_side, both_sides, choice, of_the_data, in_a_branch, in_loops, several, integers)
 SETTINGS = [
-    pytest.param(
-        b, d, marks=() if b == "native" or (b, d) == ("pallas", "float32") else pytest.mark.slow
-    )
+    pytest.param(b, d, marks=() if b == "native" else pytest.mark.slow)
     for b in ("native", "xla", "pallas")
     for d in ("float32", "float64")
 ]
@@ -141,12 +140,15 @@ def assert_near(actual: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize(("backend", "dtype"), SETTINGS)
 def test_branches(
-    backend: str, dtype: str, precision: Callable[[str], AbstractContextManager[Any]]
+    backend: str,
+    dtype: str,
+    precision: Callable[[str], AbstractContextManager[Any]],
+    triton: Callable[[str], AbstractContextManager[None]],
 ) -> None:
     def together(*args: Array) -> list[Any]:
         return [branch(*args) for branch in (*BRANCHES, empty)]
 
-    with precision(dtype):
+    with precision(dtype), triton(backend):
         args = arguments(dtype)
         assert_near(fuse(together, backend)(*args), jax.jit(jax.vmap(together))(*args))
 
@@ -167,7 +169,7 @@ def test_long_branches_are_jumped_over() -> None:
     assert explain(one_side, "native")(*args).operations_after > LONG_BRANCH
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("backend", with_slow(["native", "xla"], "xla"))
 def test_branches_with_keys(backend: str, equal: Equal) -> None:
     """Keys go in, come out, and are all that comes out."""
 
@@ -186,7 +188,7 @@ def test_branches_with_keys(backend: str, equal: Equal) -> None:
     equal(fuse(fn, backend)(keys, p), jax.jit(jax.vmap(fn))(keys, p))
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("backend", with_slow(["native", "xla"], "xla"))
 def test_branches_with_something_outside(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long branch whose operation has no rule is computed by all lanes, outside the kernel."""
 
@@ -252,6 +254,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gather, "SHARE", 0.0)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("branch", [*BRANCHES, empty, in_a_loop])
 def test_branches_gathered(
@@ -270,6 +273,7 @@ def test_branches_gathered(
     assert plan.rounds == (70 if branch is in_a_loop else 1)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("pattern", ["mixed", "all", "none"])
 @pytest.mark.parametrize("size", [1, 16, 16 * gather.MOST_VECTORS + 5, 1000])
 def test_branches_gathered_of_many(
@@ -298,6 +302,7 @@ def test_branches_gathered_of_many(
         np.testing.assert_array_equal(np.asarray(a)[order], b)
 
 
+@pytest.mark.cpu
 def test_branches_not_worth_gathering_for(plans: list[gather.Plan]) -> None:
     """Short ones, and ones that are little of what would be repeated."""
 
@@ -326,7 +331,7 @@ def test_branches_not_worth_gathering_for(plans: list[gather.Plan]) -> None:
 # --- While loops ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["native", "xla", "pallas"])
+@pytest.mark.parametrize("backend", with_slow(["native", "xla", "pallas"], "xla", "pallas"))
 def test_loops_of_no_rounds(backend: str) -> None:
     """For no lane, for some; one after another, within each other, and with a loop to decide."""
 

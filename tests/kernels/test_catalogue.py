@@ -413,7 +413,7 @@ QUICKLY = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", with_slow(FOREIGN, *(d for d in FOREIGN if d != "complex64")))
+@pytest.mark.parametrize("name", with_slow(FOREIGN, *FOREIGN))
 def test_foreign_numbers(name: str, x64: None) -> None:
     """Moved in the kernel, computed with outside of it."""
     dtype = jnp.dtype(name)

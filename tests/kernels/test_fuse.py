@@ -264,6 +264,7 @@ def test_a_lane_does_not_depend_on_its_neighbours(equal: Equal) -> None:
     equal(fused(x[order]), jax.tree.map(lambda y: y[order], whole))
 
 
+@pytest.mark.cpu
 def test_numbers_of_threads(threads: Threads, equal: Equal) -> None:
     fused = fuse(_position, "native")
     x = RNG.normal(size=(30_001, 5)).astype(np.float32)
@@ -275,6 +276,7 @@ def test_numbers_of_threads(threads: Threads, equal: Equal) -> None:
             equal(fused(x), expected)
 
 
+@pytest.mark.cpu
 def test_python_threads(equal: Equal) -> None:
     """Kernels are made and run by several threads at once."""
     x = RNG.normal(size=(999, 5)).astype(np.float32)
@@ -305,6 +307,7 @@ def test_number_of_threads_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert get_threads() == 3
 
 
+@pytest.mark.cpu
 def test_large_products_are_a_librarys(
     equal: Equal, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
@@ -499,6 +502,7 @@ assert explain(jnp.sin)(np.ones((3, 2), np.float32)).backend == "vmap"
 """
 
 
+@pytest.mark.cpu
 def test_without_llvmlite() -> None:
     done = python(WITHOUT_LLVMLITE)
     assert done.returncode == 0, done.stderr
@@ -529,6 +533,7 @@ for backend in ("native", "xla"):
 """
 
 
+@pytest.mark.cpu
 def test_devices() -> None:
     done = python(SHARDED, XLA_FLAGS="--xla_force_host_platform_device_count=4")
     assert done.returncode == 0, done.stderr

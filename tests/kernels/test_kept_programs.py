@@ -66,6 +66,7 @@ def test_kept_programs_are_found_and_nothing_else(tmp_path: Path) -> None:
     assert run(tmp_path) == (where, len(kept), result)
 
 
+@pytest.mark.slow
 def test_processes_share_them(tmp_path: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
         done = list(pool.map(run, [tmp_path] * 3))

@@ -52,6 +52,7 @@ def _operands(row: Operation) -> int:
     return fold.nin if isinstance(fold, np.ufunc) else len(inspect.signature(fold).parameters)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("dtype", SAMPLES)
 @pytest.mark.parametrize("backend", BUILDERS)
 def test_executors_compute_what_folds(backend: str, dtype: str) -> None:

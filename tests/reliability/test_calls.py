@@ -179,7 +179,7 @@ class Batch(RuleBasedStateMachine):
 
 # Without shrinking, which would take minutes.
 PHASES = (Phase.explicit, Phase.generate)
-few = settings(max_examples=8, stateful_step_count=20, phases=PHASES)
+few = settings(max_examples=5, stateful_step_count=20, phases=PHASES)
 Single.TestCase.settings = few
 Batch.TestCase.settings = few
 

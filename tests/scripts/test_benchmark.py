@@ -100,6 +100,7 @@ def test_picks_are_counted_in_simulated_time(tmp_path: Path) -> None:
     assert list(judged.values()) == [None, None]  # of 4096 only
 
 
+@pytest.mark.slow
 def test_targets_are_judged(tmp_path: Path) -> None:
     rows = benchmark(tmp_path, "--workloads", "gymnasium", "--peers", "native")
     judged = {x["what"]: x for x in of(rows, "line") if x["value"] is not None}

@@ -77,7 +77,8 @@ class Builder:
         lines: the text so far.
         function: the function's name.
         workspace: the parameter that points to its workspace, if it has one.
-        contracts: whether LLVM may join products with sums.
+        gpu: whether it is written for a GPU, where LLVM joins products with sums, and has a
+            remainder only of small quotients.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Builder:
         self.lines: list[str] = []
         self.function = self._heading = self._result = ""
         self.workspace = ""
-        self.contracts = False
+        self.gpu = False
         self._divided = False
         self._loaded: dict[Id, str] = {}
         self._allocas: list[str] = []

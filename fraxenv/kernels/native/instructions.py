@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +45,8 @@ def write(b: Builder, i: Id) -> None:
     if not code:
         raise BuildError(f"no instructions for the operation {op!r} on {dtype}")
     names = [b.name(a) for a in args]
-    if b.contracts and code in ("fadd", "fsub", "fmul"):
+    # A difference of one product is zero, not what its rounding left.
+    if b.gpu and code in ("fadd", "fsub", "fmul") and not (code == "fsub" and args[0] == args[1]):
         code += " contract"
     if code.startswith("llvm."):
         b.set(i, b.intrinsic(code.removeprefix("llvm."), dtype, *names))
@@ -56,11 +58,10 @@ def write(b: Builder, i: Id) -> None:
 def _call(b: Builder, i: Id) -> None:
     name, args = b.program.attributes[i], b.program.args[i]
     dtype = b.program.dtypes[i]
-    t, s = b.type(dtype), llvm_type(dtype)
+    t = b.type(dtype)
     function = name.removeprefix("guarded:")
     guarded = name != function
     operands = [b.name(a) for a in (args[1:2] if guarded else args)]
-    b.declared[f"@{function}"] = f"declare {s} @{function}({', '.join([s] * len(operands))})"
     if guarded:
         rare, usual = b.name(args[0]), b.name(args[2])
         bits = b.value(f"bitcast {b.type(BOOL)} {rare} to i{b.width}")
@@ -68,12 +69,7 @@ def _call(b: Builder, i: Id) -> None:
         before, slow, after = b.block, b.label("rare"), b.label("usual")
         b.emit(f"br i1 {some}, label %{slow}, label %{after}, !prof !0")
         b.begin(slow)
-    result = "poison"
-    for lane in range(b.width):
-        parts = [b.value(f"extractelement {t} {o}, i32 {lane}") for o in operands]
-        typed = ", ".join(f"{s} {x}" for x in parts)
-        one = b.value(f"call {s} @{function}({typed})")
-        result = b.value(f"insertelement {t} {result}, {s} {one}, i32 {lane}")
+    result = _lane_by_lane(b, function, dtype, operands)
     if not guarded:
         b.names[i] = result
         return
@@ -81,6 +77,19 @@ def _call(b: Builder, i: Id) -> None:
     b.emit(f"br label %{after}")
     b.begin(after)
     b.set(i, f"phi {t} [ {usual}, %{before} ], [ {chosen}, %{slow} ]")
+
+
+def _lane_by_lane(b: Builder, function: str, dtype: np.dtype[Any], operands: list[str]) -> str:
+    """A function of the C library, of each lane."""
+    t, s = b.type(dtype), llvm_type(dtype)
+    b.declared[f"@{function}"] = f"declare {s} @{function}({', '.join([s] * len(operands))})"
+    result = "poison"
+    for lane in range(b.width):
+        parts = [b.value(f"extractelement {t} {o}, i32 {lane}") for o in operands]
+        typed = ", ".join(f"{s} {x}" for x in parts)
+        one = b.value(f"call {s} @{function}({typed})")
+        result = b.value(f"insertelement {t} {result}, {s} {one}, i32 {lane}")
+    return result
 
 
 @_emits("select")
@@ -226,7 +235,11 @@ def _quotient(b: Builder, i: Id) -> None:
     dtype = b.program.dtypes[i]
     t, c = b.type(dtype), b.type(BOOL)
     if dtype.kind == "f":
-        b.set(i, f"f{op} {t} {x}, {y}")
+        if b.gpu and op == "rem":
+            name = "fmodf" if dtype.itemsize == 4 else "fmod"
+            b.names[i] = _lane_by_lane(b, name, dtype, [x, y])
+        else:
+            b.set(i, f"f{op} {t} {x}, {y}")
         return
     zero = b.value(f"icmp eq {t} {y}, zeroinitializer")
     bad = zero

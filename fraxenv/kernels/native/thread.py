@@ -58,7 +58,7 @@ def write_module(
     results = [int(x) for o in outputs for x in o.ravel()]
     body = Body(program, results, width=1, buffers=buffers, outputs=outputs)
     b = body.builder
-    b.contracts = True
+    b.gpu = True
     n, m = max(1, len(buffers)), max(1, len(outputs))
     given = f"ptr byval([{n} x ptr]) %in, ptr byval([{m} x ptr]) %out, i64 %total"
     b.define("void", NAME, given, linkage="ptx_kernel")

@@ -309,10 +309,52 @@ def test_masked_obstacles_demand_nothing(x64: None) -> None:
     assert (lacking[~left] < -(RATE**2) * FAR / 2).all()
 
 
+ROD = """<mujoco><option gravity="0 0 0"/><worldbody><body name="carriage" pos="0 0 .1">
+ <joint name="up" type="slide" axis="0 0 1"/><geom size=".01" mass="1" contype="0" conaffinity="0"/>
+ <body name="rod"><joint name="tilt" axis="0 1 0"/>
+ <geom name="rod" type="capsule" fromto="-.2 0 0 .2 0 0" size=".05" mass="1"/></body></body>
+</worldbody></mujoco>"""
+UNDER = Obstacles(
+    capsules=Capsule(np.array([[-1.0, 0, -0.1]]), np.array([[1.0, 0, -0.1]]), np.array([0.1])),
+    boxes=Box(np.array([[0.0, 0.0, -0.1]]), np.eye(3)[None], np.array([[1.0, 1.0, 0.1]])),
+    half_spaces=HalfSpace(np.array([[0.0, 0.0, 1.0]]), np.zeros(1)),
+)
+"""All with the plane z = 0 as their upper side, on the way of the rod."""
+
+
+def test_neither_end_of_a_capsule_sinks(x64: None) -> None:
+    """What lets an end of a rod down breaks a row, for each kind of what the rod is level with."""
+    pytest.importorskip("mujoco")
+    robot = dynamics.load_mjcf_robot(ROD)
+    barrier = barriers.obstacles(rate=RATE, margin=MARGIN, bounded_curvature=True)
+    rng = np.random.default_rng(0)
+    low, high = np.array([[-0.045, -3e-3], [0.0, 3e-3]])
+    q, v = rng.uniform(low, high, (200, 2)), rng.uniform(-1, 1, (200, 2)) * [0.2, 1.0]
+    a = rng.uniform(-5, 5, (200, 2))
+
+    def over(q: Array, v: Array, a: Array) -> Array:
+        conditions = given(robot, barrier, Moment(q, v, a, UNDER))
+        return conditions.A(0.5 * a) - conditions.b
+
+    more = np.asarray(jax.jit(jax.vmap(over), compiler_options=QUICK)(q, v, a))
+    assert more.shape == (200, 9)
+    both = []
+    for side in (-0.2, 0.2):  # z - side sin(tilt), above the plane, and its derivatives by time
+        height = 0.1 + q[:, 0] - side * np.sin(q[:, 1]) - 0.05
+        speed = v[:, 0] - side * np.cos(q[:, 1]) * v[:, 1]
+        turning = np.cos(q[:, 1]) * a[:, 1] - np.sin(q[:, 1]) * v[:, 1] ** 2
+        push = a[:, 0] - side * turning
+        both.append(push + 2 * RATE * speed + RATE**2 * (height - MARGIN))
+    for kind in range(3):
+        least = more[:, kind::3].min(axis=1)
+        np.testing.assert_array_less(least, np.minimum(*both) + 1e-9)
+
+
 def test_no_shapes_and_no_obstacles_are_no_rows() -> None:
     robot = dynamics.load_robot("cartpole")
     now = Moment(jnp.zeros(2), jnp.zeros(2), jnp.zeros(2), NO_OBSTACLES)
-    for barrier in (barriers.obstacles(), barriers.self_collision()):
+    ends = barriers.obstacles(bounded_curvature=True)
+    for barrier in (barriers.obstacles(), ends, barriers.self_collision()):
         assert [x.shape for x in conditions_of(robot, barrier, now)] == [(0,)] * 3
 
 

@@ -217,6 +217,20 @@ def test_torques_that_are_not_finite_hold_the_robot() -> None:
     assert report["feasible"].all()
 
 
+@pytest.mark.parametrize("where", ["q", "v", "obstacles"])
+def test_rows_that_are_not_numbers_are_not_met(where: str) -> None:
+    robot, size = panda(), 50  # as many as above, to compile once
+    q, v = jnp.tile(jnp.asarray(robot.q_default, float), (size, 1)), jnp.zeros((size, 7))
+    around = jax.tree.map(jnp.asarray, world(np.random.default_rng(0), size, [[3.0] * 3] * size))
+    around = dataclasses.replace(around, active=jnp.ones((size, 4), bool))
+    given = {"q": q, "v": v, "obstacles": around}
+    given[where] = jax.tree.map(
+        lambda x: x if x.dtype == bool else x.at[::2].set(jnp.nan), given[where]
+    )
+    _, report = many(HAND, robot, given["q"], given["v"], 0 * v, given["obstacles"])
+    np.testing.assert_array_equal(report["feasible"], np.arange(size) % 2 == 1)
+
+
 # --- Closed loops ---------------------------------------------------------------------------------
 
 
@@ -318,7 +332,7 @@ def kinematic_rollouts() -> Rollouts:
     return both(kinematic_rollout)
 
 
-@pytest.mark.parametrize("name", with_slow(DRIVES[:-1], "box"))
+@pytest.mark.parametrize("name", with_slow(DRIVES[:-1], *DRIVES[:-1]))
 def test_barriers_hold(rollouts: Rollouts, name: str) -> None:
     k, limit = DRIVES.index(name), np.asarray(panda().effort_limits, np.float32)
     with_filter, without = rollouts[True], rollouts[False]

@@ -38,9 +38,9 @@ SCENES = {
     "cube, pyramidal": cube("pyramidal"),
     "equalities": EQUALITIES,
     "quadruped, condim 6": quadruped(condim=6),
-    "grasp, condim 4, impratio 3": grasp(condim=4, impratio=3),
 }
 SLOW = {
+    "grasp, condim 4, impratio 3": grasp(condim=4, impratio=3),
     **{
         f"quadruped, {c}, {d}": quadruped(c, d)
         for c in ("elliptic", "pyramidal")

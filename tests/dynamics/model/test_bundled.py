@@ -362,6 +362,7 @@ def test_what_meets_in_the_default_is_no_pair(arm: list[str]) -> None:
     assert closest_pair(robot.replace(topology=everything)) < 0
 
 
+@pytest.mark.slow
 def test_rebuilding_is_repeatable_and_keeps_shapes(arm: list[str]) -> None:
     def files() -> list[bytes]:
         return [path.read_bytes() for path in sorted(Path(arm[3]).iterdir())]
@@ -381,9 +382,19 @@ def test_rebuilding_is_repeatable_and_keeps_shapes(arm: list[str]) -> None:
         ((), "exist already. Pass --force"),
         (("--force", "--source", ""), "where the source comes from"),
         (("--force", "--default", "j4", "1"), "unknown joint 'j4'. Did you mean"),
-        (("--force", "--default", "j2", "0"), "q_default leaves the limits of j2"),
-        (("--force", "--end-effectors", "hand", "gripper"), "names the link 'gripper'"),
-        (("--force", "--keep-clear", "a", "d"), "unknown link 'd'"),
+        pytest.param(
+            ("--force", "--default", "j2", "0"),
+            "q_default leaves the limits of j2",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("--force", "--end-effectors", "hand", "gripper"),
+            "names the link 'gripper'",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("--force", "--keep-clear", "a", "d"), "unknown link 'd'", marks=pytest.mark.slow
+        ),
         (("--force", "--first-pairs", "a_1", "b_1"), "first_pairs names ('a_1', 'b_1')"),
     ],
 )

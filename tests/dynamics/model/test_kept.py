@@ -83,6 +83,7 @@ def test_what_was_damaged_is_read(folder: Path) -> None:
     assert kept.kept(lambda: other, "a") is other
 
 
+@pytest.mark.slow
 def test_another_process_needs_no_parser(folder: Path) -> None:
     code = """
 import sys

@@ -88,7 +88,8 @@ def test_parts_of_a_scene(root: str, freeze: Sequence[str], nv: int, x64: None) 
 @pytest.mark.parametrize(
     ("file", "root", "nv"),
     [("pusher_v5.xml", "r_shoulder_pan_link", 7), ("reacher.xml", "body0", 2),
-     ("walker2d_v5.xml", "torso", 9), ("humanoid.xml", "torso", 23), ("ant.xml", "torso", 14)],
+     pytest.param("walker2d_v5.xml", "torso", 9, marks=pytest.mark.slow),
+     pytest.param("humanoid.xml", "torso", 23, marks=pytest.mark.slow), ("ant.xml", "torso", 14)],
 )  # fmt: skip
 def test_gymnasium_s_robots(file: str, root: str, nv: int, x64: None) -> None:
     model = mujoco.MjModel.from_xml_path(str(ASSETS / file))

@@ -48,6 +48,7 @@ def test_the_pick_expert_grasps_lifts_and_holds(picked) -> None:
     assert np.asarray(last["slip_speed"]).max() < 1e-3
 
 
+@pytest.mark.slow
 def test_the_push_expert_slides_the_cube(push) -> None:
     _, results = rollout(*push)
     _, _, last = results[-1]

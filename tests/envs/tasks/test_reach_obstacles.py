@@ -28,6 +28,7 @@ QUICK = {"xla_backend_optimization_level": 0}  # to compile
 SIZE, STEPS = 32, 100
 
 Env = tuple[Environment, EnvParams]
+Rollout = tuple[dict[str, Any], EnvState]
 KINDS: dict[str, dict[str, Any]] = {
     "filter": {"task_options": {"moving_count": 3, "obstacle_speed": 0.3}},
     "off": {"safety_options": {"enabled": False}, "action_options": {"target": "desired"}},
@@ -46,7 +47,7 @@ def resets(env: Env, size: int, seed: int = 0) -> EnvState:
     return reset(keys, params)[1]
 
 
-def rollout(kind: str, steps: int = STEPS) -> tuple[dict[str, Any], EnvState]:
+def rollout(kind: str, steps: int = STEPS) -> Rollout:
     """`info` (steps, SIZE) of random steps without resets, and the states."""
     environment, params = make(kind)
 
@@ -66,12 +67,14 @@ def rollout(kind: str, steps: int = STEPS) -> tuple[dict[str, Any], EnvState]:
     return info, states
 
 
-Rollouts = dict[str, tuple[dict[str, Any], EnvState]]
+@pytest.fixture(scope="module")
+def filtered() -> Rollout:
+    return rollout("filter")
 
 
 @pytest.fixture(scope="module")
-def rollouts() -> Rollouts:
-    return {kind: rollout(kind, 2 if kind == "none" else STEPS) for kind in KINDS}
+def rollouts(filtered: Rollout) -> dict[str, Rollout]:
+    return {"filter": filtered, "off": rollout("off"), "none": rollout("none", 2)}
 
 
 # --- Resets ---------------------------------------------------------------------------------------
@@ -125,7 +128,8 @@ def test_obstacles_that_are_left_out_are_not_seen() -> None:
 # --- Steps ----------------------------------------------------------------------------------------
 
 
-def test_reports_have_one_structure(rollouts: Rollouts) -> None:
+@pytest.mark.slow
+def test_reports_have_one_structure(rollouts: dict[str, Rollout]) -> None:
     expected = {
         "min_barrier": "float32",
         "min_barrier_row": "int32",
@@ -147,8 +151,8 @@ def test_reports_have_one_structure(rollouts: Rollouts) -> None:
     assert off["feasible"].all()
 
 
-def test_the_filter_keeps_the_robot_off(rollouts: Rollouts) -> None:
-    info, _ = rollouts["filter"]
+def test_the_filter_keeps_the_robot_off(filtered: Rollout) -> None:
+    info, _ = filtered
     assert info["safety"]["min_barrier"].min() >= -2e-3
     assert info["clearance"].min() >= -2e-3
     assert info["safety"]["intervened"].any()
@@ -156,7 +160,8 @@ def test_the_filter_keeps_the_robot_off(rollouts: Rollouts) -> None:
     assert not info["reward_terms"]["collision"].any()
 
 
-def test_without_the_filter_there_are_violations(rollouts: Rollouts) -> None:
+@pytest.mark.slow
+def test_without_the_filter_there_are_violations(rollouts: dict[str, Rollout]) -> None:
     info, _ = rollouts["off"]
     report = info["safety"]
     assert (info["clearance"] < -2e-3).any()
@@ -167,9 +172,9 @@ def test_without_the_filter_there_are_violations(rollouts: Rollouts) -> None:
     np.testing.assert_array_equal(collided, info["clearance"] < 0)
 
 
-def test_obstacles_move_within_their_box(rollouts: Rollouts) -> None:
+def test_obstacles_move_within_their_box(filtered: Rollout) -> None:
     """Some of them, straight on at their speed, and back when they have left it."""
-    _, states = rollouts["filter"]
+    _, states = filtered
     position = states.world.obstacles.spheres.position  # (STEPS, SIZE, 8, 3)
     velocity = states.world.obstacles.velocity
     moved = np.diff(position, axis=0) * 50  # m/s
@@ -183,6 +188,10 @@ def test_obstacles_move_within_their_box(rollouts: Rollouts) -> None:
     beyond = 0.3 / 50 + 1e-5
     assert (position >= np.asarray(task.obstacle_low) - beyond).all()
     assert (position <= np.asarray(task.obstacle_high) + beyond).all()
+
+
+@pytest.mark.slow
+def test_other_obstacles_stay(rollouts: dict[str, Rollout]) -> None:
     _, still = rollouts["off"]
     assert not np.diff(still.world.obstacles.spheres.position, axis=0).any()
 

@@ -128,6 +128,7 @@ def test_track_follows_its_reference_in_time() -> None:
     np.testing.assert_allclose(obs[slice(*where["goal_velocity"])], at[1][0], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reference",
     [MinimumJerk(), pytest.param(Sampled(np.asarray(HOME), 0.5), marks=pytest.mark.slow)],
@@ -142,6 +143,7 @@ def test_track_takes_other_references(reference: Any) -> None:
     assert bool(jnp.isfinite(obs).all())
 
 
+@pytest.mark.slow
 def test_a_simple_policy_tracks() -> None:
     """Move towards where the reference will be: within the tolerance most of the time."""
     env, params = fraxenv.make("PandaTrack-v0", action="ee_delta_position")

@@ -173,6 +173,7 @@ def test_info_of_a_preset(capsys: Capture) -> None:
     assert "0.7, 1.3" in out
 
 
+@pytest.mark.slow
 def test_orientations_are_told_where_they_count(tmp_path: Path, capsys: Capture) -> None:
     command = ["rollout", "PandaReachPose-v0", *SETTINGS, "--policy", "scripted", "--size", "48"]
     assert main([*command, "--episodes", "1", "--output", str(tmp_path)]) == 0
@@ -309,11 +310,15 @@ def test_rollout_keeps_what_there_is_at_ctrl_c(
             {"action": "ee_pose", "task_options": {"goal_rotation": 0.3}},
             marks=pytest.mark.slow,
         ),
-        ("PandaReach-v0", {"action": "ee_delta_pose", "action_options": {"frame": "ee"}}),
+        pytest.param(
+            "PandaReach-v0",
+            {"action": "ee_delta_pose", "action_options": {"frame": "ee"}},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "PandaReach-v0", {"action": "ee_delta_position+impedance"}, marks=pytest.mark.slow
         ),
-        ("UR10Reach-v0", {"action": "joint_velocity"}),
+        pytest.param("UR10Reach-v0", {"action": "joint_velocity"}, marks=pytest.mark.slow),
         pytest.param("PandaReach-v0", {"action": "joint_position"}, marks=pytest.mark.slow),
         ("MobileReach-v0", {"action": "joint_delta"}),
         pytest.param("PandaTrack-v0", {}, marks=pytest.mark.slow),
@@ -372,6 +377,7 @@ def test_explain(capsys: Capture) -> None:
     assert "outside the kernel   nothing" in out
 
 
+@pytest.mark.slow
 def test_cross_check(tmp_path: Path, capsys: Capture) -> None:
     picture = tmp_path / "cartpole.png"
     small = ["--states", "3", "--seconds", "0.05", "--output", str(picture)]

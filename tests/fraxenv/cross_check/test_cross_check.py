@@ -210,7 +210,12 @@ def lighter_damping(model: Callable[..., Any]) -> Callable[..., Any]:
     ("broken", "beyond", "fine"),
     [
         (heavier, ["mass matrix", "bias", "trajectory, rad and m"], ["body position"]),
-        (lighter_damping, ["velocity after a step", "trajectory, rad and m"], ["mass matrix"]),
+        pytest.param(
+            lighter_damping,
+            ["velocity after a step", "trajectory, rad and m"],
+            ["mass matrix"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_difference_is_noticed(

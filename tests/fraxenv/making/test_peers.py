@@ -166,6 +166,7 @@ def test_the_arm_rests_and_success_ends_the_episode() -> None:
     assert ends == [True, False]
 
 
+@pytest.mark.slow
 def test_a_peg_is_in_as_there() -> None:
     """By `has_peg_inserted` of mani_skill 3.0.1: deep enough is far enough."""
     env, params = made("maniskill", "insert")

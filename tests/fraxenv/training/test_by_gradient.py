@@ -145,7 +145,10 @@ def begun(config: TrainConfig, env: Point, updates: int = 4) -> tuple[Any, Any]:
     return algorithm, state
 
 
-@pytest.mark.parametrize("config", [SMALL, SMALL_APG], ids=["shac", "apg"])
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(SMALL, id="shac"), pytest.param(SMALL_APG, id="apg", marks=pytest.mark.slow)],
+)
 def test_the_gradient_is_that_of_central_differences(config: TrainConfig, x64: None) -> None:
     """Of windows in which some episodes are over, by time or by the wall, and others go on."""
     algorithm, state = begun(config, Point(wall=0.3))

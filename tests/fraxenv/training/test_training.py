@@ -42,7 +42,7 @@ SMALL = PPOConfig(
         "control_hz": 500,
         "physics_hz": 500,
         "max_steps_in_episode": 10,
-        "action": "ee_delta_position",
+        "action": "joint_velocity",
     },
     total_timesteps=3 * 512,
     num_envs=16,

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from pages import browsed, free_port, wait
+from support import with_slow
 
 import fraxenv
 from fraxenv.controllers import SafetyFilter
@@ -69,7 +70,7 @@ def shown(viewer: Viewer) -> Any:
 # --- the simulation -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("action", ["ee_delta_pose", "joint_delta"])
+@pytest.mark.parametrize("action", with_slow(["ee_delta_pose", "joint_delta"], "joint_delta"))
 def test_the_hand_follows_the_target(reach: Made, action: str) -> None:
     env, params = reach if action == "ee_delta_pose" else fraxenv.make(
         "PandaReach-v0", action=action, **FAST

@@ -75,7 +75,7 @@ def check_step(case: str, result: tuple[Any, ...], without: tuple[Any, ...]) -> 
 # --- The last observation ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["jit", "vmap", "scan"])
+@pytest.mark.parametrize("how", with_slow(["jit", "vmap", "scan"], "scan"))
 def test_final_observation(made: tuple[Any, Any], how: str) -> None:
     env, params = made
     key = jax.random.key(1)

@@ -121,7 +121,9 @@ def test_passive_forces_are_mujoco_s(flag: str) -> None:
     np.testing.assert_allclose(own, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("actuators", [MOTORS, SERVOS], ids=["motors", "servos"])
+@pytest.mark.parametrize(
+    "actuators", [pytest.param(MOTORS, id="motors"), pytest.param(SERVOS, id="servos", marks=SLOW)]
+)
 def test_a_command_of_5_cm_arrives_in_every_world(actuators: str) -> None:
     model = arm_model(actuators)
     arm = ee_action(model, end_effector="grasp", action_options=DESIRED)

@@ -108,10 +108,10 @@ def test_a_command_of_5_cm_arrives(actuators: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"spring": 'stiffness="30" springref="40"'},
+        pytest.param({"spring": 'stiffness="30" springref="40"'}, marks=pytest.mark.slow),
         {"compensated": 'gravcomp="1"'},
         {"option": 'integrator="RK4"'},
-        {"option": 'integrator="implicitfast"'},
+        pytest.param({"option": 'integrator="implicitfast"'}, marks=pytest.mark.slow),
     ],
 )
 def test_what_the_model_does_besides_makes_no_difference(options: dict[str, str]) -> None:
@@ -362,7 +362,7 @@ def test_position_servos_follow_inverse_kinematics() -> None:
     "options",
     [
         pytest.param({"actuators": POSITIONS, "option": IMPLICIT}, marks=pytest.mark.slow),
-        {"actuators": SERVOS, "option": IMPLICIT},
+        pytest.param({"actuators": SERVOS, "option": IMPLICIT}, marks=pytest.mark.slow),
         {"spring": 'damping="40"'},
         pytest.param({"spring": 'damping="40"', "option": IMPLICIT}, marks=pytest.mark.slow),
         pytest.param(
@@ -737,12 +737,14 @@ def walk(env: EndEffectorAction, steps: int) -> tuple[set[str], list[dict[str, A
     for k in range(steps):
         if k % 40 == 0:
             action = random.uniform(-1, 1, env.action_space.shape)
+            action[-1] = 0.0  # at `qpos0`, where the filter takes the finger's weight to be
         *_, info = env.step(action)
         hit |= touched(env)
         reports.append(info.get("safety"))
     return hit, reports
 
 
+@pytest.mark.slow
 def test_a_filter_keeps_the_arm_off_what_stands_around() -> None:
     hit, reports = walk(guarded(), 1000)
     assert hit == set()
@@ -806,6 +808,7 @@ MESH = """<mujoco><asset>
 <actuator><motor joint="slide" ctrlrange="-50 50"/></actuator></mujoco>"""
 
 
+@pytest.mark.slow
 def test_meshes_of_the_arm_are_the_boxes_around_them() -> None:
     inner = ArmEnv()
     inner.model = mujoco.MjModel.from_xml_string(MESH)
@@ -834,6 +837,7 @@ def test_meshes_of_the_arm_are_the_boxes_around_them() -> None:
     assert points[:, 0].max() + data.qpos[0] > 0.5  # near the wall, off which it is kept
 
 
+@pytest.mark.slow
 def test_an_arm_without_shapes_cannot_be_kept_off() -> None:
     env = Crowded()
     env.model.geom_contype[6:] = 0

@@ -343,6 +343,7 @@ def test_resets_come_from_the_pool() -> None:
     }
 
 
+@pytest.mark.slow
 def test_randomisation_follows_the_seed() -> None:
     options: dict[str, Any] = {
         "randomisation": {

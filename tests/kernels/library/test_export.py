@@ -24,6 +24,8 @@ from fraxenv.errors import KernelError
 from fraxenv.kernels import Library, export
 from fraxenv.kernels.library.signature import identifier
 
+pytestmark = pytest.mark.cpu
+
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,12 +12,18 @@ from fraxenv.kernels import fuse
 
 accuracy = load_script("measure/kernel_accuracy")
 
+ON_A_GPU = 3.0
+"""There some functions are CUDA's own, and LLVM chooses which products it joins with sums."""
+
 
 @pytest.mark.parametrize("name", accuracy.FUNCTIONS)
 def test_float32(name: str) -> None:
     """Two million numbers over the whole range, and all near every change of formula."""
     worst, _ = accuracy.measure(name, step=1999)
     bound = accuracy.FUNCTIONS[name].bound
+    if jax.default_backend() == "gpu":
+        assert worst <= max(bound, ON_A_GPU)
+        return
     assert worst <= bound
     assert worst >= 0.5 * bound - 0.05, "the bound is not close: tighten it"
 
@@ -48,4 +55,5 @@ def test_float64(x64: None) -> None:
         assert error.max() <= 2.0, name
     both = np.asarray(fuse(jnp.arctan2, "native")(u, x))
     right = np.arctan2(u.astype(np.longdouble), x)
-    assert (np.abs(both - right) / np.spacing(np.abs(right).astype(float))).max() <= 1.0
+    limit = 2.0 if jax.default_backend() == "gpu" else 1.0
+    assert (np.abs(both - right) / np.spacing(np.abs(right).astype(float))).max() <= limit

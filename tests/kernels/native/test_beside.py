@@ -16,6 +16,8 @@ from fraxenv.kernels import fusible, kernel
 from fraxenv.kernels.derivatives import Cotangent
 from fraxenv.kernels.native import cpu
 
+pytestmark = pytest.mark.cpu
+
 X = np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 3)
 
 

@@ -14,6 +14,8 @@ import pytest
 
 from fraxenv.kernels.native import cache
 
+pytestmark = pytest.mark.cpu
+
 CODE = bytes(range(256)) * 3
 DIGEST = "ab" * 32
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
@@ -190,9 +192,13 @@ def test_a_second_process_need_not_compile(tmp_path: Path) -> None:
     folder = tmp_path / "kernels"
     ((cached, numbers),) = end([start(folder)])
     assert cached == "False"
-    entry = only(folder)
     assert end([start(folder)]) == [("True", numbers)]
 
+
+def test_a_process_that_finds_damage_compiles(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    ((_, numbers),) = end([start(folder)])
+    entry = only(folder)
     (found_by,) = folder.glob("*.known")
     whole, known = entry.read_bytes(), found_by.read_bytes()
     entry.write_bytes(whole[: len(whole) // 2])
@@ -238,6 +244,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     assert not list(folder.iterdir())
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ((cached, _),) = end([start(tmp_path / "file" / "kernels")])

@@ -12,9 +12,12 @@ from jax import lax
 from fraxenv import fuse
 from fraxenv.kernels.native import cpu
 
-pytestmark = pytest.mark.skipif(
-    not cpu.multiplies_and_adds(), reason="this processor has no such operation"
-)
+pytestmark = [
+    pytest.mark.cpu,
+    pytest.mark.skipif(
+        not cpu.multiplies_and_adds(), reason="this processor has no such operation"
+    ),
+]
 
 RNG = np.random.default_rng(0)
 X, Y, Z = RNG.normal(size=(3, 1000)).astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -226,6 +227,28 @@ def test_a_thread_computes_its_row(together: bool, monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-6)
 
 
+def test_a_remainder_is_the_librarys() -> None:
+    """LLVM's own for GPUs is right for small quotients alone."""
+    ends = (0.1, 1e30, 3e-20, np.inf, -np.inf, np.nan, -7.3, 2e9)
+    x, y = np.array(list(itertools.product(ends, ends)), np.float32).T.copy()
+    module, _ = written(jax.lax.rem, x[0], y[0])
+    result = np.full(len(x), 7, np.float32)
+    run_here(module.text, [x, y], [result])
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(result, np.fmod(x, y))
+    assert "frem" not in module.text
+
+
+def test_a_difference_of_one_product_is_zero() -> None:
+    """Joined with the product, it would be what the product's rounding left."""
+    ones = np.ones(3, np.float32)
+    joined = [
+        "fma.rn" in gpu.ptx(written(fn, ones, ones)[0].text, 90)
+        for fn in (lambda x, y: x * y - y, lambda x, y: x * y - y * x)
+    ]
+    assert joined == [True, False]
+
+
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("rows", [1, BLOCK, 2 * BLOCK + 1])
 def test_a_warp_writes_its_rows_and_no_others(
@@ -353,6 +376,7 @@ def test_the_driver_compiles_what_llvm_wrote(driver: FakeDriver) -> None:
     assert {"nvptx64", "90", "13000"} <= set(gpu.host())
 
 
+@pytest.mark.cpu
 def test_a_program_for_a_gpu_has_a_gpus_kernels(
     driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

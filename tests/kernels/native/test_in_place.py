@@ -15,6 +15,8 @@ from jax import Array, lax
 
 from fraxenv.kernels import fuse, fusible
 
+pytestmark = pytest.mark.cpu
+
 Equal = Callable[..., None]
 Threads = Callable[[int], None]
 State = tuple[Array, Array, Array]

@@ -21,6 +21,8 @@ from fraxenv.kernels.native import gather, refill
 from fraxenv.kernels.native.cut import Graph
 from fraxenv.kernels.program import Program, live_values
 
+pytestmark = pytest.mark.cpu
+
 SIZE = 16 * gather.MOST_VECTORS + 37
 """More than a tile of vectors of 16 lanes, and a remainder."""
 

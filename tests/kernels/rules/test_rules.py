@@ -695,7 +695,7 @@ def random_numbers(key: Any, raw: Any, seed: Any) -> Any:
 # --- the tests ---
 
 # Interpreted, the GPU's executor runs the same code as "xla" for a single operation.
-IN_PALLAS = ("arithmetic", "booleans", "gathers", "products", "short_scans", "while_loops")
+IN_PALLAS = ("gathers", "products", "while_loops")
 # One after the other in this precision and in that, the other is slow.
 QUICK_NATIVE = dict(zip(CASES, itertools.cycle(["float32", "float64"])))
 SETTINGS = [
@@ -732,8 +732,9 @@ def test_rule(
     dtype: str,
     precision: Callable[[str], AbstractContextManager[Any]],
     equal: Callable[..., None],
+    triton: Callable[[str], AbstractContextManager[None]],
 ) -> None:
-    with precision(dtype):
+    with precision(dtype), triton(backend):
         one = CASES[name]
         actual = fuse(one.fn, backend)(*_arguments(name, dtype))
         ulps = one.rounds * ULPS[dtype]

@@ -1,0 +1,453 @@
+"""Differential dynamic programming with several shots: a plan from a guess.
+
+Every knot has a state of its own, and gaps between where a step ends and where the next begins are
+closed on the way, all at once by a full step. Ten step lengths are tried side by side.
+
+Source: Mastalli et al., "Crocoddyl: an efficient and versatile framework for multi-contact optimal
+control" (ICRA 2020), section III. What is accepted and how it is regularised is as in its
+`SolverFDDP`, which takes the longest step that is good enough where this takes the best.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.dynamics import compute_terms, step, transition_derivatives
+from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.dynamics.transition_hessian import transition_hessian
+from fraxenv.errors import ArrayError, ConfigError, check_choice, check_count
+from fraxenv.kernels import fusible
+
+from .guess import Guess
+from .guess import guess as standing
+from .problem import (
+    Problem,
+    Quadratic,
+    clipped,
+    cost,
+    cost_bend,
+    of_dtype,
+    quadratic_cost,
+)
+from .residuals import Residual
+from .riccati import Gains, Knots, backward
+from .states import between, moved
+
+LENGTHS = tuple(2.0**-k for k in range(10))
+"""Of the steps that are tried side by side; of those that are good enough the best is taken."""
+
+ENOUGH, ENOUGH_UPHILL = 0.1, 2.0
+"""What a step has to improve, as a share of what was expected; and where a rise was expected, the
+share of it that it may be."""
+
+FLAT = 1e-12
+"""Slope below which any step is good enough."""
+
+LEAST, MOST, FACTOR = 1e-9, 1e9, 10.0
+"""Regularisation: its range, and by how much it changes."""
+
+SHORT, LONG = 0.01, 0.5
+"""Steps no longer than the first raise the regularisation, longer ones than the second lower it."""
+
+SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""Of what exact Hessians have besides Gauss and Newton's, tried side by side."""
+
+CONVERGED, ITERATIONS, REGULARISATION, NOT_FINITE = range(4)
+STATUS = ("converged", "iterations", "regularisation", "not finite")
+"""How a plan ended, by the number in `Plan.status`."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of `solve`; all decide the program.
+
+    Attributes:
+        iterations: at most.
+        tolerance: of the improvement that a full step promises, below which a plan without gaps
+            has converged.
+        hessian: "gauss-newton", or "exact": with the curvature of the dynamics and of the
+            residuals, where it is positive definite.
+        backend: of the kernels; see `fraxenv.fuse`.
+    """
+
+    iterations: int = 100
+    tolerance: float = 1e-9
+    hessian: str = "gauss-newton"
+    backend: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_count("Options: iterations", self.iterations)
+        check_choice("Options: hessian", self.hessian, ("gauss-newton", "exact"))
+        if not self.tolerance >= 0:
+            raise ConfigError(
+                f"Options: tolerance={self.tolerance!r}, expected a number of at least 0."
+            )
+
+
+class Plan(NamedTuple):
+    """A motion, and the feedback about it: `tau + K [difference(q_k, q); v - v_k]`.
+
+    Differences of continuous joints are those of the short way round. Gains are of the last
+    iteration, about the motion that it began with.
+
+    Attributes:
+        q: (N + 1, nq), rad and m.
+        v: (N + 1, nv), rad/s and m/s.
+        tau: (N, nv), N m and N.
+        gains: (N, nv, 2 nv), K.
+        cost: ().
+        gap: (), the largest component of any gap that is left, on the tangent space.
+        improvement: (), what a full step promised in the last iteration.
+        iterations: (), how many there were.
+        status: (), see `plan.STATUS`.
+    """
+
+    q: Array
+    v: Array
+    tau: Array
+    gains: Array
+    cost: Array
+    gap: Array
+    improvement: Array
+    iterations: Array
+    status: Array
+
+
+class _Iterate(NamedTuple):
+    """What an iteration changes.
+
+    Attributes:
+        closed: whether there are no gaps left.
+        near: whether the last step was a full one without gaps: then exact Hessians pay.
+    """
+
+    q: Array
+    v: Array
+    tau: Array
+    gains: Array
+    cost: Array
+    improvement: Array
+    regularisation: Array
+    closed: Array
+    near: Array
+    iterations: Array
+    status: Array
+
+
+class _Trial(NamedTuple):
+    """A step of one length.
+
+    Attributes:
+        moved: what the gaps' curvature makes of how far the states moved.
+    """
+
+    q: Array
+    v: Array
+    tau: Array
+    cost: Array
+    moved: Array
+
+
+RUNNING = -1
+
+
+def solve(
+    problem: Problem,
+    state: tuple[ArrayLike, ArrayLike],
+    guess: Guess | Plan | None = None,
+    options: Options = Options(),
+) -> Plan:
+    """The plan that costs least, near a guess.
+
+    Args:
+        problem: what moves, and what it costs.
+        state: (q (nq,), v (nv,)) in which it begins.
+        guess: `plan.guess(problem, *state)` if omitted; or an earlier plan.
+        options: see `Options`.
+
+    Raises:
+        ArrayError: an array has the wrong shape.
+    """
+    robot, N, dtype = problem.robot, problem.horizon, jnp.result_type(float)
+    problem = _spread(of_dtype(problem, dtype))
+    begin = (
+        _shaped("solve: state, q", state[0], (robot.nq,), dtype),
+        _shaped("solve: state, v", state[1], (robot.nv,), dtype),
+    )
+    first = standing(problem, *begin) if guess is None else guess
+    wanted = ("q", (N + 1, robot.nq)), ("v", (N + 1, robot.nv)), ("tau", (N, robot.nv))
+    q, v, tau = (
+        _shaped(f"solve: guess.{name}", getattr(first, name), shape, dtype)
+        for name, shape in wanted
+    )
+    tau = clipped(problem, tau)
+
+    def again(now: _Iterate) -> _Iterate:
+        return _iteration(problem, options, begin, now)
+
+    zero = jnp.zeros((), dtype)
+    count = jnp.zeros((), jnp.int32)
+    start = _Iterate(
+        q, v, tau, jnp.zeros((N, robot.nv, 2 * robot.nv), dtype), zero + jnp.inf, zero,
+        zero + LEAST, jnp.array(False), jnp.array(False), count, count + RUNNING,
+    )  # fmt: skip
+    end: _Iterate = jax.lax.while_loop(lambda now: now.status == RUNNING, again, start)
+    gap = jnp.max(jnp.abs(_gaps(problem, options, begin, end)))
+    return Plan(
+        end.q, end.v, end.tau, end.gains, end.cost, gap, end.improvement, end.iterations, end.status
+    )
+
+
+def _iteration(
+    problem: Problem, options: Options, begin: tuple[Array, Array], now: _Iterate
+) -> _Iterate:
+    robot = problem.robot
+    knots, terminal, own = _expanded(problem, options, now)
+    first_gap = between(robot, now.q[0], now.v[0], *begin)
+    total = jnp.sum(knots.cost.value) + terminal.value
+    gains: Gains = _gains(options, knots, terminal, own, first_gap, now.regularisation)
+
+    gaps = jnp.concatenate([first_gap[None], knots.gap])
+    pulls = jax.vmap(matmul)(gains.curvature, gaps)
+    lengths = jnp.asarray(LENGTHS, total.dtype)
+
+    def rollout(length: Array) -> _Trial:
+        return _rolled(problem, begin, now, gains, gaps, pulls, length)
+
+    tried: _Trial = jax.vmap(fusible(rollout, options.backend))(lengths)
+
+    slope, bend = gains.slope - tried.moved, gains.bend + 2 * tried.moved
+    expected = lengths * (slope + 0.5 * lengths * bend)
+    found = total - tried.cost
+    good = jnp.where(
+        expected >= 0,
+        (slope < FLAT) | (found > ENOUGH * expected),
+        found > ENOUGH_UPHILL * expected,
+    )
+    good = good & jnp.isfinite(tried.cost) & gains.fine
+    taken, which = jnp.any(good), jnp.argmin(jnp.where(good, tried.cost, jnp.inf))
+    length = jnp.where(taken, lengths[which], 0)
+    promised = jnp.abs(slope + 0.5 * bend)[jnp.where(taken, which, len(LENGTHS) - 1)]
+
+    up = ~gains.fine | (length <= SHORT)
+    down = length > LONG
+    factor = jnp.where(up, FACTOR, jnp.where(down, 1 / FACTOR, 1.0))
+    regularisation = jnp.clip(now.regularisation * factor, LEAST, MOST)
+
+    count = now.iterations + 1
+    converged = now.closed & gains.fine & (promised < options.tolerance)
+    stuck = up & (now.regularisation >= MOST)
+    status = jnp.where(count >= options.iterations, ITERATIONS, RUNNING)
+    status = jnp.where(stuck, REGULARISATION, status)
+    status = jnp.where(converged, CONVERGED, status)
+    status = jnp.where(jnp.isfinite(total), status, NOT_FINITE).astype(now.status.dtype)
+
+    def chosen(new: Array, old: Array) -> Array:
+        return jnp.where(taken, new[which], old)
+
+    return _Iterate(
+        chosen(tried.q, now.q),
+        chosen(tried.v, now.v),
+        chosen(tried.tau, now.tau),
+        jnp.where(gains.fine, gains.K, now.gains),
+        chosen(tried.cost, total),
+        promised,
+        regularisation,
+        now.closed | (length == 1),
+        now.closed & (length == 1),
+        count,
+        status,
+    )
+
+
+def _gains(
+    options: Options,
+    knots: Knots,
+    terminal: Quadratic,
+    own: Array | None,
+    first_gap: Array,
+    regularisation: Array,
+) -> Gains:
+    """By exact Hessians, or by as much of them as leaves them positive definite."""
+    bend = knots.bend
+    if own is None or bend is None:
+        return _alone(backward, options)(knots, terminal, first_gap, regularisation)  # type: ignore[no-any-return]
+    m = len(first_gap)
+
+    def by(share: Array) -> Gains:
+        bent = terminal._replace(xx=terminal.xx + share * own[:m, :m])
+        exact = knots._replace(bend=share * bend)
+        return backward(exact, bent, first_gap, regularisation)
+
+    tried: Gains = jax.vmap(fusible(by, options.backend))(jnp.asarray(SHARES, own.dtype))
+    which = jnp.where(jnp.any(tried.fine), jnp.argmax(tried.fine), len(SHARES) - 1)
+    taken: Gains = jax.tree.map(lambda x: x[which], tried)
+    return taken
+
+
+def _expanded(
+    problem: Problem, options: Options, now: _Iterate
+) -> tuple[Knots, Quadratic, Array | None]:
+    """All knots to second order, side by side; and what the end has besides, if exact."""
+    robot, dt = problem.robot, problem.dt
+    axes = _axes(problem.running)
+    after = now.q[1:], now.v[1:]
+
+    def knot(running: Any, q: Array, v: Array, tau: Array, q_next: Array, v_next: Array) -> Any:
+        terms = compute_terms(robot, q, v)
+        A, B = transition_derivatives(robot, q, v, tau, dt, terms=terms)
+        gap = between(robot, q_next, v_next, *step(robot, q, v, tau, dt, terms=terms))
+        it = quadratic_cost(robot, running, terms, tau)
+        return A, B, gap, jax.tree.map(lambda x: dt * x, it)
+
+    def end(terminal: Any, q: Array, v: Array) -> Quadratic:
+        return quadratic_cost(robot, terminal, compute_terms(robot, q, v), jnp.zeros_like(v))
+
+    at = now.q[:-1], now.v[:-1], now.tau
+    batch = jax.vmap(fusible(knot, options.backend), (axes, 0, 0, 0, 0, 0))
+    A, B, gap, it = batch(problem.running, *at, *after)
+    last: Quadratic = _alone(end, options)(problem.terminal, now.q[-1], now.v[-1])
+
+    bend = own = None
+    if options.hessian == "exact":
+        bend, own = _bends(problem, options, now, A, it, last)
+    lower = upper = None
+    if problem.control_limits is not None:
+        lower, upper = (x - now.tau for x in problem.control_limits)
+    return Knots(A, B, gap, it, bend, lower, upper), last, own
+
+
+def _bends(
+    problem: Problem, options: Options, now: _Iterate, A: Array, it: Quadratic, last: Quadratic
+) -> tuple[Array, Array]:
+    """What exact Hessians have besides, of all steps and of the end; zero far from a solution."""
+    robot = problem.robot
+
+    def back(after: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
+        A, slope = at
+        return slope + matmul(A.T, after), after
+
+    def costates(end: Array, A: Array, slope: Array) -> Array:
+        return jax.lax.scan(back, end, (A, slope), reverse=True)[1]
+
+    after = _alone(costates, options)(last.x, A, it.x)
+
+    def knot(running: Any, q: Array, v: Array, tau: Array, costate: Array) -> Array:
+        terms = compute_terms(robot, q, v)
+        of_cost = jnp.asarray(problem.dt) * cost_bend(robot, running, terms, tau)
+        of_step = transition_hessian(robot, q, v, tau, problem.dt, costate, terms=terms)
+        return of_cost + of_step
+
+    def end(terminal: Any, q: Array, v: Array) -> Array:
+        return cost_bend(robot, terminal, compute_terms(robot, q, v), jnp.zeros_like(v))
+
+    axes = _axes(problem.running), 0, 0, 0, 0
+    at = problem.running, now.q[:-1], now.v[:-1], now.tau, after
+    bends = jax.vmap(fusible(knot, options.backend), axes)(*at)
+    own = _alone(end, options)(problem.terminal, now.q[-1], now.v[-1])
+    return jnp.where(now.near, bends, 0), jnp.where(now.near, own, 0)
+
+
+def _rolled(
+    problem: Problem,
+    begin: tuple[Array, Array],
+    now: _Iterate,
+    gains: Gains,
+    gaps: Array,
+    pulls: Array,
+    length: Array,
+) -> _Trial:
+    """A step of a length: the motion that follows, gaps closed by as much."""
+    robot = problem.robot
+    each = {k: (t.reference, t.weight) for k, t in problem.running.items() if t.each}
+    left = length - 1
+
+    def knot(carry: tuple[Array, ...], at: Any) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        q, v, total, pulled = carry
+        (own, q_old, v_old, tau, k, K, gap, pull) = at
+        dx = between(robot, q_old, v_old, q, v)
+        tau = clipped(problem, tau + length * k + matmul(K, dx))
+        terms = compute_terms(robot, q, v)
+        running = {k: _at(term, own.get(k)) for k, term in problem.running.items()}
+        total = total + problem.dt * cost(robot, running, terms, tau)
+        after = step(robot, q, v, tau, problem.dt, terms=terms)
+        after = moved(robot, *after, left * gap)
+        return (*after, total, pulled + jnp.sum(pull * dx)), (q, v, tau)
+
+    zero = jnp.zeros_like(length)
+    start: tuple[Array, ...] = (*moved(robot, *begin, left * gaps[0]), zero, zero)
+    along: Any = (each, now.q[:-1], now.v[:-1], now.tau, gains.k, gains.K, gaps[1:], pulls[:-1])
+    (q, v, total, pulled), (qs, vs, taus) = jax.lax.scan(knot, start, along)
+    terms = compute_terms(robot, q, v)
+    total = total + cost(robot, problem.terminal, terms, jnp.zeros_like(v))
+    pulled = pulled + jnp.sum(pulls[-1] * between(robot, now.q[-1], now.v[-1], q, v))
+    return _Trial(
+        jnp.concatenate([qs, q[None]]), jnp.concatenate([vs, v[None]]), taus, total, pulled
+    )
+
+
+def _gaps(problem: Problem, options: Options, begin: tuple[Array, Array], now: _Iterate) -> Array:
+    """Of all knots (N + 1, 2 nv)."""
+    robot = problem.robot
+
+    def knot(q: Array, v: Array, tau: Array, q_next: Array, v_next: Array) -> Array:
+        return between(robot, q_next, v_next, *step(robot, q, v, tau, problem.dt))
+
+    at = now.q[:-1], now.v[:-1], now.tau, now.q[1:], now.v[1:]
+    gaps = jax.vmap(fusible(knot, options.backend))(*at)
+    return jnp.concatenate([between(robot, now.q[0], now.v[0], *begin)[None], gaps])
+
+
+def _alone(fn: Callable[..., Any], options: Options) -> Callable[..., Any]:
+    """A function of one problem as a kernel, which XLA would compute operation by operation."""
+    batch = jax.vmap(fusible(fn, options.backend))
+
+    def call(*args: Any) -> Any:
+        return jax.tree.map(lambda x: x[0], batch(*jax.tree.map(lambda x: x[None], args)))
+
+    return call
+
+
+def _spread(problem: Problem) -> Problem:
+    """With a weight for every knot where there is a reference for every one."""
+
+    def spread(term: Residual) -> Residual:
+        w = jnp.asarray(term.weight)
+        if not term.each or w.ndim == 2:
+            return term
+        return dataclasses.replace(term, weight=jnp.broadcast_to(w, (problem.horizon, *w.shape)))
+
+    running = {name: spread(term) for name, term in problem.running.items()}
+    return dataclasses.replace(problem, running=running)
+
+
+def _at(term: Residual, own: tuple[Any, Array] | None) -> Residual:
+    """The term at a knot that has a reference and a weight of its own."""
+    return term if own is None else dataclasses.replace(term, reference=own[0], weight=own[1])
+
+
+def _axes(terms: Mapping[str, Residual]) -> dict[str, Any]:
+    """Of the terms at the knots, as `jax.vmap` takes them: those of every knot have one."""
+
+    def of(term: Residual) -> Residual:
+        here: Any = 0 if term.each else None
+        along = jax.tree.map(lambda _: here, term.reference)
+        norm = jax.tree.map(lambda _: None, term.norm)
+        return dataclasses.replace(term, reference=along, weight=here, norm=norm)
+
+    return {name: of(term) for name, term in terms.items()}
+
+
+def _shaped(what: str, x: ArrayLike, shape: tuple[int, ...], dtype: Any) -> Array:
+    x = jnp.asarray(x, dtype)
+    if x.shape != shape:
+        raise ArrayError(f"{what} has shape {x.shape}, expected {shape}.")
+    return x

@@ -1,0 +1,219 @@
+"""The solver against linear-quadratic control, SciPy, Crocoddyl's log, and itself in batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from jax import Array
+from support import packaged
+
+from fraxenv import dynamics, plan
+from fraxenv.controllers.planning.box_qp import box_qp
+from fraxenv.controllers.planning.problem import cost, of_dtype
+from fraxenv.dynamics import Robot, compute_terms
+from fraxenv.errors import ArrayError, ConfigError
+
+SLIDERS = """<robot name="sliders"><link name="base"/>
+<link name="x"><inertial><mass value="2"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/>
+</inertial></link><link name="y"><inertial><mass value="3"/>
+<inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="x" type="prismatic"><parent link="base"/><child link="x"/><axis xyz="1 0 0"/>
+<limit lower="-9" upper="9" effort="4" velocity="9"/></joint>
+<joint name="y" type="prismatic"><parent link="x"/><child link="y"/><axis xyz="0 1 0"/>
+<limit lower="-9" upper="9" effort="4" velocity="9"/></joint></robot>"""
+"""Masses on rails: their motion is linear."""
+
+
+@pytest.fixture(scope="module")
+def sliders(tmp_path_factory: pytest.TempPathFactory) -> Robot:
+    path = tmp_path_factory.mktemp("sliders") / "sliders.urdf"
+    path.write_text(SLIDERS)
+    return dynamics.load_urdf(path)
+
+
+def regulator(robot: Robot, **options: Any) -> plan.Problem:
+    """Back to the origin."""
+    running = {
+        "where": plan.posture(np.zeros(2), 4.0), "speed": plan.velocity(0.0, 0.5),
+        "effort": plan.torque(0.0, 0.1),
+    }  # fmt: skip
+    return plan.Problem(robot, dt=0.05, running=running, **options)
+
+
+def swing(robot: Robot, **options: Any) -> plan.Problem:
+    """A pendulum of two links, up to where it points."""
+    up = jnp.asarray([np.pi, 0.0])
+    running = {"effort": plan.torque(0.0, 0.01), "speed": plan.velocity(0.0, 0.01)}
+    terminal = {"up": plan.posture(up, 50.0), "still": plan.velocity(0.0, 5.0)}
+    return plan.Problem(robot, dt=0.05, running=running, terminal=terminal, **options)
+
+
+@pytest.mark.parametrize("hessian", ["gauss-newton", "exact"])
+def test_a_linear_robot_takes_one_step(hessian: str, sliders: Robot, x64: None) -> None:
+    problem = regulator(sliders, horizon=300)
+    state = np.array([1.0, -2.0]), np.array([0.3, 0.1])
+    found = plan.solve(problem, state, None, plan.Options(hessian=hessian))
+    assert (int(found.iterations), plan.STATUS[int(found.status)]) == (2, "converged")
+    assert found.gap < 1e-12
+
+    at = jnp.zeros(2), jnp.zeros(2), jnp.zeros(2)
+    A, B = dynamics.transition_derivatives(sliders, *at, 0.05)
+    Q, R = 0.05 * np.diag([4.0, 4.0, 0.5, 0.5]), 0.05 * 0.1 * np.eye(2)
+    P = scipy.linalg.solve_discrete_are(np.asarray(A), np.asarray(B), Q, R)
+    K = -np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
+    np.testing.assert_allclose(found.gains[0], K, atol=1e-8)
+    x = np.concatenate(state)
+    np.testing.assert_allclose(found.cost, 0.5 * x @ P @ x, rtol=1e-8)
+
+
+def test_the_slope_of_the_cost_is_that_of_the_rollout(x64: None) -> None:
+    """What a step promises to first order, from costates, is what differentiation says."""
+    from fraxenv.controllers.planning import ddp
+    from fraxenv.controllers.planning.riccati import backward
+
+    robot = dynamics.load_robot("double_pendulum")
+    problem = of_dtype(swing(robot, horizon=4), jnp.result_type(float))
+    tau = jnp.asarray(np.random.default_rng(0).normal(size=(4, 2)))
+    begin = jnp.asarray([0.3, -0.2]), jnp.asarray([0.1, 0.4])
+
+    def total(tau: Array) -> tuple[Array, Any]:
+        q, v, sum_ = *begin, jnp.zeros(())
+        path = [(q, v)]
+        for u in tau:
+            sum_ = sum_ + 0.05 * cost(robot, problem.running, compute_terms(robot, q, v), u)
+            q, v = dynamics.step(robot, q, v, u, 0.05)
+            path.append((q, v))
+        last = cost(robot, problem.terminal, compute_terms(robot, q, v), jnp.zeros(2))
+        return sum_ + last, tuple(jnp.stack(x) for x in zip(*path, strict=True))
+
+    (value, (q, v)), slope = jax.jit(jax.value_and_grad(total, has_aux=True))(tau)
+    zero = jnp.zeros(())
+    now = ddp._Iterate(
+        q, v, tau, jnp.zeros((4, 2, 4)), value, zero, zero, jnp.array(True), jnp.array(False),
+        zero, zero,
+    )  # fmt: skip
+    knots, last, _ = jax.jit(lambda now: ddp._expanded(problem, plan.Options(), now))(now)
+    np.testing.assert_allclose(jnp.sum(knots.cost.value) + last.value, value, rtol=1e-12)
+    gains = jax.jit(backward)(knots, last, jnp.zeros(4), zero)
+    # The motion that follows to first order, and what it changes.
+    x, changed = np.zeros(4), 0.0
+    for k in range(4):
+        u = gains.k[k] + gains.K[k] @ x
+        changed += slope[k] @ u
+        x = knots.A[k] @ x + knots.B[k] @ u
+    np.testing.assert_allclose(-gains.slope, changed, rtol=1e-10)
+    np.testing.assert_allclose(gains.bend, -gains.slope, rtol=1e-8)
+
+
+def test_limits_are_kept_exactly(x64: None) -> None:
+    robot = dynamics.load_robot("double_pendulum")
+    bound = np.array([3.0, 1.5])
+    problem = swing(robot, horizon=40, control_limits=(-bound, bound))
+    free = swing(robot, horizon=40)
+    start = np.zeros(2), np.zeros(2)
+    tight, loose = (plan.solve(p, start, None, plan.Options(200)) for p in (problem, free))
+    assert np.abs(loose.tau).max() > 3.0
+    assert (np.abs(tight.tau) <= bound).all()
+    assert (np.abs(tight.tau) == bound).sum() > 5
+    assert tight.gap < 1e-12
+    assert loose.cost < tight.cost < 400
+
+
+def test_the_bounded_program_is_quadprogs() -> None:
+    quadprog = pytest.importorskip("quadprog")
+    draw = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        for _ in range(20):
+            A = draw.normal(size=(6, 6))
+            H, g = A @ A.T + 0.1 * np.eye(6), 3 * draw.normal(size=6)
+            lower, upper = -draw.uniform(0, 1, 6), draw.uniform(0, 1, 6)
+            x, K = box_qp(*(jnp.asarray(a) for a in (H, g, np.eye(6), lower, upper)))
+            C, b = np.hstack([np.eye(6), -np.eye(6)]), np.concatenate([lower, -upper])
+            np.testing.assert_allclose(x, quadprog.solve_qp(H, -g, C, b)[0], atol=1e-9)
+            bound = np.isclose(x, lower) | np.isclose(x, upper)
+            assert (np.asarray(K)[bound] == 0).all()
+
+
+def test_a_plan_in_a_batch_is_the_plan_alone() -> None:
+    """To the bit, beside others of fewer and more iterations, and one that is not finite."""
+    robot = dynamics.load_robot("double_pendulum")
+    problem = swing(robot, horizon=20)
+    q = jnp.asarray([[0.0, 0.0], [jnp.nan, 0.0], [2.9, 0.2], [1.0, -1.0]])
+    v = jnp.zeros((4, 2))
+    many = jax.jit(jax.vmap(lambda q, v: plan.solve(problem, (q, v))))
+    found = many(q, v)
+    names = [plan.STATUS[int(k)] for k in found.status]
+    assert names[1] == "not finite"
+    assert len(set(found.iterations.tolist())) > 2
+    for k in (0, 2, 3):
+        one = many(q[k : k + 1], v[k : k + 1])
+        for a, b in zip(one, found, strict=True):
+            np.testing.assert_array_equal(a[0], b[k])
+
+
+def test_targets_are_data(sliders: Robot) -> None:
+    """Many targets with one program, and a value for every knot."""
+    running = {"effort": plan.torque(0.0, 1e-3)}
+    way = np.stack([np.linspace(0, 1, 30), np.zeros(30)], axis=1)
+    problem = plan.Problem(sliders, horizon=30, dt=0.05, running=running)
+    track = dataclasses.replace(
+        problem, running={**running, "way": plan.posture(way, 100.0, each=True)}
+    )
+    found = plan.solve(track, (np.zeros(2), np.zeros(2)))
+    np.testing.assert_allclose(found.q[10:30], way[10:30], atol=0.05)
+
+    @jax.jit
+    @jax.vmap
+    def to(target: Array) -> Array:
+        there = dataclasses.replace(problem, terminal={"there": plan.posture(target, 1e3)})
+        return plan.solve(there, (np.zeros(2), np.zeros(2))).q[-1]
+
+    targets = jnp.asarray([[1.0, 0.0], [0.5, -0.3], [0.0, 0.2]])
+    np.testing.assert_allclose(to(targets), targets, atol=0.02)
+
+
+def test_wrong_input_is_told(sliders: Robot) -> None:
+    problem = regulator(sliders, horizon=5)
+    with pytest.raises(ArrayError, match=r"state, v has shape \(3,\), expected \(2,\)"):
+        plan.solve(problem, (np.zeros(2), np.zeros(3)))
+    begin = plan.guess(problem, np.zeros(2))
+    with pytest.raises(ArrayError, match=r"guess.tau has shape \(4, 2\), expected \(5, 2\)"):
+        plan.solve(problem, (np.zeros(2), np.zeros(2)), begin._replace(tau=begin.tau[:4]))
+    with pytest.raises(ConfigError, match="hessian='newton'"):
+        plan.Options(hessian="newton")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("hessian", "most"), [("gauss-newton", 73), ("exact", 35)])
+def test_crocoddyls_reaching_arm(hessian: str, most: int, x64: None) -> None:
+    """`arm_manipulation_fwddyn.py`, whose log ends after 73 iterations at 8.125078."""
+    path = packaged("example-robot-data", "kinova_description/robots/kinova.urdf")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dynamics.RobotLoadWarning)
+        robot = dynamics.load_urdf(Path(path))
+    up = np.array([1.5707, 2.618, -1.5707, 3.1415, 2.618, 0.0])
+    reach = [plan.pose("j2s6s200_end_effector", [0.6, 0.2, 0.5], np.eye(3), w) for w in (1, 1e3)]
+    running = {
+        "pose": reach[0], "posture": plan.posture(up, 0.1), "speed": plan.velocity(0.0, 0.1),
+        "effort": plan.torque(0.0, 0.1),
+    }  # fmt: skip
+    problem = plan.Problem(
+        robot, horizon=100, dt=0.01, running=running, terminal={"pose": reach[1]}
+    )
+    zero = np.zeros((101, 6))
+    guess = plan.Guess(zero, zero, zero[1:])
+    first = plan.solve(problem, (up, np.zeros(6)), guess, plan.Options(1))
+    # What its first step promises there, to the last digits of its own log.
+    np.testing.assert_allclose(first.improvement, 1330.5363904245094, rtol=1e-12)
+    found = plan.solve(problem, (up, np.zeros(6)), guess, plan.Options(hessian=hessian))
+    assert plan.STATUS[int(found.status)] == "converged"
+    assert abs(float(found.cost) - 8.125) < 1e-3
+    assert int(found.iterations) <= most
