@@ -40,7 +40,7 @@ from .conditions import Conditions
 class Robustness:
     """What a filter allows for besides the error of an observer's estimate, and how much at most.
 
-    Bounds that are set cost as much again as the filter: all gradients are needed for them.
+    Bounds that are set need the gradients of all rows, which the filter else does without.
 
     Attributes:
         reach: how many times as far as in the last control step the estimate may be off.
