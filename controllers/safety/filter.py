@@ -53,6 +53,7 @@ from .barriers import (
     self_collision,
     situation,
 )
+from .braking import braking_torque
 from .conditions import Conditions, barrier_conditions, velocity_conditions
 from .robust import Robustness, robust_demand
 
@@ -112,6 +113,10 @@ class SafetyFilter:
     the worst row's acceleration falls short, and `feasible`, whether none does and all are numbers;
     `deviation`, the norm of the change of torque, N m; `intervened`; `residual`, of the quadratic
     program.
+
+    Where a condition is not a finite number, of an obstacle or of a state that is none, the robot
+    brakes (`braking_torque`), and the report is not `feasible`, with no `slack`; `min_barrier` is
+    then the smallest value of those that are.
     """
 
     barriers: tuple[Barrier, ...] = field(default_factory=default_barriers)
@@ -183,10 +188,21 @@ class SafetyFilter:
             robot, terms, nominal, dt, around, lower, upper, error
         )
         if not self.enabled:
-            return nominal, _completed(_unchanged(nominal.dtype), safe, nominal - nominal, nominal)
-        change, report = self._solve(robot.nv, safe.b, problem)
-        filtered = jnp.clip(nominal + matmul(M, change), lower, upper)
-        return filtered, _completed(report, safe, filtered - nominal, nominal)
+            least = _least(safe.values)
+            return nominal, _completed(_unchanged(nominal.dtype), least, nominal - nominal, nominal)
+        change, report = self._solve(robot.nv, safe, problem)
+
+        kept = jnp.clip(nominal + matmul(M, change), lower, upper)
+        told = nominal, kept, _least(safe.values)
+
+        def braked() -> tuple[Array, Array, tuple[Array, Array]]:
+            asked = jnp.where(jnp.isfinite(nominal), nominal, 0.0)
+            torque = braking_torque(robot, terms, lower, upper)
+            torque = jnp.where(finger_mask(robot), asked, torque)
+            return asked, torque, _least(_numbers(safe.values))
+
+        asked, filtered, least = jax.lax.cond(_known(safe), lambda: told, braked)
+        return filtered, _completed(report, least, filtered - asked, asked)
 
     def quadratic_program(
         self,
@@ -234,8 +250,9 @@ class SafetyFilter:
         still = dataclasses.replace(terms, v=jnp.zeros_like(terms.v))
         here = situation(robot, still, obstacles)
         safe = velocity_conditions(robot, barriers, here, nominal)
+        least = _least(_numbers(safe.values))
         if not self.enabled:
-            return nominal, _completed(_unchanged(dtype), safe, jnp.zeros_like(nominal), nominal)
+            return nominal, _completed(_unchanged(dtype), least, jnp.zeros_like(nominal), nominal)
 
         def problem() -> QP:
             eye = jnp.eye(robot.nv, dtype=dtype)
@@ -243,9 +260,9 @@ class SafetyFilter:
             limits = -limit - nominal, limit - nominal
             return QP(metric, safe.A, safe.b, eye, *limits)
 
-        change, report = self._solve(robot.nv, safe.b, problem)
-        filtered = jnp.clip(nominal + change, -limit, limit)
-        return filtered, _completed(report, safe, filtered - nominal, nominal)
+        change, report = self._solve(robot.nv, safe, problem)
+        filtered = jnp.where(_known(safe), jnp.clip(nominal + change, -limit, limit), 0.0)
+        return filtered, _completed(report, least, filtered - nominal, nominal)
 
     def row_names(self, robot: Robot, obstacles: Obstacles = NO_OBSTACLES) -> tuple[str, ...]:
         """Names of the rows that `min_barrier_row` counts; of `nearest` obstacles, if it is set."""
@@ -303,8 +320,11 @@ class SafetyFilter:
 
         return M, safe, problem
 
-    def _solve(self, nv: int, b: Array, problem: Callable[[], QP]) -> tuple[Array, SafetyReport]:
-        """The smallest change `x` (nv,) with `A x >= b`, and its report; zero where `b <= 0`."""
+    def _solve(
+        self, nv: int, safe: Conditions, problem: Callable[[], QP]
+    ) -> tuple[Array, SafetyReport]:
+        """The smallest safe change `x` (nv,), and its report; zero where nothing is lacking."""
+        b, known = safe.b, _known(safe)
 
         def solve() -> tuple[Array, SafetyReport]:
             solution = solve_qp(
@@ -316,9 +336,7 @@ class SafetyFilter:
             return jnp.zeros(nv, b.dtype), _unchanged(b.dtype)
 
         # The bounds hold without a change, so only barriers can ask for one.
-        change, report = jax.lax.cond(jnp.any(b > 0), solve, keep)
-        # A row that is not a number asks for nothing, and so is not known to be met.
-        known = ~jnp.any(jnp.isnan(b))
+        change, report = jax.lax.cond(known & jnp.any(b > 0), solve, keep)
         return change, {**report, "feasible": report["feasible"] & known}
 
     def _metric(self, robot: Robot, terms: Terms) -> Array:
@@ -376,13 +394,29 @@ def _unchanged(dtype: jnp.dtype) -> SafetyReport:
     return {"slack": zero, "residual": zero, "feasible": jnp.ones((), bool)}
 
 
+def _known(safe: Conditions) -> Array:
+    """Whether all conditions are numbers, and nothing endless is asked for."""
+    return jnp.all(safe.b < jnp.inf)
+
+
+def _numbers(values: Array) -> Array:
+    """Values (m,), infinite where they are not finite."""
+    return jnp.where(jnp.isfinite(values), values, jnp.inf)
+
+
+def _least(values: Array) -> tuple[Array, Array]:
+    """The smallest of the values (m,), and its index; infinite, and -1, of none."""
+    if not len(values):
+        return jnp.full((), jnp.inf, values.dtype), jnp.full((), -1, jnp.int32)
+    return smallest(values)
+
+
 def _completed(
-    report: SafetyReport, safe: Conditions, change: Array, nominal: Array
+    report: SafetyReport, least: tuple[Array, Array], change: Array, nominal: Array
 ) -> SafetyReport:
     """The report of a step, from the quadratic program's part of it."""
     deviation = norm(change)
-    none = jnp.full((), jnp.inf, deviation.dtype), jnp.full((), -1, jnp.int32)
-    value, row = smallest(safe.values) if len(safe.values) else none
+    value, row = least
     return {
         **report,
         "min_barrier": value,
