@@ -83,7 +83,8 @@ class MomentumObserver:
         informs: who gets the estimate in an environment: the "controller", the "safety" filter, or
             "both".
         resolution: rad and m, of sensors of position. One that says the same to the bit, while the
-            joint moves by more in a control step, is frozen, until it says something else.
+            joint moves by more in a control step, is frozen, until it says something else; and so
+            are the others then that say the same.
 
     Raises:
         ConfigError: an option has a value that it cannot have.
@@ -92,7 +93,7 @@ class MomentumObserver:
     gain: ArrayLike = 50.0
     late: int = static(default=0)
     informs: Literal["both", "controller", "safety"] = static(default="both")
-    resolution: ArrayLike = 1e-4
+    resolution: ArrayLike = 1e-5
 
     def __post_init__(self) -> None:
         check_not_negative(self, "gain", "resolution")
@@ -124,7 +125,7 @@ class MomentumObserver:
         slower = jnp.minimum(state.v * jnp.sign(terms.v), jnp.abs(terms.v))
         far = dt * slower > jnp.asarray(self.resolution, dt.dtype)
         same = difference(robot, state.measured, terms.q) == 0
-        frozen = same & (far | jnp.isnan(state.error))
+        frozen = same & (jnp.any(same & far) | jnp.isnan(state.error))
         off = (matmul(state.inertia, terms.v) - state.momentum) / dt - state.estimate
         off = jnp.where(jnp.all(jnp.isfinite(off) & ~frozen), off, 0.0)
         share = -jnp.expm1(-jnp.asarray(self.gain, dt.dtype) * dt)

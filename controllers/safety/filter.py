@@ -50,6 +50,7 @@ from .barriers import (
     joint_position,
     joint_velocity,
     obstacles,
+    paths,
     self_collision,
     situation,
 )
@@ -70,6 +71,7 @@ def default_barriers(
     velocity_margin: float = 0.02,
     *,
     bounded_curvature: bool = False,
+    foresight: ArrayLike | None = None,
 ) -> tuple[Barrier, ...]:
     """Joint limits, obstacles and self-collision.
 
@@ -80,12 +82,16 @@ def default_barriers(
         position_margin: rad and m, of joints' position limits.
         velocity_margin: rad/s and m/s, of joints' velocity limits.
         bounded_curvature: of distances, for robots of capsules and boxes; see `obstacles`.
+        foresight: s, for which the robot is kept off the paths of spheres that move; see `paths`.
+            None for not at all.
     """
+    ahead = () if foresight is None else (paths(foresight, margin=margin),)
     return (
         joint_position(margin=position_margin),
         joint_velocity(margin=velocity_margin),
         obstacles(margin=margin, bounded_curvature=bounded_curvature),
         self_collision(margin=margin, bounded_curvature=bounded_curvature),
+        *ahead,
     )
 
 

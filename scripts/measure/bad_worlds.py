@@ -211,9 +211,9 @@ def main(options: Options) -> None:
         table.add_column(heading)
     rows = {
         "nothing is looked for": (list(range(7)), 0.0, 10.0),
-        "all sensors": (list(range(7)), 0.0, 1e-4),
-        "all sensors, 1 kg unknown": (list(range(7)), 1.0, 1e-4),
-        "that of joint 4": ([3], 0.0, 1e-4),
+        "all sensors": (list(range(7)), 0.0, 1e-5),
+        "all sensors, 1 kg unknown": (list(range(7)), 1.0, 1e-5),
+        "that of joint 4": ([3], 0.0, 1e-5),
     }
     for what, arguments in rows.items():
         table.add_row(what, frozen(options, *arguments))

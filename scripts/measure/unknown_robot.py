@@ -24,6 +24,7 @@ from rich.table import Table
 
 import fraxenv
 from fraxenv import dynamics
+from fraxenv.controllers import default_barriers
 from fraxenv.controllers.safety.barriers import situation
 from fraxenv.controllers.safety.conditions import barrier_conditions
 from fraxenv.controllers.safety.robust import robust_demand
@@ -40,6 +41,10 @@ FILTERS: dict[str, dict[str, Any]] = {
     "plain": {"safety": "cbf"},
     "plain, with the estimate": {"safety": "cbf", "observer": {"informs": "safety"}},
     "robust": {"safety": "robust"},
+    "robust, with foresight": {
+        "safety": "robust",
+        "safety_options": {"barriers": default_barriers(foresight=0.15)},
+    },
 }
 Policy = Literal["random", "towards"]
 
@@ -57,7 +62,7 @@ class Options:
     speed: float = 0.1
     """m/s."""
     filters: tuple[str, ...] = tuple(FILTERS)
-    """Which filters: "plain", "plain, with the estimate", "robust"."""
+    """Which filters: "plain", "plain, with the estimate", "robust", "robust, with foresight"."""
     policies: tuple[Policy, ...] = ("random", "towards")
     """Uniformly random actions; full deflections towards the nearest sphere, turning at random."""
     known: bool = False
@@ -145,7 +150,7 @@ def cost(options: Options) -> tuple[list[str], dict[str, float]]:
     """
     n, length = options.envs, 25
     rolls, states, times = {}, {}, {}
-    for name in FILTERS:
+    for name in options.filters:
         env, params = made(name, options)
 
         def roll(state: Any, key: Array, env: Any = env, params: Any = params) -> Any:
@@ -171,6 +176,8 @@ def cost(options: Options) -> tuple[list[str], dict[str, float]]:
         low, middle, high = np.quantile(np.array(seconds) / base, [0.1, 0.5, 0.9])
         each = 1e6 * np.median(seconds) / (n * length)
         lines.append(f"{name}: {each:.2f} us, {middle:.2f} times ({low:.2f} to {high:.2f})")
+    if "robust" not in states:
+        return lines, {}
     return lines, margins(*made("robust", options), states["robust"])
 
 

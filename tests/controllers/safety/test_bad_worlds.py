@@ -187,11 +187,11 @@ def test_obstacles_that_appear_in_the_arm_are_left() -> None:
 
 
 FAILURES = {
-    "none": ((), 1.0, 1e-4),
-    "all sensors": (tuple(range(7)), 1.0, 1e-4),
-    "one sensor": ((3,), 1.0, 1e-4),
+    "none": ((), 1.0, 1e-5),
+    "all sensors": (tuple(range(7)), 1.0, 1e-5),
+    "one sensor": ((3,), 1.0, 1e-5),
     "unnoticed": (tuple(range(7)), 1.0, 10.0),
-    "motor": ((), 0.0, 1e-4),
+    "motor": ((), 0.0, 1e-5),
 }
 """Joints whose sensors freeze, what is left of a motor, resolution to the observer."""
 STEPS = 1000
