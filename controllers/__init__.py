@@ -13,6 +13,7 @@ from .osc import OSC, osc_torque
 from .safety import barriers
 from .safety.barriers import Barrier, Situation
 from .safety.filter import SafetyFilter, SafetyReport, default_barriers
+from .safety.robust import Robustness
 from .torque import Torque
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "MomentumObserver",
     "PoseTarget",
     "QPSolution",
+    "Robustness",
     "SafetyFilter",
     "SafetyReport",
     "Situation",

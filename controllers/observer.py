@@ -22,11 +22,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import Robot, Terms, compute_terms, integrate, spd_solve
+from fraxenv.dynamics import Robot, Terms, compute_terms, difference, integrate, spd_solve
 from fraxenv.dynamics.joint_resistance import implicit_resistance
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
@@ -39,8 +40,11 @@ class ObserverState:
 
     Attributes:
         estimate: (nv,), N m and N, of the torques that act and are not in the model.
-        error: (nv,), N m and N, how far it was off lately: the largest of its innovations, which
-            decay as fast as the estimate follows.
+        error: (nv,), N m and N, how far it was off: what acted in the last control step, less the
+            estimate of before. Not a number for joints whose sensor is frozen.
+        measured: (nq,), rad and m, in the last control step.
+        q: (nq,), likewise, as it was believed, which is as measured but for frozen sensors.
+        v: (nv,), rad/s and m/s, likewise; zero at first.
         inertia: (nv, nv), kg m^2 and kg, `M + dt D` of the last control step.
         momentum: (nv,), expected now, if nothing but the model acts.
         commands: (late, nv), N m and N, on their way to the motors, the newest first.
@@ -48,6 +52,9 @@ class ObserverState:
 
     estimate: Array
     error: Array
+    measured: Array
+    q: Array
+    v: Array
     inertia: Array
     momentum: Array
     commands: Array
@@ -67,12 +74,17 @@ class MomentumObserver:
     The torque to be remembered is the one that was commanded, after all limits. What a controller
     compensates as a bias force it compensates as well where it is not in the model.
 
+    Where sensors may freeze, `terms = observer.believed(robot, terms, state, dt)` comes second.
+
     Attributes:
         gain: 1/s, at which the estimate follows.
         late: control steps that commands take to the motors. The observer then counts with the
             command of that time, and `ahead` with those that are on their way.
         informs: who gets the estimate in an environment: the "controller", the "safety" filter, or
             "both".
+        resolution: rad and m, of sensors of position. One that says the same to the bit, while the
+            joint moves by more in a control step, is frozen, until it says something else; and so
+            are the others then that say the same.
 
     Raises:
         ConfigError: an option has a value that it cannot have.
@@ -81,17 +93,18 @@ class MomentumObserver:
     gain: ArrayLike = 50.0
     late: int = static(default=0)
     informs: Literal["both", "controller", "safety"] = static(default="both")
+    resolution: ArrayLike = 1e-5
 
     def __post_init__(self) -> None:
-        check_not_negative(self, "gain")
+        check_not_negative(self, "gain", "resolution")
         check_count("MomentumObserver: late", self.late, least=0, of="control steps")
         check_choice("informs", self.informs, ("both", "controller", "safety"))
 
     def init(self, terms: Terms) -> ObserverState:
         """The state of an observer of a robot that has been held, and that the model describes."""
-        M, v = terms.mass_matrix, terms.v
-        zero = jnp.zeros_like(v)
-        return ObserverState(zero, zero, M, matmul(M, v), jnp.tile(terms.bias, (self.late, 1)))
+        M, q, v = terms.mass_matrix, terms.q, terms.v
+        zero, late = jnp.zeros_like(v), jnp.tile(terms.bias, (self.late, 1))
+        return ObserverState(zero, zero, q, q, zero, M, matmul(M, v), late)
 
     def __call__(
         self, robot: Robot, terms: Terms, state: ObserverState, dt: ArrayLike
@@ -99,7 +112,7 @@ class MomentumObserver:
         """The state with the estimate of this moment.
 
         It is at most the effort limits, which no controller could compensate more of; and it stays
-        where a velocity is not finite.
+        where a velocity is not finite, or a sensor is frozen.
 
         Args:
             robot: the model.
@@ -108,13 +121,42 @@ class MomentumObserver:
             dt: s, since then.
         """
         dt = jnp.asarray(dt, terms.v.dtype)
+        # Who turns around may be where it was.
+        slower = jnp.minimum(state.v * jnp.sign(terms.v), jnp.abs(terms.v))
+        far = dt * slower > jnp.asarray(self.resolution, dt.dtype)
+        same = difference(robot, state.measured, terms.q) == 0
+        frozen = same & (jnp.any(same & far) | jnp.isnan(state.error))
         off = (matmul(state.inertia, terms.v) - state.momentum) / dt - state.estimate
-        off = jnp.where(jnp.all(jnp.isfinite(off)), off, 0.0)
+        off = jnp.where(jnp.all(jnp.isfinite(off) & ~frozen), off, 0.0)
         share = -jnp.expm1(-jnp.asarray(self.gain, dt.dtype) * dt)
         limit = jnp.asarray(robot.effort_limits, dt.dtype)
         estimate = jnp.clip(state.estimate + share * off, -limit, limit)
-        error = jnp.maximum(jnp.minimum(jnp.abs(off), limit), (1 - share) * state.error)
-        return dataclasses.replace(state, estimate=estimate, error=error)
+        error = jnp.where(frozen, jnp.nan, jnp.clip(off, -limit, limit))
+        return dataclasses.replace(state, estimate=estimate, error=error, measured=terms.q)
+
+    def believed(self, robot: Robot, terms: Terms, state: ObserverState, dt: ArrayLike) -> Terms:
+        """The terms; where a sensor is frozen, those of the motion that the model expects.
+
+        That is good for a stop. A robust filter brakes then, as the `error` is not a number.
+
+        Args:
+            robot: the model.
+            terms: its terms at this state, as measured.
+            state: with the estimate of this moment.
+            dt: s, since the last control step.
+        """
+        frozen = jnp.isnan(state.error)
+
+        def expected() -> Terms:
+            time = jnp.asarray(dt, terms.v.dtype)
+            v = spd_solve(state.inertia, state.momentum + time * state.estimate)
+            v = jnp.where(frozen, v, terms.v)
+            way = difference(robot, terms.q, integrate(robot, state.q, v, time))
+            q = integrate(robot, terms.q, jnp.where(frozen, way, 0.0), 1.0)
+            return compute_terms(robot, q, v)
+
+        then: Terms = jax.lax.cond(jnp.any(frozen), expected, lambda: terms)
+        return then
 
     def informed(self, terms: Terms, state: ObserverState) -> Terms:
         """Terms whose bias forces have the estimate in them."""
@@ -167,6 +209,7 @@ class MomentumObserver:
         commands = jnp.concatenate([tau[None], state.commands])
         push = commands[-1] - terms.bias - force
         momentum = matmul(inertia, terms.v) + dt * push
+        left = commands[: self.late]
         return dataclasses.replace(
-            state, inertia=inertia, momentum=momentum, commands=commands[: self.late]
+            state, q=terms.q, v=terms.v, inertia=inertia, momentum=momentum, commands=left
         )

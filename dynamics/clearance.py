@@ -220,7 +220,8 @@ def nearest_obstacles(
 
     A broad phase: while nothing moves far, only these matter, and they are fewer. With s shapes and
     k obstacles of a kind for each, the arrays have a leading axis s k, ordered by shape, and
-    `owners` is s. Inactive obstacles are moved away by `FAR` instead of being marked.
+    `owners` is s. Inactive obstacles are moved away by `FAR` instead of being marked. One whose
+    place is not a number is nearest to everything, so that it is not overlooked.
 
     Args:
         robot: the model.
@@ -246,6 +247,7 @@ def nearest_obstacles(
         )
     names = [s.name for s in robot.topology.collision_shapes]
     distances = obstacle_distances(robot, q, obstacles, shapes=names, kin=kin, geometry=geometry)
+    distances = jnp.where(jnp.isnan(distances), -jnp.inf, distances)
     chosen: dict[str, Any] = {}
     columns, start = [], 0
     for name, shapes, n in kinds:

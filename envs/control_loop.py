@@ -342,6 +342,7 @@ def control_loop(
     dt = jnp.asarray(1.0 / rates.physics, dtype)
     control_dt = jnp.asarray(1.0 / rates.control, dtype)
     policy_dt = jnp.asarray(1.0 / rates.policy, dtype)
+    late = 0 if observer is None or observer.informs == "controller" else observer.late
     if safety is not None:
         nearby = safety.look_around(bare, state.q, state.world.obstacles)
 
@@ -361,8 +362,10 @@ def control_loop(
         lower, upper = actuators.range(robot, felt, actuator_state, control_dt)
         saturated = (tau < lower) | (tau > upper)
         if safety is not None:
-            obstacles = move_obstacles(nearby, control_dt * k.astype(dtype))
-            tau, report = safety(robot, told[1], tau, dt, obstacles, (lower, upper), scene)
+            then = k + late if late else k
+            obstacles = move_obstacles(nearby, control_dt * then.astype(dtype))
+            error = None if safety.robust is None or observed is None else observed.error
+            tau, report = safety(robot, told[1], tau, dt, obstacles, (lower, upper), scene, error)
             worst = worse_report(worst, report)
         applied, commanded, actuator_state = actuators(robot, tau, felt, actuator_state, control_dt)
         if observer is not None:

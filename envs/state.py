@@ -185,6 +185,12 @@ def check_state(
             f"{name}: the state is of an environment {given} randomisation, and "
             f"params.randomisation asks for one {wanted}. Reset with these parameters first."
         )
+    if (state.observer_state is None) != (params.observer is None):
+        given, wanted = ("out", "") if state.observer_state is None else ("", "out")
+        raise EnvStateError(
+            f"{name}: the state is of an environment with{given} an observer, and params.observer "
+            f"asks for one with{wanted}. Reset with these parameters first."
+        )
 
 
 def check_world(what: str, world: World, task: Task, note: str = ".") -> None:

@@ -49,11 +49,13 @@ class Conditions(NamedTuple):
         values: (m,), of the barriers.
         A: the linear function `x -> A x`, (nv,) -> (m,).
         b: (m,), positive where the state is not safe without a change.
+        rows: how many of them are each barrier's.
     """
 
     values: Array
     A: Callable[[Array], Array]
     b: Array
+    rows: tuple[int, ...] = ()
 
     def matrix(self, nv: int) -> Array:
         """`A` (m, nv)."""
@@ -93,6 +95,7 @@ def _concatenated(parts: Sequence[Conditions]) -> Conditions:
         jnp.concatenate([p.values for p in parts]),
         lambda x: jnp.concatenate([p.A(x) for p in parts]),
         jnp.concatenate([p.b for p in parts]),
+        tuple(len(p.b) for p in parts),
     )
 
 

@@ -50,10 +50,13 @@ from .barriers import (
     joint_position,
     joint_velocity,
     obstacles,
+    paths,
     self_collision,
     situation,
 )
+from .braking import braking_torque
 from .conditions import Conditions, barrier_conditions, velocity_conditions
+from .robust import Robustness, robust_demand
 
 SafetyReport = dict[str, Array]
 """The report of a filter, scalars by name; see `SafetyFilter`."""
@@ -68,6 +71,7 @@ def default_barriers(
     velocity_margin: float = 0.02,
     *,
     bounded_curvature: bool = False,
+    foresight: ArrayLike | None = None,
 ) -> tuple[Barrier, ...]:
     """Joint limits, obstacles and self-collision.
 
@@ -78,12 +82,16 @@ def default_barriers(
         position_margin: rad and m, of joints' position limits.
         velocity_margin: rad/s and m/s, of joints' velocity limits.
         bounded_curvature: of distances, for robots of capsules and boxes; see `obstacles`.
+        foresight: s, for which the robot is kept off the paths of spheres that move; see `paths`.
+            None for not at all.
     """
+    ahead = () if foresight is None else (paths(foresight, margin=margin),)
     return (
         joint_position(margin=position_margin),
         joint_velocity(margin=velocity_margin),
         obstacles(margin=margin, bounded_curvature=bounded_curvature),
         self_collision(margin=margin, bounded_curvature=bounded_curvature),
+        *ahead,
     )
 
 
@@ -104,12 +112,17 @@ class SafetyFilter:
         max_iterations: see `solve_qp`.
         nearest: obstacles of each kind that every collision shape is kept off, the nearest ones at
             the last `look_around`; None for all. Much faster where there are many.
+        robust: what is allowed for of a robot that is not quite the model; None for nothing.
 
     The report of a filter is a dict of scalars: `min_barrier`, the smallest barrier value, in its
     unit, and `min_barrier_row`, its index in `barrier_names` (-1 for none); `slack`, by how much
     the worst row's acceleration falls short, and `feasible`, whether none does and all are numbers;
     `deviation`, the norm of the change of torque, N m; `intervened`; `residual`, of the quadratic
     program.
+
+    Where a condition is not a finite number, of an obstacle or of a state that is none, the robot
+    brakes (`braking_torque`), and the report is not `feasible`, with no `slack`; `min_barrier` is
+    then the smallest value of those that are.
     """
 
     barriers: tuple[Barrier, ...] = field(default_factory=default_barriers)
@@ -119,6 +132,7 @@ class SafetyFilter:
     max_active: int | None = static(default=None)
     max_iterations: int | None = static(default=None)
     nearest: int | None = static(default=None)
+    robust: Robustness | None = None
 
     def __post_init__(self) -> None:
         if self.nearest is not None:
@@ -156,6 +170,7 @@ class SafetyFilter:
         obstacles: Obstacles = NO_OBSTACLES,
         bounds: tuple[Array, Array] | None = None,
         scene: Any = None,
+        error: Array | None = None,
     ) -> tuple[Array, SafetyReport]:
         """Safe torques (nv,), N m and N, and the report.
 
@@ -168,17 +183,32 @@ class SafetyFilter:
             obstacles: in the world.
             bounds: smallest and largest torque (nv,). Default: the effort limits.
             scene: what else barriers may read, `Situation.scene`.
+            error: (nv,), N m and N, with `robust`: by how much the estimate that is in `terms` was
+                off, `ObserverState.error`. Nothing if None.
         """
         nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
         if not self.barriers:
             return nominal, no_safety_report(nominal.dtype)
         around = obstacles, scene
-        M, safe, problem = self._torque_problem(robot, terms, nominal, dt, around, lower, upper)
+        M, safe, problem = self._torque_problem(
+            robot, terms, nominal, dt, around, lower, upper, error
+        )
         if not self.enabled:
-            return nominal, _completed(_unchanged(nominal.dtype), safe, nominal - nominal, nominal)
-        change, report = self._solve(robot.nv, safe.b, problem)
-        filtered = jnp.clip(nominal + matmul(M, change), lower, upper)
-        return filtered, _completed(report, safe, filtered - nominal, nominal)
+            least = _least(safe.values)
+            return nominal, _completed(_unchanged(nominal.dtype), least, nominal - nominal, nominal)
+        change, report = self._solve(robot.nv, safe, problem)
+
+        kept = jnp.clip(nominal + matmul(M, change), lower, upper)
+        told = nominal, kept, _least(safe.values)
+
+        def braked() -> tuple[Array, Array, tuple[Array, Array]]:
+            asked = jnp.where(jnp.isfinite(nominal), nominal, 0.0)
+            torque = braking_torque(robot, terms, lower, upper)
+            torque = jnp.where(finger_mask(robot), asked, torque)
+            return asked, torque, _least(_numbers(safe.values))
+
+        asked, filtered, least = jax.lax.cond(_known(safe), lambda: told, braked)
+        return filtered, _completed(report, least, filtered - asked, asked)
 
     def quadratic_program(
         self,
@@ -189,6 +219,7 @@ class SafetyFilter:
         obstacles: Obstacles = NO_OBSTACLES,
         bounds: tuple[Array, Array] | None = None,
         scene: Any = None,
+        error: Array | None = None,
     ) -> QP:
         """The quadratic program for these arguments, in changes of acceleration (nv,).
 
@@ -196,7 +227,9 @@ class SafetyFilter:
         """
         nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
         around = obstacles, scene
-        _, safe, problem = self._torque_problem(robot, terms, nominal, dt, around, lower, upper)
+        _, safe, problem = self._torque_problem(
+            robot, terms, nominal, dt, around, lower, upper, error
+        )
         return problem()._replace(A=safe.matrix(robot.nv))
 
     def filter_velocity(
@@ -223,8 +256,9 @@ class SafetyFilter:
         still = dataclasses.replace(terms, v=jnp.zeros_like(terms.v))
         here = situation(robot, still, obstacles)
         safe = velocity_conditions(robot, barriers, here, nominal)
+        least = _least(_numbers(safe.values))
         if not self.enabled:
-            return nominal, _completed(_unchanged(dtype), safe, jnp.zeros_like(nominal), nominal)
+            return nominal, _completed(_unchanged(dtype), least, jnp.zeros_like(nominal), nominal)
 
         def problem() -> QP:
             eye = jnp.eye(robot.nv, dtype=dtype)
@@ -232,9 +266,9 @@ class SafetyFilter:
             limits = -limit - nominal, limit - nominal
             return QP(metric, safe.A, safe.b, eye, *limits)
 
-        change, report = self._solve(robot.nv, safe.b, problem)
-        filtered = jnp.clip(nominal + change, -limit, limit)
-        return filtered, _completed(report, safe, filtered - nominal, nominal)
+        change, report = self._solve(robot.nv, safe, problem)
+        filtered = jnp.where(_known(safe), jnp.clip(nominal + change, -limit, limit), 0.0)
+        return filtered, _completed(report, least, filtered - nominal, nominal)
 
     def row_names(self, robot: Robot, obstacles: Obstacles = NO_OBSTACLES) -> tuple[str, ...]:
         """Names of the rows that `min_barrier_row` counts; of `nearest` obstacles, if it is set."""
@@ -260,6 +294,7 @@ class SafetyFilter:
         around: tuple[Obstacles, Any],
         lower: Array,
         upper: Array,
+        error: Array | None,
     ) -> tuple[Array, Conditions, Callable[[], QP]]:
         """Inertia (nv, nv), the barriers' conditions, and the quadratic program that meets them.
 
@@ -281,14 +316,21 @@ class SafetyFilter:
             moving = safe.A
             safe = safe._replace(A=lambda x: moving(jnp.where(fingers, 0.0, x)))
 
+        if self.robust is not None:
+            more = robust_demand(self.robust, self.barriers, safe, factor, error)
+            safe = safe._replace(b=safe.b + more)
+
         def problem() -> QP:
             metric = self._metric(robot, held)
             return QP(metric, safe.A, safe.b, M, lower - nominal, upper - nominal)
 
         return M, safe, problem
 
-    def _solve(self, nv: int, b: Array, problem: Callable[[], QP]) -> tuple[Array, SafetyReport]:
-        """The smallest change `x` (nv,) with `A x >= b`, and its report; zero where `b <= 0`."""
+    def _solve(
+        self, nv: int, safe: Conditions, problem: Callable[[], QP]
+    ) -> tuple[Array, SafetyReport]:
+        """The smallest safe change `x` (nv,), and its report; zero where nothing is lacking."""
+        b, known = safe.b, _known(safe)
 
         def solve() -> tuple[Array, SafetyReport]:
             solution = solve_qp(
@@ -300,9 +342,7 @@ class SafetyFilter:
             return jnp.zeros(nv, b.dtype), _unchanged(b.dtype)
 
         # The bounds hold without a change, so only barriers can ask for one.
-        change, report = jax.lax.cond(jnp.any(b > 0), solve, keep)
-        # A row that is not a number asks for nothing, and so is not known to be met.
-        known = ~jnp.any(jnp.isnan(b))
+        change, report = jax.lax.cond(known & jnp.any(b > 0), solve, keep)
         return change, {**report, "feasible": report["feasible"] & known}
 
     def _metric(self, robot: Robot, terms: Terms) -> Array:
@@ -360,13 +400,29 @@ def _unchanged(dtype: jnp.dtype) -> SafetyReport:
     return {"slack": zero, "residual": zero, "feasible": jnp.ones((), bool)}
 
 
+def _known(safe: Conditions) -> Array:
+    """Whether all conditions are numbers, and nothing endless is asked for."""
+    return jnp.all(safe.b < jnp.inf)
+
+
+def _numbers(values: Array) -> Array:
+    """Values (m,), infinite where they are not finite."""
+    return jnp.where(jnp.isfinite(values), values, jnp.inf)
+
+
+def _least(values: Array) -> tuple[Array, Array]:
+    """The smallest of the values (m,), and its index; infinite, and -1, of none."""
+    if not len(values):
+        return jnp.full((), jnp.inf, values.dtype), jnp.full((), -1, jnp.int32)
+    return smallest(values)
+
+
 def _completed(
-    report: SafetyReport, safe: Conditions, change: Array, nominal: Array
+    report: SafetyReport, least: tuple[Array, Array], change: Array, nominal: Array
 ) -> SafetyReport:
     """The report of a step, from the quadratic program's part of it."""
     deviation = norm(change)
-    none = jnp.full((), jnp.inf, deviation.dtype), jnp.full((), -1, jnp.int32)
-    value, row = smallest(safe.values) if len(safe.values) else none
+    value, row = least
     return {
         **report,
         "min_barrier": value,

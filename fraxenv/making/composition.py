@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ..controllers import OSC, ArmWithGripper, Controller, MomentumObserver, SafetyFilter, barriers
+from ..controllers import (
+    OSC,
+    ArmWithGripper,
+    Controller,
+    MomentumObserver,
+    Robustness,
+    SafetyFilter,
+    barriers,
+)
 from ..controllers.groups import finger_joints, only_finger_joint
 from ..controllers.hands import Hands
 from ..dynamics import Actuators, Payload, Robot, Scene
@@ -307,11 +315,15 @@ def build_safety(
     if given is None:
         given = TASKS[task].safety if task else "none"
     if isinstance(given, str):
-        check_choice(f"safety of {name}", given, ("cbf", "none"))
+        check_choice(f"safety of {name}", given, ("cbf", "robust", "none"))
         names = Hands.of(hands).names
-        given = SafetyFilter(end_effectors=names, nearest=NEAREST) if given == "cbf" else None
+        robust = Robustness() if given == "robust" else None
+        usual = SafetyFilter(end_effectors=names, nearest=NEAREST, robust=robust)
+        given = None if given == "none" else usual
     elif not isinstance(given, SafetyFilter):
-        raise ConfigError(f"safety={given!r} of {name}, expected 'cbf', 'none' or a SafetyFilter.")
+        raise ConfigError(
+            f"safety={given!r} of {name}, expected 'cbf', 'robust', 'none' or a SafetyFilter."
+        )
     if given is None and options:
         raise ConfigError(
             f"safety_options of {name} without a safety filter. Pass safety='cbf' as well."
@@ -319,7 +331,7 @@ def build_safety(
     return _with_options("safety", given, options)  # type: ignore[no-any-return]
 
 
-def filter_at_table(hands: EndEffectors, robot: Robot) -> SafetyFilter:
+def filter_at_table(hands: EndEffectors, robot: Robot, *, robust: bool) -> SafetyFilter:
     """The filter of tasks with objects among obstacles.
 
     What the hand touches pushes it about, and the filter knows nothing of that but the table: so it
@@ -336,7 +348,13 @@ def filter_at_table(hands: EndEffectors, robot: Robot) -> SafetyFilter:
         up, palm = np.array([0.0, 0.0, 1.0]), palm_names(robot)
         kept.append(barriers.half_space(up, ABOVE_TABLE, 20.0, 0.002, palm))
     names = Hands.of(hands).names
-    return SafetyFilter(tuple(kept), end_effectors=names, task_weight=1.0, nearest=NEAREST)
+    return SafetyFilter(
+        tuple(kept),
+        end_effectors=names,
+        task_weight=1.0,
+        nearest=NEAREST,
+        robust=Robustness() if robust else None,
+    )
 
 
 def build_randomisation(hands: EndEffectors, given: object) -> Randomisation | None:
@@ -387,8 +405,10 @@ def build_payload(
     return load
 
 
-def build_observer(given: object) -> MomentumObserver | None:
-    """The observer of torques that the model lacks; None for none."""
+def build_observer(given: object, safety: SafetyFilter | None) -> MomentumObserver | None:
+    """The observer of torques that the model lacks; None for none. A robust filter has one."""
+    if given is None and safety is not None and safety.robust is not None:
+        return MomentumObserver(gain=100.0, informs="safety")
     if given is None or isinstance(given, MomentumObserver):
         return given
     if isinstance(given, Mapping):

@@ -109,14 +109,16 @@ def make(
             masses (kg) and coefficients of friction.
         obstacles: whether spheres move about where a task with an object on a table is done, with
             the safety filter on; or their options in a dict, as of `envs.TabletopObstacles`.
-        safety: "cbf", "none", or a `SafetyFilter`; the task's own choice if omitted.
+        safety: "cbf", "robust" for one that allows for what the model lacks, "none", or a
+            `SafetyFilter`; the task's own choice if omitted.
         safety_options: options of the safety filter, a dict.
         randomisation: a `Randomisation`, or its fields in a dict.
         payload: what the hand carries and controller and filter know of: "held" for the task's
             object while it is grasped; or a `dynamics.Payload`, or its fields in a dict (`mass`,
             kg, `com`, m, and `inertia`, kg m^2, in the hand's frame); nothing if omitted.
         observer: of torques that act and that the model lacks, for controller and filter:
-            "momentum", or a `MomentumObserver`, or its fields in a dict; none if omitted.
+            "momentum", or a `MomentumObserver`, or its fields in a dict; if omitted, one for a
+            robust filter, and else none.
         goal_env: whether observations and rewards are those of a goal environment.
         goal_reward: "sparse" or "dense", of a goal environment; sparse if omitted.
         reset_pool: how many initial states to work out once for resets to draw from.
@@ -179,11 +181,11 @@ def make(
     space = parts.build_gripper(name, robot, space, gripper)
     law = parts.build_controller(setup, space, controller, controller_options)
     motors = parts.build_actuators(actuators, actuator_options)
-    if safety in (None, "cbf") and obstacles not in (None, False):
-        safety = parts.filter_at_table(hands, robot)
+    if safety in (None, "cbf", "robust") and obstacles not in (None, False):
+        safety = parts.filter_at_table(hands, robot, robust=safety == "robust")
     safety_filter = parts.build_safety(name, hands, task_name, safety, safety_options)
     drawn = parts.build_randomisation(hands, randomisation)
-    watching = parts.build_observer(observer)
+    watching = parts.build_observer(observer, safety_filter)
     load = parts.build_payload(name, hands, built_task, robot, physics, payload)
 
     params = EnvParams(

@@ -19,7 +19,7 @@ from fraxenv.controllers import OSC, MomentumObserver, PoseTarget
 from fraxenv.controllers.observer import ObserverState
 from fraxenv.dynamics import Robot
 from fraxenv.dynamics.model.bundled import bundled_urdf
-from fraxenv.errors import ConfigError
+from fraxenv.errors import ConfigError, EnvStateError
 
 DT = 1e-3
 
@@ -192,6 +192,10 @@ def test_what_an_observer_cannot_be() -> None:
         MomentumObserver(informs="all")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="observer='luenberger'"):
         fraxenv.make("PandaReach-v0", observer="luenberger")
+    env, params = fraxenv.make("PandaReach-v0", observer="momentum", backend="vmap")
+    _, state = jax.eval_shape(env.reset_env, jax.random.key(0), params)
+    with pytest.raises(EnvStateError, match="with an observer"):
+        env.check_state(state, params.replace(observer=None))
 
 
 def test_an_environment_with_an_observer_holds_what_it_does_not_know() -> None:

@@ -59,6 +59,7 @@ def library(name: str) -> dict[str, Barrier]:
         "whole_body_box": barriers.whole_body_box(*box),
         "half_space": barriers.half_space((0.0, 0.6, 0.8), -1.0),
         "obstacles": barriers.obstacles(),
+        "paths": barriers.paths(0.2),
         "self_collision": barriers.self_collision(),
         "manipulability": barriers.manipulability(frame, 0.01, rows="position"),
         "own": Barrier(height, 2, "height", parameters=0.3),
@@ -348,6 +349,25 @@ def test_neither_end_of_a_capsule_sinks(x64: None) -> None:
     for kind in range(3):
         least = more[:, kind::3].min(axis=1)
         np.testing.assert_array_less(least, np.minimum(*both) + 1e-9)
+
+
+def test_paths_are_all_places_of_spheres_that_move(x64: None) -> None:
+    """Distances from a path are the least of those from the sphere, for a time to and fro."""
+    robot, time = dynamics.load_robot("panda"), 0.2
+    now = moment(robot)
+    around = dataclasses.replace(now.obstacles, active=np.array([True, False, True, True, True]))
+    found = np.asarray(value(robot, barriers.paths(time), now.q, now.v, around))
+    spheres = Obstacles(around.spheres, velocity=jnp.asarray(around.velocity)[:2])
+
+    def there(t: Array) -> Array:
+        return dynamics.obstacle_distances(robot, now.q, dynamics.move_obstacles(spheres, t))
+
+    least = np.min(jax.vmap(there)(jnp.linspace(-time, time, 4001)), axis=0)
+    np.testing.assert_allclose(found.reshape(-1, 2)[:, 0], least[:, 0], atol=1e-6)
+    np.testing.assert_array_equal(found.reshape(-1, 2)[:, 1], FAR)
+    at_rest = dataclasses.replace(around, velocity=None)
+    assert value(robot, barriers.paths(time), now.q, now.v, at_rest).shape == (0,)
+    assert barrier_names(robot, (barriers.paths(time),), at_rest) == ()
 
 
 def test_no_shapes_and_no_obstacles_are_no_rows() -> None:
