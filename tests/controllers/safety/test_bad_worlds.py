@@ -152,6 +152,7 @@ def test_a_state_that_is_no_number() -> None:
     assert all(np.isfinite(x).all() for x in report.values())
 
 
+@pytest.mark.slow
 def test_velocities_in_a_bad_world() -> None:
     robot, world = panda(), spheres()
 
@@ -168,6 +169,7 @@ def test_velocities_in_a_bad_world() -> None:
     assert np.isfinite(report["min_barrier"]).all()
 
 
+@pytest.mark.slow
 def test_obstacles_that_appear_in_the_arm_are_left() -> None:
     """With no more than the limits; where no motion is a way out, at the very centre, reported."""
     robot, world = panda(), spheres()

@@ -98,6 +98,7 @@ def test_bounds_come_to_what_they_say() -> None:
     np.testing.assert_array_equal(b(Robustness()), none)
 
 
+@pytest.mark.slow
 def test_far_from_everything_it_changes_nothing_bit_for_bit() -> None:
     robot = panda()
     q, v, error, place = states(20)
