@@ -52,6 +52,8 @@ class Options:
     """Of `many`, ours at once."""
     theirs: int = 128
     """Of them that Crocoddyl solves, in two processes."""
+    most: int = 100
+    """Iterations of each of them."""
 
 
 def medians(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, tuple[float, str]]:
@@ -283,10 +285,11 @@ def drawn(count: int) -> tuple[np.ndarray, np.ndarray]:
     return starts, np.asarray(place(others), np.float64)
 
 
-STOP, MOST = 1e-4, 100
+STOP = 1e-4
+"""What a full step promises, below which a problem is solved."""
 
 
-def solve_share(starts: np.ndarray, targets: np.ndarray) -> tuple[int, list[int], float]:
+def solve_share(starts: np.ndarray, targets: np.ndarray, most: int) -> tuple[int, list[int], float]:
     """Crocoddyl's: how many are solved, iterations, and seconds."""
     import crocoddyl
 
@@ -299,7 +302,7 @@ def solve_share(starts: np.ndarray, targets: np.ndarray) -> tuple[int, list[int]
         begin = np.concatenate([q, np.zeros(model.nv)])
         fddp = crocoddyl.SolverFDDP(reaching(model, begin, target))
         fddp.th_stop = STOP
-        solved += bool(fddp.solve([begin] * 51, [tau] * 50, MOST, False))
+        solved += bool(fddp.solve([begin] * 51, [tau] * 50, most, False))
         counts.append(int(fddp.iter))
     return solved, counts, time.perf_counter() - began
 
@@ -313,7 +316,7 @@ def many(options: Options, table: Callable[..., None]) -> None:
     @jax.vmap
     def solve(q: Any, target: Any) -> plan.Plan:
         problem = panda_problem(robot, q, target)
-        how = plan.Options(MOST, tolerance=STOP)
+        how = plan.Options(options.most, tolerance=STOP)
         return plan.solve(problem, (q, jnp.zeros_like(q)), None, how)
 
     given = jnp.asarray(starts, jnp.float32), jnp.asarray(targets, jnp.float32)
@@ -322,7 +325,7 @@ def many(options: Options, table: Callable[..., None]) -> None:
     seconds, spread = medians(runs, max(3, options.rounds // 5))["ours"]
     good = int(np.sum(np.asarray(found.status) == plan.STATUS.index("converged")))
     half = options.theirs // 2
-    shares = [(starts[k : k + half], targets[k : k + half]) for k in (0, half)]
+    shares = [(starts[k : k + half], targets[k : k + half], options.most) for k in (0, half)]
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         ends = pool.starmap(solve_share, shares)
     their_seconds = max(s for *_, s in ends)
@@ -346,7 +349,7 @@ def many(options: Options, table: Callable[..., None]) -> None:
             f"{solved / taken:.0f} {how}",
         ])  # fmt: skip
     table(
-        "Pandas, random starts and targets",
+        f"Pandas, random starts and targets, at most {options.most} iterations",
         ["", "solved, %", "iterations, median and 99 %", "solved per second"], lines,
     )  # fmt: skip
 

@@ -91,6 +91,7 @@ SLOW = (
     "docs/extend/robot.md",
     "docs/gradients.md",
     "docs/numerics.md",
+    "docs/planning.md",
     "docs/recording.md",  # which tests/fraxenv/recording runs
     "docs/robots.md",
     "docs/safety.md",

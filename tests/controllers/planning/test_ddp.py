@@ -39,7 +39,7 @@ def swing(robot: Robot, **options: Any) -> plan.Problem:
     return plan.Problem(robot, dt=0.05, running=running, terminal=terminal, **options)
 
 
-@pytest.mark.parametrize("hessian", ["gauss-newton", "exact"])
+@pytest.mark.parametrize("hessian", ["gauss-newton", pytest.param("exact", marks=pytest.mark.slow)])
 def test_a_linear_robot_takes_one_step(hessian: str, sliders: Robot, x64: None) -> None:
     problem = regulator(sliders, horizon=300)
     state = np.array([1.0, -2.0]), np.array([0.3, 0.1])

@@ -123,6 +123,7 @@ def test_lanes_are_independent(panda: Robot) -> None:
     np.testing.assert_array_equal(whole.q, again.q)
 
 
+@pytest.mark.slow
 def test_several_frames_of_a_robot_that_floats() -> None:
     """Both hands of a G1, whose base has a quaternion."""
     robot = dynamics.load_robot("g1", floating_base=True)

@@ -120,6 +120,7 @@ def test_a_linear_robot_is_controlled_as_by_scipy(rail: Robot, x64: None) -> Non
     np.testing.assert_allclose(planned, [0.05, 0.1, 0.15, 0.2, 0.05, 0.1])
 
 
+@pytest.mark.slow
 def test_it_goes_to_a_target_that_moves_within_its_limits(rail: Robot) -> None:
     bound = np.asarray(rail.effort_limits)
     about = problem(rail, control_limits=True)

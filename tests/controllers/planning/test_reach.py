@@ -117,6 +117,7 @@ def test_motions_are_independent(between: Any, motions: Any) -> None:
         np.testing.assert_array_equal(a[2:], b[2:])
 
 
+@pytest.mark.slow
 def test_a_pose_is_reached(panda: Robot, between: Any) -> None:
     begin, end, obstacles = between
     poses = jax.vmap(lambda q: dynamics.frame_pose(panda, q, "hand"))(end)

@@ -90,6 +90,7 @@ def test_it_never_gets_worse(method: str, robot: Robot) -> None:
     assert (jnp.abs(found.tau) == bound).any()
 
 
+@pytest.mark.slow
 def test_its_cost_is_that_of_the_solver(robot: Robot, x64: None) -> None:
     """With a reference for every knot; and the solver goes on from it, and it from the solver."""
     way = np.stack([np.linspace(0, 1, 70), np.zeros(70)], axis=1)

@@ -251,6 +251,7 @@ Failures = dict[str, dict[str, np.ndarray]]
 HALF = STEPS // 2
 
 
+@pytest.mark.slow
 def test_where_nothing_fails_nothing_is_seen(failures: Failures) -> None:
     found = failures["none"]
     assert found["feasible"].all()

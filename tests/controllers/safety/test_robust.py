@@ -40,6 +40,7 @@ def states(size: int) -> tuple[Array, Array, Array, Array]:
     return q, v, error, place
 
 
+@pytest.mark.slow
 def test_it_holds_for_the_estimate_its_error_and_all_between() -> None:
     """The plain filter, told any of them, finds nothing to change in the robust one's torques."""
     robot = panda()

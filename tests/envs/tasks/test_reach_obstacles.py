@@ -220,9 +220,17 @@ def test_fused_as_vmap() -> None:
 # --- Options --------------------------------------------------------------------------------------
 
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "unknown filter": ({"safety": "shield"}, ConfigError, "safety of .*'shield'.*'cbf', 'none'"),
+    "unknown filter": (
+        {"safety": "shield"},
+        ConfigError,
+        "safety of .*'shield'.*'cbf', 'robust', 'none'",
+    ),
     "no filter": ({"safety": True}, ConfigError, "safety=True of .*SafetyFilter"),
-    "a class": ({"safety": SafetyFilter}, ConfigError, "safety=.* expected 'cbf', 'none' or a"),
+    "a class": (
+        {"safety": SafetyFilter},
+        ConfigError,
+        "safety=.* expected 'cbf', 'robust', 'none' or a",
+    ),
     "options of none": (
         {"safety": "none", "safety_options": {"enabled": False}},
         ConfigError,
