@@ -42,6 +42,7 @@ from .problem import (
     Problem,
     Quadratic,
     at_knot,
+    beginning,
     clipped,
     cost,
     cost_bend,
@@ -201,10 +202,7 @@ def solve(
     """
     robot, N, dtype = problem.robot, problem.horizon, jnp.result_type(float)
     problem = spread(of_dtype(problem, dtype))
-    begin = (
-        shaped("solve: state, q", state[0], (robot.nq,), dtype),
-        shaped("solve: state, v", state[1], (robot.nv,), dtype),
-    )
+    begin = beginning("solve", robot, state, dtype)
     first = standing(problem, *begin) if guess is None else guess
     wanted = ("q", (N + 1, robot.nq)), ("v", (N + 1, robot.nv)), ("tau", (N, robot.nv))
     q, v, tau = (

@@ -179,3 +179,15 @@ def shaped(what: str, x: ArrayLike, shape: tuple[int, ...], dtype: Any) -> Array
     if x.shape != shape:
         raise ArrayError(f"{what} has shape {x.shape}, expected {shape}.")
     return x
+
+
+def beginning(
+    who: str, robot: Robot, state: tuple[ArrayLike, ArrayLike], dtype: Any
+) -> tuple[Array, Array]:
+    """The state (q (nq,), v (nv,)) in which a plan begins.
+
+    Raises:
+        ArrayError: an array has the wrong shape; `who` was given it.
+    """
+    q = shaped(f"{who}: state, q", state[0], (robot.nq,), dtype)
+    return q, shaped(f"{who}: state, v", state[1], (robot.nv,), dtype)

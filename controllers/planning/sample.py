@@ -29,7 +29,7 @@ from .alone import alone
 from .ddp import ITERATIONS, NOT_FINITE, Plan
 from .guess import Guess
 from .guess import guess as standing
-from .problem import Problem, of_dtype, shaped, spread
+from .problem import Problem, beginning, of_dtype, shaped, spread
 from .rollout import rolled
 from .splines import SPLINES
 
@@ -142,10 +142,7 @@ def sample(
         )
     robot, N, dtype = problem.robot, problem.horizon, jnp.result_type(float)
     problem = spread(of_dtype(problem, dtype))
-    begin = (
-        shaped("sample: state, q", state[0], (robot.nq,), dtype),
-        shaped("sample: state, v", state[1], (robot.nv,), dtype),
-    )
+    begin = beginning("sample", robot, state, dtype)
     first = standing(problem, *begin) if guess is None else guess
     tau = shaped("sample: guess.tau", first.tau, (N, robot.nv), dtype)
 
