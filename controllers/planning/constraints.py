@@ -29,9 +29,9 @@ from fraxenv.dynamics import (
 from fraxenv.errors import ArrayError
 from fraxenv.kernels import fusible
 
-from ..safety.barriers import Barrier, situation
+from ..safety.barriers import Barrier
 from .problem import Problem
-from .residuals import Slopes, residual
+from .residuals import Slopes, above_margin, residual
 
 FIRST_PENALTY, LAST_PENALTY, HARDER = 100.0, 1e10, 10.0
 """Penalties, and by how much they grow where a round has not brought enough."""
@@ -93,8 +93,6 @@ def no_multipliers(problem: Problem, dtype: Any) -> tuple[Array, ...]:
 
 def augmented(problem: Problem, at: Multipliers) -> Problem:
     """The problem with its constraints among the costs."""
-    if not problem.constraints:
-        return problem
     running, terminal, n = dict(problem.running), dict(problem.terminal), problem.horizon
     worlds = _worlds(problem)
     before, last = jax.tree.map(lambda x: x[:-1], worlds), jax.tree.map(lambda x: x[-1], worlds)
@@ -123,7 +121,7 @@ def beyond(problem: Problem, backend: str, q: Array, v: Array) -> tuple[Array, .
 
     def knot(barriers: tuple[Barrier, ...], world: Obstacles, q: Array, v: Array) -> Any:
         terms = compute_terms(robot, q, v)
-        return tuple(_beyond(robot, terms, barrier, world) for barrier in barriers)
+        return tuple(above_margin(robot, terms, barrier, world) for barrier in barriers)
 
     many = jax.vmap(fusible(knot, backend), (None, 0, 0, 0))
     found: tuple[Array, ...] = many(problem.constraints, _worlds(problem), q, v)
@@ -132,7 +130,7 @@ def beyond(problem: Problem, backend: str, q: Array, v: Array) -> tuple[Array, .
 
 def violation(above: tuple[Array, ...]) -> Array:
     """The most that any row is missed by (); zero if none is."""
-    rows = jnp.concatenate([h.ravel() for h in above]) if above else jnp.zeros(1)
+    rows = jnp.concatenate([h.ravel() for h in above])
     return jnp.maximum(-jnp.min(rows, initial=jnp.inf), 0)
 
 
@@ -171,7 +169,7 @@ class _Missed:
 
     def __call__(self, robot: Robot, terms: Terms, tau: Array, at: Any) -> Array:
         barrier, world, shift = at
-        return jnp.maximum(shift - _beyond(robot, terms, barrier, world), 0)
+        return jnp.maximum(shift - above_margin(robot, terms, barrier, world), 0)
 
     def slopes(self, robot: Robot, terms: Terms, tau: Array, at: Any) -> Slopes:
         """By what the barrier is of: the configuration alone, or the velocity, too."""
@@ -189,11 +187,6 @@ class _Missed:
         return C, jnp.zeros((len(C), n), C.dtype)
 
 
-def _beyond(robot: Robot, terms: Terms, barrier: Barrier, world: Obstacles) -> Array:
-    values = barrier.function(robot, situation(robot, terms, world), barrier)
-    return values - jnp.asarray(barrier.margin, values.dtype)
-
-
 def _worlds(problem: Problem) -> Obstacles:
     """The obstacles at all knots, with a leading axis."""
     times = jnp.arange(problem.horizon + 1) * problem.dt
@@ -208,7 +201,7 @@ def _row_counts(problem: Problem) -> list[int]:
 
     def rows(q: Array) -> list[Array]:
         terms = compute_terms(robot, q, jnp.zeros(robot.nv))
-        return [_beyond(robot, terms, b, problem.obstacles) for b in problem.constraints]
+        return [above_margin(robot, terms, b, problem.obstacles) for b in problem.constraints]
 
     shapes = jax.eval_shape(rows, jnp.asarray(robot.q_default, float))
     return [x.shape[0] for x in shapes]

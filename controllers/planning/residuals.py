@@ -415,9 +415,13 @@ class _Momentum:
 
 
 def _below(robot: Robot, terms: Terms, tau: Array, about: tuple[Barrier, Obstacles]) -> Array:
-    barrier, obstacles = about
+    return -above_margin(robot, terms, *about)
+
+
+def above_margin(robot: Robot, terms: Terms, barrier: Barrier, obstacles: Obstacles) -> Array:
+    """By how much a barrier's values (rows,) are above its margin, in its unit."""
     values = barrier.function(robot, situation(robot, terms, obstacles), barrier)
-    return jnp.asarray(barrier.margin, values.dtype) - values
+    return values - jnp.asarray(barrier.margin, values.dtype)
 
 
 def _of_q(by_q: Array) -> Slopes:
