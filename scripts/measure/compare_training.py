@@ -71,6 +71,7 @@ class Row:
 ROWS = (
     Row("obstacles, filter on", "PandaReachObstacles-v0"),
     Row("obstacles, filter off", "PandaReachObstacles-v0", "ppo", FILTER_OFF, FILTER_OFF),
+    Row("obstacles, by gradient", "PandaReachObstacles-v0", "shac"),
     *(
         Row(f"{name}, {algorithm.upper()}", "PandaReach-v0", algorithm, training, HARDEST)
         for algorithm in ("sac", "ppo")
@@ -114,22 +115,22 @@ def measure(row: Row, seed: int, options: Options) -> dict[str, Any]:
         obs, state = jax.vmap(env.reset, (0, None))(keys, params)
 
         def step(carry: tuple[Any, ...], key: Array) -> tuple[tuple[Any, ...], None]:
-            obs, state, collided, _ = carry
+            obs, state, nearest, _ = carry
             keys = jax.random.split(key, chunk)
             actions = jax.vmap(policy)(obs)
             obs, state, _, _, info = jax.vmap(env.step_env, (0, 0, 0, None))(
                 keys, state, actions, params
             )
             if "clearance" in info:
-                collided |= info["clearance"] < 0
-            return (obs, state, collided, (info["success"], info["position_error"])), None
+                nearest = jnp.minimum(nearest, info["clearance"])
+            return (obs, state, nearest, (info["success"], info["position_error"])), None
 
-        none = jnp.zeros(chunk, bool)
-        carry = (obs, state, none, (none, jnp.zeros(chunk, state.q.dtype)))
-        (_, _, collided, (success, error)), _ = jax.lax.scan(
+        far = jnp.full(chunk, jnp.inf, state.q.dtype)
+        carry = (obs, state, far, (jnp.zeros(chunk, bool), jnp.zeros_like(far)))
+        (_, _, nearest, (success, error)), _ = jax.lax.scan(
             step, carry, jax.random.split(key, length)
         )
-        return {"success": success, "collided": collided, "error": error}
+        return {"success": success, "nearest": nearest, "error": error}
 
     keys = jax.random.split(jax.random.key(0x5EED), options.episodes // chunk)
     found = [
@@ -141,7 +142,8 @@ def measure(row: Row, seed: int, options: Options) -> dict[str, Any]:
         "seed": seed,
         "episodes": len(joined["success"]),
         "success": float(joined["success"].mean()),
-        "collisions": int(joined["collided"].sum()),
+        "collisions": int((joined["nearest"] < 0).sum()),
+        "nearest_mm": float(1e3 * joined["nearest"].min()),
         "median_error_mm": float(1e3 * np.median(joined["error"])),
     }
 
@@ -168,14 +170,16 @@ def main() -> int:
     rows = [r for r in ROWS if not options.rows or r.name in options.rows]
     results = [measure(row, seed, options) for row in rows for seed in range(options.seeds)]
     table = Table(
-        "policy", "success", f"collisions in {options.episodes:,} episodes", "median error, mm"
-    )
+        "policy", "success", f"collisions in {options.episodes:,} episodes", "nearest, mm",
+        "median error, mm",
+    )  # fmt: skip
     for row in rows:
         of_row = [r for r in results if r["name"] == row.name]
         table.add_row(
             row.name,
             " / ".join(f"{100 * r['success']:.1f} %" for r in of_row),
             " / ".join(f"{r['collisions']:,}" for r in of_row),
+            " / ".join(f"{r['nearest_mm']:.1f}" for r in of_row),
             " / ".join(f"{r['median_error_mm']:.1f}" for r in of_row),
         )
     Console().print(table)
