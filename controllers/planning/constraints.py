@@ -30,7 +30,7 @@ from fraxenv.errors import ArrayError
 from fraxenv.kernels import fusible
 
 from ..safety.barriers import Barrier
-from .problem import Problem
+from .problem import Problem, constraint_term
 from .residuals import Slopes, above_margin, residual
 
 FIRST_PENALTY, LAST_PENALTY, HARDER = 100.0, 1e10, 10.0
@@ -102,7 +102,7 @@ def augmented(problem: Problem, at: Multipliers) -> Problem:
         missed = _Missed(barrier.relative_degree)
         each = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *jnp.shape(x))), barrier)
         weights = jnp.broadcast_to(weight[:, None], (n, shift.shape[1]))
-        name = f"constraint {i}"
+        name = constraint_term(i)
         running[name] = residual(missed, (each, before, shift[:-1]), weights, each=True)
         terminal[name] = residual(missed, (barrier, last, shift[-1]), at.penalty)
     return dataclasses.replace(problem, running=running, terminal=terminal, constraints=())

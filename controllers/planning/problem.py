@@ -70,9 +70,19 @@ class Problem:
                     f"Problem: constraints[{i}] is a {type(barrier).__name__}, expected a Barrier, "
                     "such as controllers.barriers.joint_position()."
                 )
+            if constraint_term(i) in {**self.running, **self.terminal}:
+                raise ConfigError(
+                    f"Problem: a cost is named {constraint_term(i)!r}, as that of constraints[{i}] "
+                    "is. Give it another name."
+                )
         if self.control_limits is True:
             bound = jnp.asarray(self.robot.effort_limits)
             object.__setattr__(self, "control_limits", (-bound, bound))
+
+
+def constraint_term(i: int) -> str:
+    """Name of the cost of being beyond a constraint, among those of the problem."""
+    return f"constraint {i}"
 
 
 class Quadratic(NamedTuple):

@@ -132,6 +132,9 @@ def test_a_batch_keeps_apart_who_cannot(robot: Robot) -> None:
 def test_wrong_constraints_are_told(robot: Robot) -> None:
     with pytest.raises(ConfigError, match=r"constraints\[0\] is a function, expected a Barrier"):
         across(robot, constraints=(in_front_of_a_wall,))
+    effort = {"constraint 0": plan.torque(0.0, 0.1)}
+    with pytest.raises(ConfigError, match=r"'constraint 0', as that of constraints\[0\] is"):
+        plan.Problem(robot, running=effort, constraints=(WALL,))
     problem = across(robot, constraints=(WALL,))
     start = np.zeros(2), np.zeros(2)
     known = jax.eval_shape(lambda: plan.solve(problem, start))
