@@ -8,6 +8,8 @@
 `panda`   a Panda, 50 knots: time of an iteration
 `many`    1024 Pandas, random starts and targets: problems solved per second
 `around`  a Panda past two spheres: cost and violation beside Ipopt's
+`limits`  torques that reach their limits: a pendulum of two links with one motor swings up, a Panda
+          of 0.3 times its torques reaches
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +34,7 @@ from fraxenv import dynamics, plan
 from fraxenv.controllers import barriers
 from fraxenv.dynamics.model.bundled import bundled_urdf
 
-Workload = Literal["kinova", "panda", "many", "around"]
+Workload = Literal["kinova", "panda", "many", "around", "limits"]
 Line = list[str]
 
 REACH = np.array([0.5, 0.2, 0.4])
@@ -44,7 +46,7 @@ DOWN = np.diag([1.0, -1.0, -1.0])
 class Options:
     """Options of the measurement."""
 
-    only: tuple[Workload, ...] = ("kinova", "panda", "many", "around")
+    only: tuple[Workload, ...] = ("kinova", "panda", "many", "around", "limits")
     """Which of them."""
     rounds: int = 15
     """Of each measurement of time; contenders take turns."""
@@ -354,6 +356,122 @@ def many(options: Options, table: Callable[..., None]) -> None:
     )  # fmt: skip
 
 
+class Limited(NamedTuple):
+    """A problem whose torques reach their limits, as either has it."""
+
+    ours: plan.Problem
+    theirs: Any
+    q: np.ndarray
+    """Of the start, at rest."""
+
+
+def limited(problem: Any, lower: np.ndarray, upper: np.ndarray) -> Any:
+    """A shooting problem of Crocoddyl with limits."""
+    for action in problem.runningModels:
+        action.u_lb, action.u_ub = lower, upper
+    return problem
+
+
+def swinging(robot: dynamics.Robot, terms: dynamics.Terms, tau: Any, reference: Any) -> Any:
+    """Sines and cosines of the two joints less those of standing, and their speeds."""
+    return jnp.concatenate([jnp.sin(terms.q), 1 - jnp.cos(terms.q), terms.v])
+
+
+def swing_up(most: float) -> Limited:
+    """Crocoddyl's `double_pendulum_fwddyn.py`, its one motor limited, N m."""
+    import crocoddyl
+    import pinocchio
+    from crocoddyl.utils.pendulum import ActuationModelDoublePendulum, CostModelDoublePendulum
+    from example_robot_data.robots_loader import getModelPath
+
+    urdf = "double_pendulum_description/urdf/double_pendulum.urdf"
+    urdf, dt = f"{getModelPath(urdf)}/{urdf}", 0.01
+    weights, q = np.array([1.0] * 4 + [0.1] * 2), np.array([3.14, 0.0])
+    state = crocoddyl.StateMultibody(pinocchio.buildModelFromUrdf(urdf))
+    motor = ActuationModelDoublePendulum(state, actLink=1)
+    total = [crocoddyl.CostModelSum(state, 1) for _ in range(2)]
+    effort = crocoddyl.CostModelResidual(state, crocoddyl.ResidualModelControl(state, 1))
+    for part, weight in zip(total, (1e-5 / dt, 100.0), strict=True):
+        by = crocoddyl.ActivationModelWeightedQuad(weights)
+        part.addCost("up", CostModelDoublePendulum(state, by, 1), weight)
+    total[0].addCost("effort", effort, 1e-4 / dt)
+    motions = [crocoddyl.DifferentialActionModelFreeFwdDynamics(state, motor, x) for x in total]
+    steps = [crocoddyl.IntegratedActionModelEuler(x, dt) for x in motions]
+    theirs = crocoddyl.ShootingProblem(np.r_[q, 0.0, 0.0], [steps[0]] * 100, steps[1])
+    robot = plain(dynamics.load_urdf(urdf))
+    up = [plan.residual(swinging, None, w * weights) for w in (1e-5 / dt, 100.0)]
+    bound = np.array([most, 0.0])
+    ours = plan.Problem(
+        robot,
+        horizon=100,
+        dt=dt,
+        running={"up": up[0], "effort": plan.torque(0.0, 1e-4 / dt)},
+        terminal={"up": up[1]},
+        control_limits=(-bound, bound),
+    )
+    return Limited(ours, limited(theirs, -bound[:1], bound[:1]), q)
+
+
+def weak_panda() -> Limited:
+    """`panda_problem` by 0.3 of the motors' torques, which hold the arm, and no more."""
+    robot = plain(dynamics.load_robot("panda"))
+    q, bound = np.asarray(robot.q_default), 0.3 * np.asarray(robot.effort_limits)
+    theirs = reaching(pinocchio_panda(), np.concatenate([q, np.zeros(robot.nv)]), REACH)
+    ours = dataclasses.replace(panda_problem(robot, q, REACH), control_limits=(-bound, bound))
+    return Limited(ours, limited(theirs, -bound, bound), q)
+
+
+def limits(options: Options, table: Callable[..., None]) -> None:
+    """Beside Box-FDDP, from rest and no torques, to a stop of 1e-9, float64."""
+    import crocoddyl
+
+    lines = []
+    for name, it in (
+        ("pendulum, 0.6 N m", swing_up(0.6)),
+        ("pendulum, 0.5 N m", swing_up(0.5)),
+        ("Panda, 0.3 of its torques", weak_panda()),
+    ):
+        n, count = it.ours.robot.nv, it.ours.horizon
+        nu = it.theirs.runningModels[0].nu
+        begin = np.concatenate([it.theirs.x0[: len(it.q)], np.zeros(n)])
+
+        def theirs(it: Limited = it, begin: np.ndarray = begin, nu: int = nu) -> Any:
+            box = crocoddyl.SolverBoxFDDP(it.theirs)
+            box.th_stop = 1e-9
+            box.solve([begin] * (it.theirs.T + 1), [np.zeros(nu)] * it.theirs.T, 200, False)
+            return box
+
+        q, v = np.broadcast_to(it.q, (count + 1, len(it.q))), np.zeros((count + 1, n))
+        guess = plan.Guess(q, v, np.zeros((count, n)))
+        runs: dict[str, Callable[[], Any]] = {"Box-FDDP": theirs}
+        for hessian in ("gauss-newton", "exact"):
+            solve = solver(it.ours, plan.Options(200, hessian=hessian), np.float64)
+            runs[hessian] = lambda solve=solve, it=it, v=v, guess=guess: solve(it.q, v[0], guess)
+        ends = {who: run() for who, run in runs.items()}
+        lower, upper = (np.asarray(x) for x in it.ours.control_limits)
+        for who, (seconds, spread) in medians(runs, options.rounds).items():
+            end = ends[who]
+            if isinstance(end, plan.Plan):
+                tau = np.asarray(end.tau)
+                least, most, iterations = lower, upper, int(end.iterations)
+                done = plan.STATUS[int(end.status)]
+            else:
+                tau, iterations = np.asarray(end.us.tolist()), int(end.iter)
+                least, most = it.theirs.runningModels[0].u_lb, it.theirs.runningModels[0].u_ub
+                done = "converged" if end.stop < 1e-9 else "not converged"
+            beyond = max(0.0, float(np.max(tau - most)), float(np.max(least - tau)))
+            free = np.asarray(most) > np.asarray(least)
+            at_limit = (np.isclose(tau, most) | np.isclose(tau, least))[:, free].mean()
+            lines.append([
+                f"{name}, {who}", f"{iterations}, {done}", f"{float(end.cost):.7f}",
+                f"{beyond:.1g}", f"{100 * at_limit:.0f}", f"{1e3 * seconds:.1f} {spread}",
+            ])  # fmt: skip
+    table(
+        "Torques at their limits",
+        ["", "iterations", "cost", "beyond, N m and N", "at a limit, %", "ms"], lines,
+    )  # fmt: skip
+
+
 TOUCHING = ("link5_1", "hand_1", "hand_5")
 """Spheres of the Panda that are kept off obstacles."""
 
@@ -430,7 +548,7 @@ def around(options: Options, table: Callable[..., None]) -> None:
     )  # fmt: skip
 
 
-RUNS = {"kinova": kinova, "panda": panda, "many": many, "around": around}
+RUNS = {"kinova": kinova, "panda": panda, "many": many, "around": around, "limits": limits}
 
 
 def main(options: Options) -> None:
