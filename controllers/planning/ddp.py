@@ -1,11 +1,13 @@
 """Differential dynamic programming with several shots: a plan from a guess.
 
 Every knot has a state of its own, and gaps between where a step ends and where the next begins are
-closed on the way, all at once by a full step. Ten step lengths are tried side by side.
+closed on the way, all at once by a full step. Ten step lengths are tried side by side; in a batch
+nine of them only where the full step disappoints.
 
 Source: Mastalli et al., "Crocoddyl: an efficient and versatile framework for multi-contact optimal
 control" (ICRA 2020), section III. What is accepted and how it is regularised is as in its
-`SolverFDDP`, which takes the longest step that is good enough where this takes the best.
+`SolverFDDP`, which takes the longest step that is good enough where this takes the best, unless the
+full one improves most of what was expected.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -27,6 +30,7 @@ from fraxenv.errors import ConfigError, check_choice, check_count
 from fraxenv.kernels import fusible
 
 from .alone import alone
+from .batches import alone_or_many, for_some, while_running
 from .constraints import (
     Multipliers,
     augmented,
@@ -56,11 +60,15 @@ from .riccati import Gains, Knots, backward
 from .states import between, moved
 
 LENGTHS = tuple(2.0**-k for k in range(10))
-"""Of the steps that are tried side by side; of those that are good enough the best is taken."""
+"""Of the steps that are tried; of those that are good enough the best is taken."""
 
 ENOUGH, ENOUGH_UPHILL = 0.1, 2.0
 """What a step has to improve, as a share of what was expected; and where a rise was expected, the
 share of it that it may be."""
+
+CONTENT = 0.75
+"""Share of what was expected that a full step has to improve to be taken before any other is tried:
+what half a step was expected to."""
 
 FLAT = 1e-12
 """Slope below which any step is good enough."""
@@ -170,14 +178,22 @@ class _Trial(NamedTuple):
     """A step of one length.
 
     Attributes:
-        moved: what the gaps' curvature makes of how far the states moved.
+        length: as a share of the full step.
+        expected: what it was to improve.
+        promised: what a full step would.
+        good: whether it may be taken.
+        content: whether it is so good that no other need be tried.
     """
 
+    length: Array
     q: Array
     v: Array
     tau: Array
     cost: Array
-    moved: Array
+    expected: Array
+    promised: Array
+    good: Array
+    content: Array
 
 
 RUNNING = -1
@@ -212,7 +228,8 @@ def solve(
     known = getattr(first, "multipliers", ())
     multipliers = first_multipliers(problem, known, dtype) if problem.constraints else None
 
-    def again(now: _Iterate) -> _Iterate:
+    def again(given: Any, now: _Iterate) -> _Iterate:
+        problem, begin = given
         if now.multipliers is None:
             return _iteration(problem, options, begin, now)
         step = _iteration(augmented(problem, now.multipliers), options, begin, now)
@@ -224,7 +241,7 @@ def solve(
         q, v, tau, jnp.zeros((N, robot.nv, 2 * robot.nv), dtype), zero + jnp.inf, zero,
         zero + LEAST, jnp.array(False), jnp.array(False), multipliers, count, count + RUNNING,
     )  # fmt: skip
-    end: _Iterate = jax.lax.while_loop(lambda now: now.status == RUNNING, again, start)
+    end = while_running(lambda now: now.status == RUNNING, again, (problem, begin), start)
     gap = jnp.max(jnp.abs(_gaps(problem, options, begin, end)))
     total, missed = end.cost, zero
     worth: tuple[Array, ...] = ()
@@ -269,7 +286,8 @@ def _cost(problem: Problem, options: Options, end: _Iterate) -> Array:
     many = jax.vmap(fusible(knot, options.backend), (axes, 0, 0, 0))
     along = many(problem.running, end.q[:-1], end.v[:-1], end.tau)
     at_end = alone(last, options.backend)(problem.terminal, end.q[-1], end.v[-1])
-    whole: Array = problem.dt * jnp.sum(along) + at_end
+    # XLA's sums depend on the batch, those of a kernel do not.
+    whole: Array = problem.dt * alone(jnp.sum, options.backend)(along) + at_end
     return whole
 
 
@@ -279,33 +297,15 @@ def _iteration(
     robot = problem.robot
     knots, terminal, own = _expanded(problem, options, now)
     first_gap = between(robot, now.q[0], now.v[0], *begin)
-    total = jnp.sum(knots.cost.value) + terminal.value
-    dt = None if robot.topology.quaternions else jnp.asarray(problem.dt, total.dtype)
-    gains = _gains(options, knots, terminal, own, first_gap, now.regularisation, dt)
+    dt = None if robot.topology.quaternions else jnp.asarray(problem.dt, first_gap.dtype)
+    gains = _gains(options, knots, terminal, own, first_gap, now, dt)
+    total = gains.value
 
     gaps = jnp.concatenate([first_gap[None], knots.gap])
     pulls = jax.vmap(matmul)(gains.curvature, gaps)
-    lengths = jnp.asarray(LENGTHS, total.dtype)
-
-    def rollout(length: Array) -> _Trial:
-        return _rolled(problem, begin, now, gains, gaps, pulls, length)
-
-    tried: _Trial = jax.vmap(fusible(rollout, options.backend))(lengths)
-
-    slope, bend = gains.slope - tried.moved, gains.bend + 2 * tried.moved
-    expected = lengths * (slope + 0.5 * lengths * bend)
-    found = total - tried.cost
-    good = jnp.where(
-        expected >= 0,
-        (slope < FLAT) | (found > ENOUGH * expected),
-        found > ENOUGH_UPHILL * expected,
-    )
-    good = good & jnp.isfinite(tried.cost) & gains.fine
-    # Where gaps cost something to close, those that are left count for as much as they may.
-    merit = tried.cost + ENOUGH_UPHILL * jnp.maximum(-expected[0], 0) * (1 - lengths)
-    taken, which = jnp.any(good), jnp.argmin(jnp.where(good, merit, jnp.inf))
-    length = jnp.where(taken, lengths[which], 0)
-    promised = jnp.abs(slope + 0.5 * bend)[jnp.where(taken, which, len(LENGTHS) - 1)]
+    best = _tried(problem, options, begin, now, gains, gaps, pulls)
+    taken, promised = best.good, best.promised
+    length = jnp.where(taken, best.length, 0)
 
     up = ~gains.fine | (length <= SHORT)
     down = length > LONG
@@ -321,14 +321,14 @@ def _iteration(
     status = jnp.where(jnp.isfinite(total), status, NOT_FINITE).astype(now.status.dtype)
 
     def chosen(new: Array, old: Array) -> Array:
-        return jnp.where(taken, new[which], old)
+        return jnp.where(taken, new, old)
 
     return _Iterate(
-        chosen(tried.q, now.q),
-        chosen(tried.v, now.v),
-        chosen(tried.tau, now.tau),
+        chosen(best.q, now.q),
+        chosen(best.v, now.v),
+        chosen(best.tau, now.tau),
         jnp.where(gains.fine, gains.K, now.gains),
-        chosen(tried.cost, total),
+        chosen(best.cost, total),
         promised,
         regularisation,
         now.closed | (length == 1),
@@ -345,32 +345,29 @@ def _gains(
     terminal: Quadratic,
     own: Array | None,
     first_gap: Array,
-    regularisation: Array,
+    now: _Iterate,
     dt: Array | None,
 ) -> Gains:
     """By exact Hessians, or by as much of them as leaves them positive definite."""
-    bend = knots.bend
-    if own is None or bend is None:
-        return alone(backward, options.backend)(knots, terminal, first_gap, regularisation, dt)  # type: ignore[no-any-return]
-    m = len(first_gap)
+    given = knots, terminal, first_gap, now.regularisation, dt
+    if own is None or knots.bend is None:
+        return alone(backward, options.backend)(*given)  # type: ignore[no-any-return]
+    m, shares = len(first_gap), np.asarray(SHARES, own.dtype)
 
-    def by(share: Array) -> Gains:
+    def by(share: Array, own: Array, knots: Knots, terminal: Quadratic, *rest: Any) -> Gains:
         bent = terminal._replace(xx=terminal.xx + share * own[:m, :m])
-        exact = knots._replace(bend=share * bend)
-        return backward(exact, bent, first_gap, regularisation, dt)
+        return backward(knots._replace(bend=share * knots.bend), bent, *rest)
 
-    shares = jnp.asarray(SHARES, own.dtype)
-    whole: Gains = alone(by, options.backend)(shares[0])
-
-    def less() -> Gains:
-        tried: Gains = jax.vmap(fusible(by, options.backend))(shares[1:])
+    def less(given: Any) -> Gains:
+        many = jax.vmap(fusible(lambda share: by(share, *given), options.backend))
+        tried: Gains = many(shares[1:])
         which = jnp.where(jnp.any(tried.fine), jnp.argmax(tried.fine), len(SHARES) - 2)
         taken: Gains = jax.tree.map(lambda x: x[which], tried)
         return taken
 
+    whole: Gains = alone(by, options.backend)(shares[0], own, *given)
     # Side by side they would take several times as long, and the whole is fine nearly always.
-    found: Gains = jax.lax.cond(whole.fine, lambda: whole, less)
-    return found
+    return for_some(~whole.fine & (now.status == RUNNING), less, (own, *given), whole)
 
 
 def _expanded(
@@ -436,6 +433,59 @@ def _bends(
     return jnp.where(now.near, bends, 0), jnp.where(now.near, own, 0)
 
 
+def _tried(
+    problem: Problem,
+    options: Options,
+    begin: tuple[Array, Array],
+    now: _Iterate,
+    gains: Gains,
+    gaps: Array,
+    pulls: Array,
+) -> _Trial:
+    """The best of all lengths; in a batch the shorter ones of those alone whom the full step fails.
+
+    If none is good the shortest.
+    """
+    lengths = np.asarray(LENGTHS, gaps.dtype)
+
+    def of(lengths: np.ndarray, given: Any) -> _Trial:
+        many = jax.vmap(fusible(lambda length: _rolled(*given, length), options.backend))
+        tried: _Trial = many(lengths)
+        return tried
+
+    def merit(trial: _Trial, full: _Trial) -> Array:
+        # Where gaps cost something to close, those that are left count for as much as they may.
+        most = ENOUGH_UPHILL * jnp.maximum(-full.expected, 0)
+        return jnp.where(trial.good, trial.cost + most * (1 - trial.length), jnp.inf)
+
+    def best_of(shorter: _Trial, full: _Trial) -> _Trial:
+        best = jnp.argmin(merit(shorter, full))
+        which = jnp.where(jnp.any(shorter.good), best, len(LENGTHS) - 2)
+        return jax.tree.map(lambda x: x[which], shorter)  # type: ignore[no-any-return]
+
+    def better(full: _Trial, other: _Trial) -> _Trial:
+        stays = full.content | (full.good & (merit(full, full) <= merit(other, full)))
+        return jax.tree.map(lambda x, y: jnp.where(stays, x, y), full, other)  # type: ignore[no-any-return]
+
+    def at_once(given: Any) -> _Trial:
+        tried = of(lengths, given)
+        full, shorter = (jax.tree.map(lambda x, k=k: x[k], tried) for k in (0, slice(1, None)))
+        return better(full, best_of(shorter, full))
+
+    def in_turn(given: Any) -> _Trial:
+        full = jax.tree.map(lambda x: x[0], of(lengths[:1], given))
+        wanting = ~full.content & (given[2].status == RUNNING)
+
+        def shorter(given: Any) -> _Trial:
+            problem_and_all, full = given
+            return best_of(of(lengths[1:], problem_and_all), full)
+
+        return better(full, for_some(wanting, shorter, (given, full), full))
+
+    given = problem, begin, now, gains, gaps, pulls
+    return alone_or_many(at_once, in_turn, given)
+
+
 def _rolled(
     problem: Problem,
     begin: tuple[Array, Array],
@@ -468,9 +518,26 @@ def _rolled(
     (q, v, total, pulled), (qs, vs, taus) = jax.lax.scan(knot, start, along)
     terms = compute_terms(robot, q, v)
     total = total + cost(robot, problem.terminal, terms, jnp.zeros_like(v))
+    # The gaps' curvature counts for as much as the states moved.
     pulled = pulled + jnp.sum(pulls[-1] * between(robot, now.q[-1], now.v[-1], q, v))
+    slope, bend = gains.slope - pulled, gains.bend + 2 * pulled
+    expected, found = length * (slope + 0.5 * length * bend), gains.value - total
+    enough = jnp.where(
+        expected >= 0,
+        (slope < FLAT) | (found > ENOUGH * expected),
+        found > ENOUGH_UPHILL * expected,
+    )
+    good = enough & jnp.isfinite(total) & gains.fine
     return _Trial(
-        jnp.concatenate([qs, q[None]]), jnp.concatenate([vs, v[None]]), taus, total, pulled
+        length,
+        jnp.concatenate([qs, q[None]]),
+        jnp.concatenate([vs, v[None]]),
+        taus,
+        total,
+        expected,
+        jnp.abs(slope + 0.5 * bend),
+        good,
+        good & (expected >= 0) & (found > CONTENT * expected),
     )
 
 

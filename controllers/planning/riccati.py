@@ -46,6 +46,7 @@ class Gains(NamedTuple):
     """How the torques change: by `step length k + K dx`.
 
     Attributes:
+        value: (), the cost as it is.
         k: (N, nv).
         K: (N, nv, 2 nv).
         curvature: (N + 1, 2 nv, 2 nv), second derivative of the value of a knot.
@@ -55,6 +56,7 @@ class Gains(NamedTuple):
         fine: () bool, whether all factorisations succeeded.
     """
 
+    value: Array
     k: Array
     K: Array
     curvature: Array
@@ -91,7 +93,7 @@ def backward(
         return moved, -jnp.sum(moved * gap), jnp.sum(gap * bent)
 
     def knot(carry: tuple[Array, ...], at: Knots) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        Vx, Vxx, slope, bend, fine = carry
+        V, Vx, Vxx, slope, bend, fine = carry
         Vx, first, second = closed(Vx, Vxx, at.gap)
         after = Vxx
         xx, ux, uu = _before(at.A, at.B, Vxx, dt)
@@ -111,14 +113,15 @@ def backward(
         slope = slope + first - jnp.sum(Qu * k)
         bend = bend + second - jnp.sum(k * matmul(Quu, k))
         fine = fine & jnp.all(jnp.isfinite(factor))
-        return (Vx, Vxx, slope, bend, fine), (k, K, after)
+        return (V + at.cost.value, Vx, Vxx, slope, bend, fine), (k, K, after)
 
     zero = jnp.zeros_like(regularisation)
-    start: tuple[Array, ...] = terminal.x, terminal.xx + eye_x, zero, zero, jnp.array(True)
-    (Vx, Vxx, slope, bend, fine), (k, K, after) = jax.lax.scan(knot, start, knots, reverse=True)
+    end = terminal.value, terminal.x, terminal.xx + eye_x
+    start: tuple[Array, ...] = *end, zero, zero, jnp.array(True)
+    (V, Vx, Vxx, slope, bend, fine), (k, K, after) = jax.lax.scan(knot, start, knots, reverse=True)
     _, first, second = closed(Vx, Vxx, first_gap)
     curvature = jnp.concatenate([Vxx[None], after])
-    return Gains(k, K, curvature, slope + first, bend + second, fine)
+    return Gains(V, k, K, curvature, slope + first, bend + second, fine)
 
 
 def _before(A: Array, B: Array, P: Array, dt: Array | None) -> tuple[Array, Array, Array]:

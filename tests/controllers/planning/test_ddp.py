@@ -16,6 +16,7 @@ from jax import Array
 from support import packaged
 
 from fraxenv import dynamics, plan
+from fraxenv.controllers.planning import batches
 from fraxenv.controllers.planning.box_qp import box_qp
 from fraxenv.controllers.planning.problem import cost, of_dtype
 from fraxenv.dynamics import Robot, compute_terms
@@ -125,20 +126,23 @@ def test_the_bounded_program_is_quadprogs() -> None:
             assert (np.asarray(K)[bound] == 0).all()
 
 
-def test_a_plan_in_a_batch_is_the_plan_alone() -> None:
+@pytest.mark.parametrize("hessian", ["gauss-newton", pytest.param("exact", marks=pytest.mark.slow)])
+def test_a_plan_in_a_batch_is_the_plan_alone(hessian: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bit, beside others of fewer and more iterations, and one that is not finite."""
+    monkeypatch.setattr(batches, "TOGETHER", 4)
+    monkeypatch.setattr(batches, "FEWEST", 2)
     robot = dynamics.load_robot("double_pendulum")
     problem = swing(robot, horizon=20)
-    q = jnp.asarray([[0.0, 0.0], [jnp.nan, 0.0], [2.9, 0.2], [1.0, -1.0]])
-    v = jnp.zeros((4, 2))
-    many = jax.jit(jax.vmap(lambda q, v: plan.solve(problem, (q, v))))
-    found = many(q, v)
+    q = jnp.asarray([[0.0, 0.0], [jnp.nan, 0.0], [2.9, 0.2], [1.0, -1.0], [0.5, 2.0], [-3.0, 1.0]])
+    how = plan.Options(hessian=hessian)
+    many = jax.jit(jax.vmap(lambda q: plan.solve(problem, (q, jnp.zeros(2)), None, how)))
+    alone = jax.jit(lambda q: plan.solve(problem, (q, jnp.zeros(2)), None, how))
+    found = many(q)
     names = [plan.STATUS[int(k)] for k in found.status]
     assert names[1] == "not finite"
     assert len(set(found.iterations.tolist())) > 2
-    for k in (0, 2, 3):
-        one = many(q[k : k + 1], v[k : k + 1])
-        jax.tree.map(lambda a, b, k=k: np.testing.assert_array_equal(a[0], b[k]), one, found)
+    for k in (0, 2, 3, 4, 5):
+        jax.tree.map(lambda a, b, k=k: np.testing.assert_array_equal(a, b[k]), alone(q[k]), found)
 
 
 def test_targets_are_data(sliders: Robot) -> None:
