@@ -8,7 +8,7 @@ content with the first step that they try.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,6 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 
 from fraxenv.errors import is_concrete
-
-T = TypeVar("T")
 
 TOGETHER = 128
 """Side by side: what a round makes of so many stays in the processor's cache."""
@@ -27,8 +25,8 @@ SHARE, FEWEST = 2, 32
 
 
 def while_running(
-    running: Callable[[T], Array], again: Callable[[Any, T], T], given: Any, start: T
-) -> T:
+    running: Callable[[Any], Array], again: Callable[[Any, Any], Any], given: Any, start: Any
+) -> Any:
     """`while running(state): state = again(given, state)`.
 
     A batch's last go on in smaller batches.
@@ -42,18 +40,18 @@ def while_running(
     traced, whole = _constants_apart(given)
 
     @jax.jit
-    def once(traced: list[Any], state: T) -> T:
+    def once(traced: list[Any], state: Any) -> Any:
         return again(whole(traced), state)
 
     @custom_vmap
-    def loop(traced: list[Any], state: T) -> T:
+    def loop(traced: list[Any], state: Any) -> Any:
         return jax.lax.while_loop(running, lambda x: once(traced, x), state)
 
     @loop.def_vmap
-    def _(size: int, batched: Any, traced: list[Any], state: T) -> tuple[T, Any]:
+    def _(size: int, batched: Any, traced: list[Any], state: Any) -> tuple[Any, Any]:
         own, merge = _own_apart(batched[0], traced)
 
-        def step(own: list[Any], state: T) -> T:
+        def step(own: list[Any], state: Any) -> Any:
             new = once(merge(own), state)
             return jax.tree.map(lambda x, y: jnp.where(running(state), x, y), new, state)
 
@@ -63,7 +61,7 @@ def while_running(
     return loop(traced, start)
 
 
-def for_some(needed: Array, fn: Callable[[Any], T], given: Any, otherwise: T) -> T:
+def for_some(needed: Array, fn: Callable[[Any], Any], given: Any, otherwise: Any) -> Any:
     """`fn(given) if needed else otherwise`: of a batch, for those that need it.
 
     Args:
@@ -75,22 +73,26 @@ def for_some(needed: Array, fn: Callable[[Any], T], given: Any, otherwise: T) ->
     traced, whole = _constants_apart(given)
 
     @custom_vmap
-    def choice(needed: Array, traced: list[Any], otherwise: T) -> T:
+    def choice(needed: Array, traced: list[Any], otherwise: Any) -> Any:
         return jax.lax.cond(needed, lambda: fn(whole(traced)), lambda: otherwise)
 
     @choice.def_vmap
-    def _(size: int, batched: Any, needed: Array, traced: list[Any], otherwise: T) -> tuple[T, Any]:
+    def _(
+        size: int, batched: Any, needed: Array, traced: list[Any], otherwise: Any
+    ) -> tuple[Any, Any]:
         own, merge = _own_apart(batched[1], traced)
         needed, known = _spread((needed, otherwise), (batched[0], batched[2]), size)
         few = min(size, FEWEST)
         order, count = jnp.argsort(~needed, stable=True), jnp.sum(needed)
-        many = jax.vmap(lambda own: fn(whole(merge(own))))
 
-        def round_of(at: tuple[Array, T]) -> tuple[Array, T]:
+        def one(own: list[Any]) -> Any:
+            return fn(whole(merge(own)))
+
+        def round_of(at: tuple[Array, Any]) -> tuple[Array, Any]:
             begin, known = at
             # Of the last few some may be computed twice, or in vain.
             these = jax.lax.dynamic_slice(order, (begin,), (few,))
-            new = many([x[these] for x in own])
+            new = jax.vmap(one)([x[these] for x in own])
 
             def placed(x: Array, y: Array) -> Array:
                 wanted = needed[these].reshape(-1, *[1] * (y.ndim - 1))
@@ -105,7 +107,7 @@ def for_some(needed: Array, fn: Callable[[Any], T], given: Any, otherwise: T) ->
     return choice(needed, traced, otherwise)
 
 
-def alone_or_many(one: Callable[[Any], T], many: Callable[[Any], T], given: Any) -> T:
+def alone_or_many(one: Callable[[Any], Any], many: Callable[[Any], Any], given: Any) -> Any:
     """`one(given)`, or in a batch `many(given)`, which is to be the same where it matters.
 
     Args:
@@ -116,11 +118,11 @@ def alone_or_many(one: Callable[[Any], T], many: Callable[[Any], T], given: Any)
     traced, whole = _constants_apart(given)
 
     @custom_vmap
-    def choice(traced: list[Any]) -> T:
+    def choice(traced: list[Any]) -> Any:
         return one(whole(traced))
 
     @choice.def_vmap
-    def _(size: int, batched: Any, traced: list[Any]) -> tuple[T, Any]:
+    def _(size: int, batched: Any, traced: list[Any]) -> tuple[Any, Any]:
         own, merge = _own_apart(batched[0], traced)
         end = jax.vmap(lambda own: many(whole(merge(own))), axis_size=size)(own)
         return end, _all(end)
@@ -129,14 +131,18 @@ def alone_or_many(one: Callable[[Any], T], many: Callable[[Any], T], given: Any)
 
 
 def _together(
-    running: Callable[[T], Array], step: Callable[[list[Any], T], T], own: Any, states: T, size: int
-) -> T:
+    running: Callable[[Any], Array],
+    step: Callable[[list[Any], Any], Any],
+    own: Any,
+    states: Any,
+    size: int,
+) -> Any:
     few = size // SHARE if size > FEWEST else 0
     still = jax.vmap(running)
 
-    def each(states: T) -> T:
+    def each(states: Any) -> Any:
         together = min(size, TOGETHER)
-        return jax.lax.map(lambda at: step(*at), (own, states), batch_size=together)  # type: ignore[no-any-return]
+        return jax.lax.map(lambda at: step(*at), (own, states), batch_size=together)
 
     states = jax.lax.while_loop(lambda x: jnp.sum(still(x)) > few, each, states)
     if not few:
@@ -154,7 +160,8 @@ def _constants_apart(given: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]
 
     def whole(traced: list[Any]) -> Any:
         rest = iter(traced)
-        return form.unflatten(x if k else next(rest) for x, k in zip(leaves, known, strict=True))
+        all_ = [x if k else next(rest) for x, k in zip(leaves, known, strict=True)]
+        return jax.tree.unflatten(form, all_)
 
     return [x for x, k in zip(leaves, known, strict=True) if not k], whole
 

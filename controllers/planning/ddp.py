@@ -354,20 +354,25 @@ def _gains(
         return alone(backward, options.backend)(*given)  # type: ignore[no-any-return]
     m, shares = len(first_gap), np.asarray(SHARES, own.dtype)
 
-    def by(share: Array, own: Array, knots: Knots, terminal: Quadratic, *rest: Any) -> Gains:
+    def by(share: Any, own: Array, knots: Knots, terminal: Quadratic, *rest: Any) -> Gains:
         bent = terminal._replace(xx=terminal.xx + share * own[:m, :m])
-        return backward(knots._replace(bend=share * knots.bend), bent, *rest)
+        bend = share * jnp.asarray(knots.bend)
+        return backward(knots._replace(bend=bend), bent, *rest)
 
     def less(given: Any) -> Gains:
-        many = jax.vmap(fusible(lambda share: by(share, *given), options.backend))
-        tried: Gains = many(shares[1:])
+        def of(share: Any) -> Gains:
+            return by(share, *given)
+
+        tried: Gains = jax.vmap(fusible(of, options.backend))(shares[1:])
         which = jnp.where(jnp.any(tried.fine), jnp.argmax(tried.fine), len(SHARES) - 2)
         taken: Gains = jax.tree.map(lambda x: x[which], tried)
         return taken
 
     whole: Gains = alone(by, options.backend)(shares[0], own, *given)
     # Side by side they would take several times as long, and the whole is fine nearly always.
-    return for_some(~whole.fine & (now.status == RUNNING), less, (own, *given), whole)
+    needed = ~whole.fine & (now.status == RUNNING)
+    found: Gains = for_some(needed, less, (own, *given), whole)
+    return found
 
 
 def _expanded(
@@ -449,8 +454,10 @@ def _tried(
     lengths = np.asarray(LENGTHS, gaps.dtype)
 
     def of(lengths: np.ndarray, given: Any) -> _Trial:
-        many = jax.vmap(fusible(lambda length: _rolled(*given, length), options.backend))
-        tried: _Trial = many(lengths)
+        def rollout(length: Any) -> _Trial:
+            return _rolled(length, *given)
+
+        tried: _Trial = jax.vmap(fusible(rollout, options.backend))(lengths)
         return tried
 
     def merit(trial: _Trial, full: _Trial) -> Array:
@@ -483,17 +490,18 @@ def _tried(
         return better(full, for_some(wanting, shorter, (given, full), full))
 
     given = problem, begin, now, gains, gaps, pulls
-    return alone_or_many(at_once, in_turn, given)
+    best: _Trial = alone_or_many(at_once, in_turn, given)
+    return best
 
 
 def _rolled(
+    length: Array,
     problem: Problem,
     begin: tuple[Array, Array],
     now: _Iterate,
     gains: Gains,
     gaps: Array,
     pulls: Array,
-    length: Array,
 ) -> _Trial:
     """A step of a length: the motion that follows, gaps closed by as much."""
     robot = problem.robot
