@@ -44,7 +44,8 @@ def program(robot: Robot) -> tuple[float, np.ndarray]:
     """The same as a quadratic program in the torques: its least cost, and the positions."""
     quadprog = pytest.importorskip("quadprog")
     zero = jnp.zeros(2)
-    A, B = map(np.asarray, dynamics.transition_derivatives(robot, zero, zero, zero, DT))
+    both = jax.jit(dynamics.transition_derivatives)(robot, zero, zero, zero, DT)
+    A, B = map(np.asarray, both)
     F = np.zeros((N + 1, 4, 2 * N))
     for k in range(N):
         F[k + 1] = A @ F[k]
@@ -61,12 +62,15 @@ def program(robot: Robot) -> tuple[float, np.ndarray]:
 
 
 def test_it_is_the_quadratic_program(robot: Robot, x64: None) -> None:
-    free = plan.solve(across(robot), (np.zeros(2), np.zeros(2)))
+    def solve(problem: plan.Problem, options: plan.Options) -> plan.Plan:
+        start = jnp.zeros(2), jnp.zeros(2)
+        return jax.jit(lambda: plan.solve(problem, start, None, options))()
+
+    free = solve(across(robot), plan.Options())
     assert free.q[:, 0].max() > 1.19
     assert free.v[:, 0].max() > 0.9
     assert (float(free.violation), free.multipliers) == (0.0, ())
-    exact = plan.Options(missing=1e-8)
-    found = plan.solve(across(robot, constraints=(WALL,)), (np.zeros(2), np.zeros(2)), None, exact)
+    found = solve(across(robot, constraints=(WALL,)), plan.Options(missing=1e-8))
     value, q = program(robot)
     assert plan.STATUS[int(found.status)] == "converged"
     assert 0 <= found.violation <= 1e-8
