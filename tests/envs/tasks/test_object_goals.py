@@ -33,6 +33,7 @@ def picked(pick):
     return rollout(*pick)
 
 
+@pytest.mark.slow
 def test_the_pick_expert_grasps_lifts_and_holds(picked) -> None:
     _, results = picked
     _, _, last = results[-1]
@@ -87,6 +88,7 @@ def test_hands_begin_above_the_table_pointing_down(arm: str) -> None:
     assert pad_names(robot) == PADS
 
 
+@pytest.mark.slow
 def test_rewards_rise_with_every_stage(picked) -> None:
     """Nearer is better, held is better still, and there is best."""
     _, results = picked
@@ -203,6 +205,7 @@ def test_goal_environments_hide_the_goal(push) -> None:
         assert env.compute_reward(moved, desired) == reward
 
 
+@pytest.mark.slow
 def test_grasps_are_read_from_contacts(picked) -> None:
     _, results = picked
     contacts = results[-1][0].world.contacts
