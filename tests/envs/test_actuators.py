@@ -203,12 +203,15 @@ MOTORS = {
     "rate": Actuators(rate_limit=RATE),
     "effort, rate, gain and delay": Actuators(40.0, RATE, 1.2, 0.002),
 }
+ALONE = ("effort", "rate")
+"""Limits that the last has as well."""
 
 
 @pytest.mark.parametrize(
     ("case", "safety"),
     [
-        *(pytest.param(case, "none", id=case) for case in MOTORS),
+        *(pytest.param(case, "none", id=case) for case in MOTORS if case not in ALONE),
+        *(pytest.param(case, "none", id=case, marks=pytest.mark.slow) for case in ALONE),
         *(
             pytest.param(case, FLOOR, id=f"{case}, filtered", marks=pytest.mark.slow)
             for case in MOTORS
