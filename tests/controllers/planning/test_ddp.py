@@ -47,6 +47,7 @@ def test_a_linear_robot_takes_one_step(hessian: str, sliders: Robot, x64: None) 
     found = jax.jit(lambda q, v: plan.solve(problem, (q, v), None, options))(*state)
     assert (int(found.iterations), plan.STATUS[int(found.status)]) == (2, "converged")
     assert found.gap < 1e-12
+    assert (float(found.violation), found.multipliers) == (0.0, ())
 
     at = jnp.zeros(2), jnp.zeros(2), jnp.zeros(2)
     A, B = jax.jit(dynamics.transition_derivatives)(sliders, *at, 0.05)

@@ -49,12 +49,12 @@ def moving() -> tuple[Array, Array]:
 
 def spheres() -> Obstacles:
     """Four around each of N arms, which do not move."""
-    place = jnp.array([[0.8, 0.0, 0.5], [0.0, 0.8, 0.5], [0.0, -0.8, 0.5], [0.5, 0.5, 1.2]])
-    each = Sphere(place, jnp.full(4, 0.05, float))  # as strong a type as of what replaces it
-    world = Obstacles(each, velocity=jnp.zeros((4, 3)))
-    return jax.tree.map(lambda x: jnp.tile(x, (N, *[1] * x.ndim)), world)
+    place = np.array([[0.8, 0.0, 0.5], [0.0, 0.8, 0.5], [0.0, -0.8, 0.5], [0.5, 0.5, 1.2]])
+    world = Obstacles(Sphere(place, np.full(4, 0.05)), velocity=np.zeros((4, 3)))
+    return jax.tree.map(lambda x: jnp.asarray(np.tile(x, (N, *[1] * x.ndim)), float), world)
 
 
+@jax.jit
 def spoilt(world: Obstacles, which: Any, place: Any, radius: Any, velocity: Any) -> Obstacles:
     """The obstacles, with other numbers of one of each world's."""
     one = jnp.arange(4) == jnp.asarray(which)[..., None]
@@ -107,8 +107,9 @@ def test_what_is_no_number_brakes_the_arm() -> None:
     each = [np.array(x, float) for x in zip(*which, strict=True)]
     (q, v), world = moving(), spheres()
     usual = jax.tree.map(np.asarray, together(q, v, world))
-    spoil = jax.vmap(spoilt)(jax.tree.map(lambda x: x[1:], world), each[0].astype(int), *each[1:])
-    world = jax.tree.map(lambda a, b: jnp.concatenate([a[:1], b]), world, spoil)
+    rest = jax.tree.map(lambda x: np.asarray(x)[1:], world)
+    spoil = jax.vmap(spoilt)(rest, each[0].astype(int), *each[1:])
+    world = jax.tree.map(lambda a, b: np.concatenate([a[:1], b]), world, spoil)
     tau, report, a, _ = jax.tree.map(np.asarray, together(q, v, world))
     for given, found in zip(
         jax.tree.leaves(usual), jax.tree.leaves(together(q, v, world)), strict=True
