@@ -242,7 +242,7 @@ def test_before_the_first_action_arrives_the_robot_stays(action: str) -> None:
 def test_observations_are_late_by_whole_steps(pendulum: dict[str, Any]) -> None:
     """The same motion, seen two steps later; and `observe` shows what `step` did."""
     delays = {"action_delay": (0.0, 0.04), "observation_delay": (0.0, 0.04)}
-    late = make(delays, backend="auto", **pendulum)
+    late = make(delays, control_hz=1000, **pendulum)
     seen = {}
     for delay in (0, 2):
         environment, params = with_delays(late, observation_delay=delay / 50)
