@@ -25,7 +25,8 @@ def make(**options: Any) -> Any:
     """A small environment, as what is said here does not depend on the robot."""
     pendulum = fraxenv.dynamics.load_robot("double_pendulum")
     pendulum = pendulum.replace(q_default=np.array([0.5, 0.5]))
-    options = {"task": "reach", "action": "joint_delta", "control_hz": 100} | options
+    rates = {"control_hz": 100, "physics_hz": 100}
+    options = {"task": "reach", "action": "joint_delta"} | rates | options
     return fraxenv.make(robot=pendulum, **options)
 
 
@@ -48,7 +49,7 @@ def test_observations_have_goals_and_do_not_show_them_twice(goals: Any) -> None:
     size = plain.observation_space().shape[0] - 6
     assert obs["observation"].shape == space.spaces["observation"].shape == (size,)
     other = state.replace(task_state=dataclasses.replace(task_state, position=jnp.ones((1, 3))))
-    moved = env.observe(KEY, other, None, params)
+    moved = jax.jit(lambda state: env.observe(KEY, state, None, params))(other)
     np.testing.assert_allclose(moved["observation"], obs["observation"], atol=1e-6)
     assert not np.array_equal(moved["desired_goal"], obs["desired_goal"])
     assert env != plain

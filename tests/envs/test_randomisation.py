@@ -39,6 +39,8 @@ EVERYTHING = load_env_config("panda-reach-everything")["randomisation"]
 
 def make(randomisation: Any = None, **options: Any) -> Env:
     options = {"control_hz": 100, "backend": "vmap"} | options
+    # One step of the physics for each of control: all of them are traced one by one.
+    options.setdefault("physics_hz", options["control_hz"])
     if "robot" not in options:
         options["id"] = "PandaReach-v0"
     return fraxenv.make(randomisation=randomisation, **options)
@@ -242,7 +244,7 @@ def test_before_the_first_action_arrives_the_robot_stays(action: str) -> None:
 def test_observations_are_late_by_whole_steps(pendulum: dict[str, Any]) -> None:
     """The same motion, seen two steps later; and `observe` shows what `step` did."""
     delays = {"action_delay": (0.0, 0.04), "observation_delay": (0.0, 0.04)}
-    late = make(delays, control_hz=1000, **pendulum)
+    late = make(delays, **pendulum)
     seen = {}
     for delay in (0, 2):
         environment, params = with_delays(late, observation_delay=delay / 50)
@@ -360,7 +362,7 @@ def test_delays_that_nobody_made_room_for(kind: str) -> None:
 def test_states_without_an_episode_are_refused(everything: Env) -> None:
     environment, params = everything
     plain, plain_params = make()
-    _, state = plain.reset_env(jax.random.key(0), plain_params)
+    _, state = plain.reset(jax.random.key(0), plain_params)
     with pytest.raises(EnvStateError, match="without randomisation"):
         environment.step(jax.random.key(0), state, jnp.zeros(6), params)
 
