@@ -79,7 +79,8 @@ def test_hands_begin_above_the_table_pointing_down(arm: str) -> None:
     """Over where the objects lie."""
     env, params = fraxenv.make(f"{arm}Pick-v0")
     robot = env.robot
-    position, rotation = dynamics.frame_pose(robot, jnp.asarray(robot.q_default), "hand")
+    pose = jax.jit(lambda q: dynamics.frame_pose(robot, q, "hand"))
+    position, rotation = pose(robot.q_default)
     low, high = np.asarray(params.task.object_low), np.asarray(params.task.object_high)
     assert (low < position[:2]).all()
     assert (position[:2] < high).all()
