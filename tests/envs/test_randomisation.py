@@ -311,7 +311,7 @@ def test_parameters_are_leaves(everything: Env) -> None:
 def test_every_part_in_one_step_and_fused_as_vmap() -> None:
     results = []
     for backend in ("vmap", "native"):
-        environment, params = make(EVERYTHING, backend=backend)
+        environment, params = make(EVERYTHING, backend=backend, physics_hz=1000)
         keys = jax.random.split(jax.random.key(0), 21)
         _, state = jax.jit(jax.vmap(environment.reset_env, (0, None)))(keys, params)
         actions = jax.random.uniform(jax.random.key(1), (21, 6), minval=-1.0)
