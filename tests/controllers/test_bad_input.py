@@ -42,7 +42,7 @@ compute_terms = jax.jit(dynamics.compute_terms)
 def call(robot: Robot, controller: Any, target: Any, state: Any = None) -> Any:
     terms = compute_terms(robot, robot.q_default, np.zeros(robot.nv))
     state = controller.init(robot, terms) if state is None else state
-    return controller(robot, terms, target, state, DT)
+    return jax.eval_shape(lambda: controller(robot, terms, target, state, DT))
 
 
 # --- Options --------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_joint_controllers_brake(panda: Robot, bad: float) -> None:
 
 
 def test_a_hand_stops_and_goes_on_when_the_target_is_back(panda: Robot) -> None:
-    start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
+    start, rotation = jax.jit(lambda q: dynamics.frame_pose(panda, q, "hand"))(panda.q_default)
     goal = start + jnp.array([0.0, 0.3, 0.0])
     osc = OSC("hand", interpolation_time=0.02)
 

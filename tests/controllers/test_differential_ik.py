@@ -17,6 +17,8 @@ from fraxenv.controllers import DifferentialIK, PoseTarget, differential_ik
 from fraxenv.dynamics import Robot
 
 DT = 1e-3
+frame_pose = jax.jit(dynamics.frame_pose, static_argnums=2)
+rotations = jax.jit(jax.vmap(dynamics.rotation_exp))
 UNLIMITED: dict[str, Any] = {
     "max_linear_velocity": np.inf,
     "max_angular_velocity": np.inf,
@@ -67,7 +69,7 @@ def test_equals_numpy_and_pinocchio(
         turns = jnp.asarray(rng.normal(size=(k, 3)))
         target = {
             "position": rng.uniform(-0.6, 0.6, (k, 3)),
-            "rotation": np.asarray(jax.vmap(dynamics.rotation_exp)(turns)),
+            "rotation": np.asarray(rotations(turns)),
             "velocity": rng.normal(size=(k, 6)),
         }
         terms = pinocchio(name).terms(q, np.zeros(robot.nv), links)
@@ -127,7 +129,7 @@ def test_reaches_random_poses(panda: Robot) -> None:
     ready = np.asarray(panda.q_default)
     lower, upper = np.asarray(panda.position_limits).T
     q = ready + 0.3 * (rng.uniform(lower, upper, (200, 7)) - ready)
-    pose = jax.vmap(lambda q: dynamics.frame_pose(panda, q, "hand"))(jnp.asarray(q))
+    pose = jax.vmap(lambda q: frame_pose(panda, q, "hand"))(jnp.asarray(q))
     position, rotation = (x[np.asarray(pose[0])[:, 2] > 0.05][:100] for x in pose)
     ik = DifferentialIK("hand")
     run = jax.jit(jax.vmap(lambda p, R: rollout(panda, ik, PoseTarget(p, R), 3.0)))
@@ -141,15 +143,16 @@ def test_reaches_random_poses(panda: Robot) -> None:
 
 def test_joints_stop_at_their_limits(panda: Robot) -> None:
     """A target far below the table asks for more than the joints can do."""
-    _, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
+    _, rotation = frame_pose(panda, panda.q_default, "hand")
     lower, upper = np.asarray(panda.position_limits).T
-    for position in ([0.3, 0.0, -0.9], [-0.8, 0.1, 0.1], [0.05, 0.0, 0.3]):
-        target = PoseTarget(jnp.array(position), rotation)
-        q, _, _, telemetry = jax.jit(lambda t: rollout(panda, DifferentialIK("hand"), t, 4.0))(
-            target
-        )
-        assert np.all((q >= lower - 1e-3) & (q <= upper + 1e-3))
-        assert np.all(np.isfinite(telemetry["joint_velocity"]))
+    far = jnp.array([[0.3, 0.0, -0.9], [-0.8, 0.1, 0.1], [0.05, 0.0, 0.3]])
+
+    def one(position: Array) -> Any:
+        return rollout(panda, DifferentialIK("hand"), PoseTarget(position, rotation), 4.0)
+
+    q, _, _, telemetry = jax.jit(jax.vmap(one))(far)
+    assert np.all((q >= lower - 1e-3) & (q <= upper + 1e-3))
+    assert np.all(np.isfinite(telemetry["joint_velocity"]))
 
 
 @pytest.mark.slow
@@ -189,7 +192,7 @@ def test_posture_moves_the_elbow_alone(panda: Robot) -> None:
 
 
 def test_position_alone_leaves_the_orientation_free(panda: Robot) -> None:
-    start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
+    start, rotation = frame_pose(panda, panda.q_default, "hand")
     target = PoseTarget(start + jnp.array([0.1, 0.2, 0.0]), rotation)
     ik = dataclasses.replace(DifferentialIK("hand"), task="position")
     *_, telemetry = jax.jit(lambda: rollout(panda, ik, target, 2.0))()

@@ -73,13 +73,16 @@ def test_targets_that_are_not_finite_stop_their_part(law, width, shift) -> None:
 
 
 def test_refusals(gripper: Robot) -> None:
-    terms = dynamics.compute_terms(gripper, gripper.q_default, np.zeros(8))
-    group = ArmWithGripper(OSC("hand"), FINGER)
-    target = PoseTarget(*dynamics.frame_pose(gripper, gripper.q_default, "hand"))
+    terms = jax.jit(dynamics.compute_terms)(gripper, gripper.q_default, np.zeros(8))
+    group, target = ArmWithGripper(OSC("hand"), FINGER), PoseTarget(np.zeros(3), np.eye(3))
+
+    def call(target):
+        jax.eval_shape(lambda: group(gripper, terms, target, None, DT))
+
     with pytest.raises(ConfigError, match="is a PoseTarget, expected a GripperTarget"):
-        group(gripper, terms, target, None, DT)
+        call(target)
     with pytest.raises(ArrayError, match=r"target.width has shape \(1,\), expected \(\)"):
-        group(gripper, terms, GripperTarget(target, np.zeros(1)), None, DT)
+        call(GripperTarget(target, np.zeros(1)))
     with pytest.raises(UnknownNameError, match="finger joint 'panda_joint1'"):
         ArmWithGripper(OSC("hand"), "panda_joint1").init(gripper, terms)
     with pytest.raises(ConfigError, match="gripper_kp=-1"):

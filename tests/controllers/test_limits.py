@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,6 +26,8 @@ from fraxenv.controllers import (
 from fraxenv.dynamics import Actuators, Robot
 
 DT = 1e-3
+compute_terms = jax.jit(dynamics.compute_terms)
+frame_pose = jax.jit(dynamics.frame_pose, static_argnums=2)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +37,7 @@ def panda() -> Robot:
 
 def targets(robot: Robot) -> dict[type, Any]:
     """For each controller a target that is far from the default posture."""
-    _, rotation = dynamics.frame_pose(robot, robot.q_default, "hand")
+    _, rotation = frame_pose(robot, robot.q_default, "hand")
     pose = PoseTarget(jnp.array([0.2, 0.5, 0.6]), rotation)
     return {
         OSC: pose,
@@ -48,11 +52,16 @@ def torques(
     robot: Robot, controller: Any, target: Any, steps: int, motors: Actuators = MOTORS
 ) -> np.ndarray:
     """The torque that holds the robot still, and those of the first steps (steps + 1, nv)."""
-    _, _, tau, _ = jax.jit(lambda goal: rollout(robot, controller, goal, steps * DT, DT, motors))(
-        target
-    )
-    bias = dynamics.bias_forces(robot, robot.q_default, np.zeros(robot.nv))
-    return np.concatenate([bias[None], tau])
+    return program(robot, controller, target, steps)(motors)
+
+
+def program(
+    robot: Robot, controller: Any, target: Any, steps: int
+) -> Callable[[Actuators], np.ndarray]:
+    """The same with motors whose numbers are data."""
+    run = jax.jit(lambda motors: rollout(robot, controller, target, steps * DT, DT, motors)[2])
+    bias = jax.jit(dynamics.bias_forces)(robot, robot.q_default, np.zeros(robot.nv))
+    return lambda motors: np.concatenate([bias[None], run(motors)])
 
 
 def make(kind: type, **options: Any) -> Any:
@@ -63,7 +72,7 @@ def make(kind: type, **options: Any) -> Any:
     "kind",
     with_slow(
         [OSC, DifferentialIK, JointImpedance, JointVelocity, Torque],
-        *(OSC, DifferentialIK, JointImpedance),
+        *(OSC, DifferentialIK, JointImpedance, Torque),
     ),
 )
 def test_torque_and_its_rate_are_limited(panda: Robot, kind: type) -> None:
@@ -73,14 +82,15 @@ def test_torque_and_its_rate_are_limited(panda: Robot, kind: type) -> None:
     assert np.abs(np.diff(tau, axis=0)).max() > 2.0  # it jumps to the target
 
     robots = np.asarray(panda.effort_rate_limits) * DT
-    tau = torques(panda, make(kind), target, 50, Actuators(rate_limit=np.inf))
+    limited, wide = program(panda, make(kind), target, 50), np.full(7, np.inf)
+    tau = limited(Actuators(wide, wide))
     steps = np.abs(np.diff(tau, axis=0))
     assert np.all(steps <= robots * (1 + 1e-4))
     assert np.any(steps > 0.99 * robots)
 
     own = np.array([500.0, 400.0, 300.0, 200.0, 100.0, 50.0, 2000.0])
     limits = np.array([40.0, 40.0, 8.0, 35.0, 4.0, 3.0, 100.0])
-    tau = torques(panda, make(kind), target, 50, Actuators(limits, own))
+    tau = limited(Actuators(limits, own))
     bound = np.minimum(own, panda.effort_rate_limits) * DT
     assert np.all(np.abs(np.diff(tau, axis=0)) <= bound * (1 + 1e-4) + 1e-6)
     assert np.all(np.abs(tau) <= np.minimum(limits, panda.effort_limits))
@@ -88,9 +98,9 @@ def test_torque_and_its_rate_are_limited(panda: Robot, kind: type) -> None:
 
 
 def test_without_a_jump_the_rate_limit_changes_nothing(panda: Robot) -> None:
-    target = PoseTarget(*dynamics.frame_pose(panda, panda.q_default, "hand"))
+    target = JointTarget(jnp.asarray(panda.q_default))
     free, limited = (
-        torques(panda, OSC("hand"), target, 50, Actuators(rate_limit=rate))
+        torques(panda, JointImpedance(), target, 50, Actuators(rate_limit=rate))
         for rate in (None, np.inf)
     )
     np.testing.assert_allclose(free, limited, atol=1e-4)
@@ -99,39 +109,45 @@ def test_without_a_jump_the_rate_limit_changes_nothing(panda: Robot) -> None:
 def poses(osc: Any, robot: Robot, target: Any, steps: int, state: Any = None) -> Any:
     """States of a controller of a robot that does not move."""
     q = jnp.asarray(robot.q_default, float)
-    terms = dynamics.compute_terms(robot, q, jnp.zeros(robot.nv))
+    terms = compute_terms(robot, q, jnp.zeros(robot.nv))
+    start = osc.init(robot, terms) if state is None else state
+    return steady(osc, robot, terms, target, steps, start)
 
+
+@partial(jax.jit, static_argnames="steps")
+def steady(osc: Any, robot: Robot, terms: Any, target: Any, steps: int, start: Any) -> Any:
     def step(state: Any, _: None) -> Any:
         tau, state, _ = osc(robot, terms, target, state, DT)
         return state, (state, tau)
 
-    start = osc.init(robot, terms) if state is None else state
-    return jax.jit(lambda s: jax.lax.scan(step, s, None, steps))(start)
+    return jax.lax.scan(step, start, None, steps)
 
 
 @pytest.mark.parametrize("kind", with_slow([OSC, DifferentialIK], OSC))
 def test_set_points_move_along_straight_lines_and_geodesics(
     panda: Robot, kind: Any, x64: None
 ) -> None:
-    start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
+    start, rotation = frame_pose(panda, panda.q_default, "hand")
     turn = jnp.array([0.3, -0.8, 0.5])
-    goal = PoseTarget(start + 0.2, dynamics.rotation_exp(turn) @ rotation)
+    goal = PoseTarget(start + 0.2, jax.jit(dynamics.rotation_exp)(turn) @ rotation)
     _, (ramp, _) = poses(kind("hand", interpolation_time=0.05), panda, goal, 60)
     fraction = np.minimum(np.arange(1, 61) / 50, 1)
     np.testing.assert_allclose(ramp.position[:, 0], start + 0.2 * fraction[:, None], atol=1e-12)
-    turned = jax.vmap(lambda R: dynamics.orientation_error(R, rotation))(ramp.rotation[:, 0])
+    errors = jax.jit(jax.vmap(lambda R: dynamics.orientation_error(R, rotation)))
+    turned = errors(ramp.rotation[:, 0])
     np.testing.assert_allclose(turned, turn * fraction[:, None], atol=1e-12)
     np.testing.assert_array_equal(ramp.position[-1, 0], goal.position)
     np.testing.assert_array_equal(ramp.rotation[-1, 0], goal.rotation)
 
 
 def test_a_changed_target_starts_from_the_set_point(panda: Robot, x64: None) -> None:
-    start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
+    start, rotation = frame_pose(panda, panda.q_default, "hand")
     osc = OSC("hand", interpolation_time=0.02)
     first, second = (
         PoseTarget(start + jnp.asarray(d), rotation) for d in ([0.1, 0, 0], [0, 0.2, 0])
     )
-    state, _ = poses(osc, panda, first, 10)
+    _, (states, _) = poses(osc, panda, first, 25)
+    state = jax.tree.map(lambda x: x[9], states)
     _, (ramp, _) = poses(osc, panda, second, 25, state)
     here = np.array([0.05, 0.0, 0.0])
     fraction = np.minimum(np.arange(1, 26) / 20, 1)[:, None]
@@ -141,7 +157,7 @@ def test_a_changed_target_starts_from_the_set_point(panda: Robot, x64: None) -> 
 
 @pytest.mark.slow
 def test_torques_are_those_of_the_set_point(panda: Robot, x64: None) -> None:
-    start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
+    start, rotation = frame_pose(panda, panda.q_default, "hand")
     goal = PoseTarget(start + 0.1, rotation, velocity=0.1 * jnp.ones(6))
     _, (ramp, tau) = poses(OSC("hand", interpolation_time=0.02), panda, goal, 15)
     terms = dynamics.compute_terms(panda, panda.q_default, jnp.zeros(7))
@@ -152,7 +168,7 @@ def test_torques_are_those_of_the_set_point(panda: Robot, x64: None) -> None:
 
 
 def test_without_time_the_set_point_jumps(panda: Robot, x64: None) -> None:
-    start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
+    start, rotation = frame_pose(panda, panda.q_default, "hand")
     goal = PoseTarget(start + 0.01, rotation)
     _, (_, jumping) = poses(OSC("hand"), panda, goal, 2)
     _, (_, tau) = poses(OSC("hand", interpolation_time=0.0), panda, goal, 2)
@@ -161,7 +177,7 @@ def test_without_time_the_set_point_jumps(panda: Robot, x64: None) -> None:
 
 @pytest.mark.slow
 def test_interpolation_makes_torques_smooth_and_arrives(panda: Robot) -> None:
-    start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
+    start, rotation = frame_pose(panda, panda.q_default, "hand")
     target = PoseTarget(start + jnp.array([0.0, 0.05, 0.0]), rotation)
     jump = np.abs(np.diff(torques(panda, OSC("hand"), target, 500), axis=0)).max()
     osc = OSC("hand", interpolation_time=0.1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,8 @@ from fraxenv.errors import ConfigError, UnknownNameError
 
 DT = 1e-3
 compute_terms, law = jax.jit(dynamics.compute_terms), jax.jit(osc_torque)
+frame_pose = jax.jit(dynamics.frame_pose, static_argnums=2)
+frame_jacobian = jax.jit(dynamics.frame_jacobian, static_argnums=2)
 
 
 @pytest.fixture(scope="module")
@@ -36,39 +38,89 @@ def rollout(
     return position, telemetry["orientation_error"], tau, q[-1]
 
 
-@pytest.mark.parametrize("limited", with_slow([False, True], False))
-def test_reaches_200_random_poses(panda: Robot, limited: bool) -> None:
-    """< 1 mm and < 0.5 deg within 3 s, torques within the limits all the way.
+RANDOM, APPROACHES, FAR = 200, (0.2, 0.4), np.array([1.2, 0.0, 0.6])
+STEPS = {(axis, sign): sign * 0.05 * np.eye(3)[axis] for axis in range(3) for sign in (-1.0, 1.0)}
 
-    The targets are poses of configurations anywhere within half of the joint range about the ready
-    pose: up to 0.8 m and 180 deg away. Motors with and without limits of speed.
+
+class Goals(NamedTuple):
+    """What hands are to do: the random ones, then one for each of the tests below."""
+
+    position: np.ndarray
+    rotation: np.ndarray
+    speed: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def goals(panda: Robot) -> Goals:
+    """Random ones are poses of configurations anywhere within half of the joint range.
+
+    About the ready pose: they are up to 0.8 m and 180 deg away.
     """
-    if not limited:
-        panda = panda.replace(velocity_limits=np.full(7, np.inf))
     rng = np.random.default_rng(0)
     ready = np.asarray(panda.q_default)
     lower, upper = np.asarray(panda.position_limits).T
     q = ready + 0.5 * (rng.uniform(lower, upper, (400, 7)) - ready)
-    position, rotation = jax.vmap(lambda q: dynamics.frame_pose(panda, q, "hand"))(jnp.asarray(q))
-    above_table = np.flatnonzero(position[:, 2] > 0.05)[:200]
-    assert len(above_table) == 200
+    each = jax.vmap(lambda q: frame_pose(panda, q, "hand"))
+    position, rotation = map(np.asarray, each(jnp.asarray(q)))
+    above_table = np.flatnonzero(position[:, 2] > 0.05)[:RANDOM]
+    assert len(above_table) == RANDOM
+    start, turn = map(np.asarray, frame_pose(panda, panda.q_default, "hand"))
+    places = [start + step for step in STEPS.values()]
+    places += [FAR, *(start + np.array([0.0, 0.5, 0.0]) for _ in APPROACHES)]
+    speed = np.full(RANDOM + len(places), OSC("hand").max_linear_velocity, np.float32)
+    speed[-len(APPROACHES) :] = APPROACHES
+    return Goals(
+        np.concatenate([position[above_table], np.float32(places)]),
+        np.concatenate([rotation[above_table], np.tile(turn, (len(places), 1, 1))]),
+        speed,
+    )
 
-    run = jax.jit(jax.vmap(lambda p, R: rollout(panda, OSC("hand"), PoseTarget(p, R), 3.0)[:3]))
-    hand, angle, tau = run(position[above_table], rotation[above_table])
-    distance = np.linalg.norm(hand[:, -1] - position[above_table], axis=-1)
+
+Motions = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def moved(robot: Robot, goals: Goals) -> Motions:
+    """Hand positions, orientation errors and torques of 3 s, in one program."""
+
+    def one(position: Array, rotation: Array, speed: Array) -> Any:
+        osc = OSC("hand", max_linear_velocity=speed)
+        return rollout(robot, osc, PoseTarget(position, rotation), 3.0)[:3]
+
+    hand, angle, tau = map(np.asarray, jax.jit(jax.vmap(one))(*goals))
+    return hand, angle, tau
+
+
+@pytest.fixture(scope="module")
+def motions(panda: Robot, goals: Goals) -> Motions:
+    return moved(panda, goals)
+
+
+def check_reached(robot: Robot, goals: Goals, motions: Motions) -> None:
+    """< 1 mm and < 0.5 deg within 3 s, torques within the limits all the way."""
+    hand, angle, tau = (x[:RANDOM] for x in motions)
+    distance = np.linalg.norm(hand[:, -1] - goals.position[:RANDOM], axis=-1)
     assert np.all(distance < 1e-3)
     assert np.all(np.degrees(angle[:, -1]) < 0.5)
-    assert np.all(np.abs(tau) <= panda.effort_limits)
+    assert np.all(np.abs(tau) <= robot.effort_limits)
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("sign", with_slow([-1.0, 1.0], 1.0))
-def test_5_cm_step_does_not_couple(panda: Robot, axis: int, sign: float) -> None:
-    start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
-    goal = start + sign * 0.05 * jnp.eye(3)[axis]
-    hand, angle, *_ = jax.jit(lambda g: rollout(panda, OSC("hand"), PoseTarget(g, rotation), 1.5))(
-        goal
-    )
+def test_reaches_200_random_poses(panda: Robot, goals: Goals, motions: Motions) -> None:
+    check_reached(panda, goals, motions)
+
+
+@pytest.mark.slow
+def test_reaches_them_with_motors_without_limits_of_speed(panda: Robot, goals: Goals) -> None:
+    panda = panda.replace(velocity_limits=np.full(7, np.inf))
+    check_reached(panda, goals, moved(panda, goals))
+
+
+@pytest.mark.parametrize(("axis", "sign"), STEPS)
+def test_5_cm_step_does_not_couple(
+    panda: Robot, goals: Goals, motions: Motions, axis: int, sign: float
+) -> None:
+    k = RANDOM + [*STEPS].index((axis, sign))
+    goal, start = goals.position[k], goals.position[k] - STEPS[axis, sign]
+    hand, angle = (x[k, : round(1.5 / DT)] for x in motions[:2])
     error = np.abs(np.asarray(hand[-1] - goal))
     others = np.delete(np.arange(3), axis)
     assert error[others].max() < 2e-3
@@ -79,7 +131,7 @@ def test_5_cm_step_does_not_couple(panda: Robot, axis: int, sign: float) -> None
 
 def test_responds_like_a_critically_damped_mass(panda: Robot, x64: None) -> None:
     """With full decoupling the hand is a unit mass: `e(t) = e0 (1 + w t) exp(-w t)`, w^2 = kp."""
-    start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
+    start, rotation = frame_pose(panda, panda.q_default, "hand")
     osc = OSC("hand", kp=100.0, max_linear_velocity=np.inf, posture="none")
     step = 0.01
     goal = start + jnp.array([step, 0.0, 0.0])
@@ -145,9 +197,9 @@ def test_equals_numpy_and_pinocchio(panda: Robot, x64: None) -> None:
 
 
 @pytest.mark.parametrize("decoupling", with_slow(["full", "partial", "none"], "full", "partial"))
-@pytest.mark.parametrize("task", ["pose", "position"])
+@pytest.mark.parametrize("task", with_slow(["pose", "position"], "pose"))
 def test_options_reach_the_target(panda: Robot, decoupling: Any, task: Any) -> None:
-    start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
+    start, rotation = frame_pose(panda, panda.q_default, "hand")
     goal = start + jnp.array([0.05, -0.03, 0.04])
     # Without decoupling kp is a real stiffness, N/m and N m/rad, felt by the hand's own inertia.
     kp = np.array([800.0] * 3 + [40.0] * 3) if decoupling == "none" else 150.0
@@ -164,13 +216,13 @@ def test_posture_does_not_move_the_hand(panda: Robot, x64: None) -> None:
     rng = np.random.default_rng(2)
     q, v = np.asarray(panda.q_default) + rng.uniform(-0.4, 0.4, 7), rng.normal(size=7)
     terms = compute_terms(panda, q, v)
-    target = PoseTarget(*dynamics.frame_pose(panda, q, "hand"))
-    J = dynamics.frame_jacobian(panda, q, "hand")
+    target = PoseTarget(*frame_pose(panda, q, "hand"))
+    J = frame_jacobian(panda, q, "hand")
     hand_acceleration, posture_torque = [], []
     for posture_kp in (0.0, 300.0):
         tau, _ = law(OSC("hand", posture_kp=posture_kp), panda, terms, target)
         posture_torque.append(tau)
-        hand_acceleration.append(J @ dynamics.forward_dynamics(panda, q, v, tau))
+        hand_acceleration.append(J @ np.linalg.solve(terms.mass_matrix, tau - terms.bias))
     assert float(jnp.abs(posture_torque[1] - posture_torque[0]).max()) > 0.1
     np.testing.assert_allclose(hand_acceleration[0], hand_acceleration[1], atol=1e-9)
 
@@ -193,29 +245,31 @@ def test_compensation_is_what_it_says(panda: Robot, x64: None) -> None:
     rng = np.random.default_rng(3)
     q, v = np.asarray(panda.q_default) + rng.uniform(-0.4, 0.4, 7), rng.normal(size=7)
     terms = compute_terms(panda, q, v)
-    target = PoseTarget(*dynamics.frame_pose(panda, q, "hand"))
+    target = PoseTarget(*frame_pose(panda, q, "hand"))
 
     def tau(**options: bool) -> Array:
         return law(OSC("hand", **options), panda, terms, target)[0]  # type: ignore[arg-type]
 
-    gravity = dynamics.gravity_forces(panda, q)
+    gravity = jax.jit(dynamics.gravity_forces)(panda, q)
     np.testing.assert_allclose(tau() - tau(gravity_compensation=False), gravity, atol=1e-10)
     # Without Coriolis compensation neither the joints' part nor the task's (Jdot v) is there.
-    J = dynamics.frame_jacobian(panda, q, "hand")
-    Jdot = dynamics.frame_jacobian_dot(panda, q, v, "hand")
+    J = np.asarray(frame_jacobian(panda, q, "hand"))
+    Jdot = jax.jit(lambda: dynamics.frame_jacobian_dot(panda, q, v, "hand"))()
     Lambda = np.linalg.inv(J @ np.linalg.inv(terms.mass_matrix) @ J.T)
     coriolis = terms.bias - gravity - J.T @ Lambda @ Jdot @ v
     np.testing.assert_allclose(tau() - tau(coriolis_compensation=False), coriolis, atol=1e-9)
 
 
-def test_singularity_is_bounded_and_continuous(panda: Robot) -> None:
+def test_singularity_is_bounded_and_continuous(
+    panda: Robot, goals: Goals, motions: Motions
+) -> None:
     """A target out of reach stretches the arm; torques stay in bounds and do not jump."""
-    _, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
-    far = jnp.array([1.2, 0.0, 0.6])
-    hand, _, tau, _ = jax.jit(lambda: rollout(panda, OSC("hand"), PoseTarget(far, rotation), 5.0))()
-    assert bool(jnp.all(jnp.isfinite(hand)))
+    far, rotation = (x[RANDOM + len(STEPS)] for x in goals[:2])
+    np.testing.assert_array_equal(far, np.float32(FAR))
+    hand, _, tau = (x[RANDOM + len(STEPS)] for x in motions)
+    assert np.all(np.isfinite(hand))
     assert np.all(np.abs(tau) <= panda.effort_limits)
-    still = np.linalg.norm(np.diff(np.asarray(hand), axis=0), axis=-1)[-200:] / DT
+    still = np.linalg.norm(np.diff(hand, axis=0), axis=-1)[-200:] / DT
     assert still.max() < 0.05  # it stretches and stays, it does not thrash
     # The law itself is continuous through the singularity: an arm that is straightened at 0.5 rad/s
     # sees torques that change by no more than the steps are fine.
@@ -245,13 +299,9 @@ def test_torque_is_limited_by_the_motors(panda: Robot) -> None:
     assert float(jnp.abs(applied).max()) == 5.0
 
 
-def test_approach_speed_is_limited(panda: Robot) -> None:
-    start, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
-    goal = start + jnp.array([0.0, 0.5, 0.0])
-    for limit in (0.2, 0.4):
-        osc = OSC("hand", max_linear_velocity=limit)
-        hand, *_ = jax.jit(lambda g, o=osc: rollout(panda, o, PoseTarget(g, rotation), 2.0))(goal)
-        speed = np.linalg.norm(np.diff(np.asarray(hand), axis=0), axis=-1) / DT
+def test_approach_speed_is_limited(motions: Motions) -> None:
+    for limit, hand in zip(APPROACHES, motions[0][-len(APPROACHES) :], strict=True):
+        speed = np.linalg.norm(np.diff(hand, axis=0), axis=-1) / DT
         assert limit * 0.95 < speed.max() < limit * 1.02
 
 
@@ -264,7 +314,7 @@ def test_gains_are_leaves(panda: Robot) -> None:
     def tau(kp: Array) -> Array:
         return law(OSC("hand", kp=kp), panda, terms, target)[0]
 
-    batched = jax.vmap(tau)(gains)
+    batched = jax.jit(jax.vmap(tau))(gains)
     for kp, row in zip(gains, batched, strict=True):
         np.testing.assert_allclose(row, tau(kp), rtol=2e-4, atol=1e-4)
     assert len(np.unique(np.asarray(batched)[:, 1])) == 3
@@ -291,6 +341,6 @@ def test_wrong_options_are_refused(panda: Robot) -> None:
         OSC("hand", posture="home")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="task='orientation'"):
         OSC("hand", task="orientation")  # type: ignore[arg-type]
-    terms = dynamics.compute_terms(panda, panda.q_default, np.zeros(7))
+    terms = compute_terms(panda, panda.q_default, np.zeros(7))
     with pytest.raises(UnknownNameError, match=r"unknown frame 'hnad' of robot 'panda'.*'hand'"):
         OSC("hnad")(panda, terms, PoseTarget(jnp.zeros(3), jnp.eye(3)), None, DT)

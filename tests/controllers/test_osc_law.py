@@ -15,6 +15,7 @@ from fraxenv.controllers import OSC, PoseTarget
 pytestmark = pytest.mark.usefixtures("x64")
 
 STATES = 20
+rotations = jax.jit(jax.vmap(dynamics.rotation_exp))
 FREE: dict[str, Any] = {  # neither the approach nor singularities change the law
     "max_linear_velocity": np.inf,
     "max_angular_velocity": np.inf,
@@ -39,7 +40,7 @@ ONE: dict[str, tuple[dict[str, Any], set[str]]] = {
     "force": ({"task": "position"}, {"wrench"}),
     "gains of the target": ({}, {"kp", "damping_ratio"}),
     "everything of the target": (
-        {"decoupling": "partial"},
+        {"decoupling": "partial", "posture": "center"},
         {"velocity", "acceleration", "wrench", "kp", "damping_ratio"},
     ),
     "posture center": ({"posture": "center"}, set()),
@@ -192,9 +193,7 @@ def check(
     turns = rng.normal(size=(STATES, *shape, 3))
     target = {
         "position": rng.uniform(-0.6, 0.6, (STATES, *shape, 3)),
-        "rotation": np.asarray(jax.vmap(dynamics.rotation_exp)(turns.reshape(-1, 3))).reshape(
-            STATES, *shape, 3, 3
-        ),
+        "rotation": np.asarray(rotations(turns.reshape(-1, 3))).reshape(STATES, *shape, 3, 3),
     }
     draws = {"velocity": (-1, 1), "acceleration": (-1, 1), "wrench": (-20, 20)}
     draws |= {"kp": (10, 300), "damping_ratio": (0.3, 2)}
@@ -235,12 +234,15 @@ def check(
         "slow approach",
         "wrench",
         "position without decoupling",
+        "partial decoupling",
+        "posture center",
     ),
 )
 def test_panda(pinocchio: Any, case: str) -> None:
     check(pinocchio, "panda", "hand", ("panda_hand_tcp",), *ONE[case])
 
 
+@pytest.mark.slow
 def test_panda_without_limits_of_speed(pinocchio: Any) -> None:
     check(pinocchio, "panda", "hand", ("panda_hand_tcp",), {}, set(), limited=False)
 

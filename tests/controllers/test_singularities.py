@@ -170,7 +170,8 @@ def test_the_second_hand_comes_nearly_as_near_as_it_can(x64: None, g1: Robot) ->
     assert least - 1e-4 < errors[1] < 1.25 * least
 
 
-@pytest.mark.parametrize("priority", with_slow(["equal", "ordered"], "equal"))
+@pytest.mark.slow
+@pytest.mark.parametrize("priority", ["equal", "ordered"])
 def test_hands_that_can_both_reach(g1: Robot, priority: Any) -> None:
     near = [[0.05, 0.02, 0.1], [0.05, -0.02, 0.05]]
     osc = OSC(("left_hand", "right_hand"), priority=priority, singularity_threshold=0.03)

@@ -28,6 +28,7 @@ from fraxenv.kernels import explain, fuse
 BATCH = 5
 DT = 1e-3
 HANDS = ("left_hand", "right_hand")
+compute_terms, rotations = jax.jit(dynamics.compute_terms), jax.jit(jax.vmap(dynamics.rotation_exp))
 RAMP: dict[str, Any] = {"interpolation_time": 0.02}
 
 CASES: dict[str, tuple[str, Any, tuple[str, ...]]] = {
@@ -67,7 +68,7 @@ def draw(robot: Robot, controller: Any, extras: tuple[str, ...], batch: int) -> 
         several = not isinstance(controller.end_effector, str)
         shape = (batch, 2) if several else (batch,)
         turns = jnp.asarray(rng.normal(size=(*shape, 3))).reshape(-1, 3)
-        rotation = jax.vmap(dynamics.rotation_exp)(turns).reshape(*shape, 3, 3)
+        rotation = rotations(turns).reshape(*shape, 3, 3)
         arrays = {"position": rng.uniform(0.1, 0.5, (*shape, 3)), "rotation": rotation}
         arrays |= {n: rng.uniform(0.5, 2, (*shape, 6)) for n in extras}
         target: Any = PoseTarget(**arrays)
@@ -92,7 +93,13 @@ def two_steps(robot: Robot, controller: Any) -> Any:
 @pytest.mark.parametrize(
     "case",
     with_slow(
-        CASES, "osc", "osc, position", "osc, two hands", "osc, hands in order", "ik, two hands"
+        CASES,
+        "osc",
+        "osc, position",
+        "osc, two hands",
+        "osc, hands in order",
+        "ik, two hands",
+        "impedance",
     ),
 )
 @dtype_with_slow("float64")
@@ -134,7 +141,7 @@ def test_states_keep_their_types(case: str, dtype: np.dtype) -> None:
     name, controller, extras = CASES[case]
     robot = robot_of(name)
     q, v, target = jax.tree.map(lambda x: x[0], draw(robot, controller, extras, 1))
-    terms = dynamics.compute_terms(robot, q, v)
+    terms = compute_terms(robot, q, v)
     state = controller.init(robot, terms)
     shapes = jax.eval_shape(lambda s: controller(robot, terms, target, s, DT), state)
     tau, after, _ = shapes
@@ -199,7 +206,7 @@ def test_a_schedule_of_stiffness_is_an_input_of_a_scan(x64: None) -> None:
     """Gains that come with the target: as a policy would give them, step by step."""
     robot = robot_of("panda")
     q, v = jnp.asarray(robot.q_default, float), jnp.zeros(7)
-    start, rotation = dynamics.frame_pose(robot, q, "hand")
+    start, rotation = jax.jit(lambda q: dynamics.frame_pose(robot, q, "hand"))(q)
     osc = OSC("hand")
 
     def step(carry: Any, kp: Array) -> Any:
@@ -211,7 +218,7 @@ def test_a_schedule_of_stiffness_is_an_input_of_a_scan(x64: None) -> None:
         q, v = dynamics.step(robot, q, v, tau, DT, terms=terms)
         return (q, v, state), telemetry["position_error"]
 
-    begin = (q, v, osc.init(robot, dynamics.compute_terms(robot, q, v)))
+    begin = (q, v, osc.init(robot, compute_terms(robot, q, v)))
     run = jax.jit(lambda kp: jax.lax.scan(step, begin, kp)[1])
     error = run(jnp.repeat(jnp.array([0.0, 400.0]), 300))
     np.testing.assert_allclose(error[:300], error[0], rtol=1e-3)  # no stiffness: it stays

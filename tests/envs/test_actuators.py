@@ -27,6 +27,7 @@ Env = tuple[Environment, EnvParams]
 HZ = 1000
 KEY = jax.random.key(0)
 QUICK = {"xla_backend_optimization_level": 0}  # to compile
+bias_forces = jax.jit(dynamics.bias_forces)
 
 
 def make(actuators: Actuators = Actuators(), **options: Any) -> Env:  # noqa: B008
@@ -55,7 +56,7 @@ def follow(
 def run(env: Env, actions: Any, start: int = 0) -> tuple[EnvState, EnvState, Any]:
     """The first state, those after each action, and what was reported."""
     environment, params = env
-    _, state = environment.reset_env(jax.random.key(start), params)
+    _, state = environment.reset(jax.random.key(start), params)
     program = jax.jit(partial(follow, environment), compiler_options=QUICK)
     return state, *program(params, state, actions)
 
@@ -73,7 +74,7 @@ def test_numbers_are_leaves_and_nothing_is_compiled_again() -> None:
     endless = dynamics.load_robot("panda").replace(velocity_limits=np.full(7, np.inf))
     environment, params = make(Actuators(effort_limit=87.0), robot=endless)
     actions = jax.random.uniform(jax.random.key(1), (20, 7), minval=-1.0)
-    _, state = environment.reset_env(KEY, params)
+    _, state = environment.reset(KEY, params)
     limits = np.array([[5.0] * 7, [20.0] * 7, [1, 2, 4, 8, 1, 2, 4]], np.float32)
 
     def commands(limit: Any) -> Any:
@@ -130,11 +131,12 @@ def test_torque_arrives_as_many_control_steps_later(
     asked = torques(robot, actions)
     np.testing.assert_allclose(info["controller"]["torque"], asked, rtol=1e-12)
 
-    held = np.asarray(dynamics.bias_forces(robot, first.q, first.v))
+    held = np.asarray(bias_forces(robot, first.q, first.v))
     applied = np.concatenate([np.tile(held, (steps, 1)), asked])[:8] * (gain or 1.0)
     q, v = first.q, first.v
+    step = jax.jit(lambda q, v, tau: dynamics.step(robot, q, v, tau, 1 / HZ))
     for k in range(8):
-        q, v = dynamics.step(robot, q, v, applied[k], 1 / HZ)
+        q, v = step(q, v, applied[k])
         np.testing.assert_allclose(states.q[k], q, rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(states.v[k], v, rtol=1e-8, atol=1e-8)
     if gain is None and steps:
@@ -168,7 +170,7 @@ def test_a_delay_that_nobody_made_room_for_is_refused() -> None:
     late = params.replace(actuators=Actuators(delay=0.003))
     with pytest.raises(ConfigError, match="delay is set, and steps is None"):
         jax.jit(environment.reset_env)(KEY, late)
-    _, state = environment.reset_env(KEY, params)
+    _, state = environment.reset(KEY, params)
     roomy = params.replace(actuators=Actuators(delay=0.003, steps=3))
     with pytest.raises(ConfigError, match="the state has no commands on their way"):
         environment.step_env(KEY, state, jnp.zeros(7), roomy)
@@ -180,7 +182,7 @@ def test_a_drawn_delay_has_room_of_its_own() -> None:
     random = fraxenv.make(
         "PandaReach-v0", policy_hz=HZ, randomisation={"motor_delay": (0.002, 0.002)}
     )[1].randomisation
-    _, state = environment.reset_env(KEY, params.replace(randomisation=random))
+    _, state = environment.reset(KEY, params.replace(randomisation=random))
     assert state.actuator_state.delayed.values.shape == (3, 7)
     assert int(state.actuator_state.delayed.steps) == 2
 
@@ -201,12 +203,15 @@ MOTORS = {
     "rate": Actuators(rate_limit=RATE),
     "effort, rate, gain and delay": Actuators(40.0, RATE, 1.2, 0.002),
 }
+ALONE = ("effort", "rate")
+"""Limits that the last has as well."""
 
 
 @pytest.mark.parametrize(
     ("case", "safety"),
     [
-        *(pytest.param(case, "none", id=case) for case in MOTORS),
+        *(pytest.param(case, "none", id=case) for case in MOTORS if case not in ALONE),
+        *(pytest.param(case, "none", id=case, marks=pytest.mark.slow) for case in ALONE),
         *(
             pytest.param(case, FLOOR, id=f"{case}, filtered", marks=pytest.mark.slow)
             for case in MOTORS
@@ -234,7 +239,7 @@ def test_commands_are_within_the_range_of_the_motors(case: str, safety: Any) -> 
 
     speeds = np.abs(before.v) / np.asarray(environment.robot.velocity_limits)
     slow = speeds < 1  # the limit of speed comes before that of the rate
-    held = np.asarray(dynamics.bias_forces(environment.robot, first.q, first.v))
+    held = np.asarray(bias_forces(environment.robot, first.q, first.v))
     change = np.abs(np.diff(np.concatenate([held[None], tau]), axis=0)) * HZ
     assert slow.mean() > 0.1
     if actuators.rate_limit is not None:
@@ -262,8 +267,8 @@ def test_joints_are_not_pushed_beyond_their_speed() -> None:
     robot = environment.robot
     limit, effort = np.asarray(robot.velocity_limits), np.asarray(robot.effort_limits)
     eye = np.eye(7, dtype=np.float32)
-    _, start = environment.reset_env(KEY, params)
-    inertia = np.diag(dynamics.crba(robot, start.q))
+    _, start = environment.reset(KEY, params)
+    inertia = np.diag(jax.jit(dynamics.crba)(robot, start.q))
 
     def fastest(share: Any, joint: Any, limits: Any) -> Array:
         held = robot.replace(
@@ -317,7 +322,7 @@ def test_what_motors_remember_comes_back_bit_for_bit(tmp_path: Path) -> None:
 
 def test_another_delay_than_the_states_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
     environment, params = make(Actuators(delay=0.003))
-    _, state = environment.reset_env(KEY, params)
+    _, state = environment.reset(KEY, params)
     save_state(tmp_path / "state.npz", environment, state, params)
     other, _ = make(Actuators(delay=0.002))
     with pytest.raises(CheckpointError):

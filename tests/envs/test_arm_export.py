@@ -26,9 +26,12 @@ class Arm:
     def __init__(self, made: Any, library: Any) -> None:
         self._shared = ctypes.CDLL(str(library.library))
         self._name, self._functions = library.header.stem, made["fn"]
+        self._shapes: dict[str, Any] = {}
 
     def __call__(self, name: str, *arguments: Any) -> Any:
-        shapes = jax.eval_shape(self._functions[name], *arguments)
+        if name not in self._shapes:
+            self._shapes[name] = jax.eval_shape(self._functions[name], *arguments)
+        shapes = self._shapes[name]
         given = [np.ascontiguousarray(x) for x in jax.tree.leaves(arguments)]
         found = [np.zeros(x.shape, x.dtype) for x in jax.tree.leaves(shapes)]
         pointers = [(ctypes.c_void_p * len(xs))(*[x.ctypes.data for x in xs])
@@ -77,11 +80,12 @@ def reach() -> tuple[Any, Any]:
 def test_terms_are_the_robots(reach: tuple[Any, Any]) -> None:
     env, made = reach
     q, v = made["example_args"]["terms"]
-    terms = made["fn"]["terms"](q, v)
-    position, rotation = fraxenv.dynamics.frame_pose(env.robot, q, "hand")
+    terms = jax.jit(made["fn"]["terms"])(q, v)
+    position, rotation = jax.jit(lambda q: fraxenv.dynamics.frame_pose(env.robot, q, "hand"))(q)
     assert np.array_equal(terms["hand"]["position"], position)
     assert np.array_equal(terms["hand"]["rotation"], rotation)
-    assert np.allclose(terms["mass_matrix"], fraxenv.dynamics.crba(env.robot, q), atol=1e-6)
+    expected = jax.jit(fraxenv.dynamics.crba)(env.robot, q)
+    assert np.allclose(terms["mass_matrix"], expected, atol=1e-6)
 
 
 def test_a_policy_comes_along(reach: tuple[Any, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import chex
@@ -46,21 +47,35 @@ def env(request: pytest.FixtureRequest) -> Env:
 
 @pytest.fixture(scope="module")
 def reach() -> Env:
-    return fraxenv.make("PandaReach-v0")
+    """A small robot, for what is the same of every environment."""
+    pendulum = dynamics.load_robot("double_pendulum").replace(q_default=np.array([0.5, 0.5]))
+    return fraxenv.make(robot=pendulum, task="reach", action="joint_delta")
 
 
-def batch(env: Env, n: int, seed: int = 0) -> tuple[Array, EnvState, Array, Array]:
+N = 1024
+"""Environments at once: as many in most of the tests, which so share a program."""
+
+
+@partial(jax.jit, static_argnums=0)
+def reset_all(environment: Environment, keys: Array, params: EnvParams) -> tuple[Array, EnvState]:
+    return jax.vmap(environment.reset, in_axes=(0, None))(keys, params)
+
+
+@partial(jax.jit, static_argnums=0)
+def step_all(
+    environment: Environment, keys: Array, state: EnvState, actions: Array, params: EnvParams
+) -> Any:
+    return jax.vmap(environment.step, in_axes=(0, 0, 0, None))(keys, state, actions, params)
+
+
+def batch(env: Env, n: int = N, seed: int = 0) -> tuple[Array, EnvState, Array, Array]:
     """Observations, states, random actions and keys of n environments."""
     environment, params = env
     keys = jax.random.split(jax.random.key(seed), n)
-    obs, state = jax.vmap(environment.reset, in_axes=(0, None))(keys, params)
+    obs, state = reset_all(environment, keys, params)
     size = environment.num_actions
     actions = jax.random.uniform(jax.random.key(seed + 1), (n, size), minval=-1.0, maxval=1.0)
     return obs, state, actions, keys
-
-
-def vmap_step(env: Env) -> Any:
-    return jax.vmap(env[0].step, in_axes=(0, 0, 0, None))
 
 
 # --- protocol -----------------------------------------------------------------------------------
@@ -83,7 +98,7 @@ def test_gymnax_protocol(env: Env) -> None:
     assert (reward.shape, terminated.shape, truncated.shape) == ((), (), ())
     assert (terminated.dtype, truncated.dtype) == (jnp.bool_, jnp.bool_)
     assert set(info) == INFO_KEYS
-    assert len(environment.step_env(key, state, action, params)) == 5
+    assert len(jax.eval_shape(environment.step_env, key, state, action, params)) == 5
     assert int(state.replace(time=jnp.int32(3)).time) == 3
     assert int(params.replace(max_steps_in_episode=7).max_steps_in_episode) == 7
 
@@ -93,7 +108,7 @@ def test_params_are_optional(reach: Env) -> None:
     key = jax.random.key(0)
     obs, state = environment.reset(key)
     chex.assert_trees_all_equal(obs, environment.reset(key, params)[0])
-    assert len(environment.step(key, state, jnp.zeros(6))) == 6
+    assert len(environment.step(key, state, jnp.zeros(2))) == 6
 
 
 def test_gymnax_wrappers_take_it(reach: Env) -> None:
@@ -101,12 +116,12 @@ def test_gymnax_wrappers_take_it(reach: Env) -> None:
     wrapped = LogWrapper(environment)
     key = jax.random.key(0)
     _, state = wrapped.reset(key, params)
-    *_, info = wrapped.step(key, state, jnp.zeros(6), params)
+    *_, info = wrapped.step(key, state, jnp.zeros(2), params)
     assert "returned_episode_returns" in info
 
 
-def test_identity_is_content(reach: Env) -> None:
-    environment, _ = reach
+def test_identity_is_content() -> None:
+    environment, _ = fraxenv.make("PandaReach-v0")
     twin, _ = fraxenv.make("PandaReach-v0")
     other, _ = fraxenv.make("PandaReach-v0", task_options={"position_tolerance": 0.01})
     assert environment == twin == copy.deepcopy(environment)
@@ -134,7 +149,7 @@ def test_step_compiles_once() -> None:
     }  # fmt: skip
     environment, params = fraxenv.make(**options)
     _, state, actions, keys = batch((environment, params), 3)
-    step = jax.jit(vmap_step((environment, params)))
+    step = jax.jit(jax.vmap(environment.step, in_axes=(0, 0, 0, None)))
     for _ in range(5):
         _, state, *_ = step(keys, state, actions, params)
     twin, twin_params = fraxenv.make(**options)
@@ -152,11 +167,11 @@ def test_step_compiles_once() -> None:
 def test_vmap_equals_loop(env: Env) -> None:
     """1024 environments at once against some of them alone, to float32 rounding."""
     environment, params = env
-    _, state, actions, keys = batch(env, 1024)
-    together = jax.jit(vmap_step(env))(keys, state, actions, params)
-    step = jax.jit(environment.step)
-    for i in range(0, 1024, 8):
-        alone = step(keys[i], jax.tree.map(lambda x, i=i: x[i], state), actions[i], params)
+    _, state, actions, keys = batch(env)
+    together = step_all(environment, keys, state, actions, params)
+    for i in range(0, N, 8):
+        one = jax.tree.map(lambda x, i=i: x[i], (keys, state, actions))
+        alone = environment.step(*one, params)
         pick = jax.tree.map(lambda x, i=i: x[i], (together[0], together[1].q, together[2]))
         alone = (alone[0], alone[1].q, alone[2])
         chex.assert_trees_all_close(alone, pick, rtol=5e-5, atol=5e-5)
@@ -166,15 +181,14 @@ def test_same_seed_same_trajectory(env: Env) -> None:
     """Bitwise, twice, and whatever the other environments of the batch do."""
 
     def trajectory(actions: Array) -> Any:
-        _, state, _, keys = batch(env, 8)
-        step = jax.jit(vmap_step(env))
+        _, state, _, keys = batch(env)
         out = []
         for _ in range(5):
-            obs, state, reward, *_ = step(keys, state, actions, env[1])
+            obs, state, reward, *_ = step_all(env[0], keys, state, actions, env[1])
             out.append((obs, reward, state))
         return out
 
-    _, _, actions, _ = batch(env, 8)
+    _, _, actions, _ = batch(env)
     first = trajectory(actions)
     chex.assert_trees_all_equal(first, trajectory(actions))
     others = trajectory(actions.at[1:].set(-actions[1:]))
@@ -182,9 +196,10 @@ def test_same_seed_same_trajectory(env: Env) -> None:
     chex.assert_trees_all_equal(*pick)
 
 
-def test_resets_differ(reach: Env) -> None:
-    obs, state, *_ = batch(reach, 64)
-    assert len(np.unique(np.asarray(obs), axis=0)) == 64
+def test_resets_differ() -> None:
+    reach = fraxenv.make("PandaReach-v0")
+    obs, state, *_ = batch(reach)
+    assert len(np.unique(np.asarray(obs), axis=0)) == N
     goals = np.asarray(state.task_state.position)
     task = reach[1].task
     assert np.all((goals >= task.goal_low) & (goals <= task.goal_high))
@@ -200,7 +215,7 @@ def test_truncation_autoresets(reach: Env) -> None:
     params = reach[1].replace(max_steps_in_episode=3)
     key = jax.random.key(0)
     _, state = environment.reset(key, params)
-    action = jnp.full(6, 0.5)
+    action = jnp.full(2, 0.5)
     step_env, reset_env = jax.jit(environment.step_env), jax.jit(environment.reset_env)
     for t in range(1, 4):
         key, key_step = jax.random.split(key)
@@ -230,9 +245,9 @@ def test_divergence_ends_the_episode(reach: Env, what: str, steps_left: int) -> 
     params = reach[1].replace(max_steps_in_episode=steps_left)
     key = jax.random.key(0)
     _, state = environment.reset(key, params)
-    action = jnp.zeros(6)
+    action = jnp.zeros(2)
     if what == "action":
-        action = action.at[2].set(jnp.nan)
+        action = action.at[1].set(jnp.nan)
     else:
         state = state.replace(**{what: getattr(state, what).at[0].set(jnp.inf)})
     obs, new, reward, terminated, truncated, info = environment.step(key, state, action, params)
@@ -251,18 +266,19 @@ def test_explosion_is_divergence(reach: Env) -> None:
     environment, params = reach
     key = jax.random.key(0)
     _, state = environment.reset(key, params)
-    state = state.replace(v=state.v.at[3].set(3e3))
-    *_, terminated, _, info = environment.step(key, state, jnp.zeros(6), params)
+    state = state.replace(v=state.v.at[1].set(3e3))
+    *_, terminated, _, info = environment.step(key, state, jnp.zeros(2), params)
     assert bool(terminated)
     assert bool(info["diverged"])
 
 
 def test_a_diverged_environment_harms_no_neighbour(reach: Env) -> None:
-    _, state, actions, keys = batch(reach, 64)
-    step = jax.jit(vmap_step(reach))
-    healthy = step(keys, state, actions, reach[1])
-    poisoned = step(keys, state.replace(q=state.q.at[17].set(jnp.nan)), actions, reach[1])
-    others = np.delete(np.arange(64), 17)
+    environment, params = reach
+    _, state, actions, keys = batch(reach)
+    healthy = step_all(environment, keys, state, actions, params)
+    bad = state.replace(q=state.q.at[17].set(jnp.nan))
+    poisoned = step_all(environment, keys, bad, actions, params)
+    others = np.delete(np.arange(N), 17)
     pick = jax.tree.map(lambda x: np.asarray(x)[others], (healthy, poisoned))
     chex.assert_trees_all_equal(*pick)
     assert bool(poisoned[3][17])
@@ -273,13 +289,14 @@ def test_a_diverged_environment_harms_no_neighbour(reach: Env) -> None:
 
 
 def test_reward_is_the_weighted_sum(env: Env) -> None:
-    _, params = env
-    _, state, actions, keys = batch(env, 16)
-    _, _, reward, _, _, info = vmap_step(env)(keys, state, actions, params)
+    environment, params = env
+    _, state, actions, keys = batch(env)
+    _, _, reward, _, _, info = step_all(environment, keys, state, actions, params)
     weights = params.task.reward_weights
     assert set(weights) == set(info["reward_terms"])
     total = sum(float(w) * np.asarray(info["reward_terms"][k]) for k, w in weights.items())
-    np.testing.assert_allclose(reward, total, rtol=1e-5)
+    # Some of them: where terms cancel, no digits are left.
+    np.testing.assert_allclose(reward[:16], total[:16], rtol=1e-5)
     np.testing.assert_allclose(info["reward_terms"]["position_error"], info["position_error"])
 
 
@@ -316,18 +333,19 @@ def test_rates_do_what_they_say() -> None:
 
 
 def test_parameters_can_be_batched(reach: Env) -> None:
-    """A robot per environment: the heavier arm falls the same way, the stronger gravity faster."""
-    environment, params = fraxenv.make("PandaReach-v0", action="torque")
+    """A robot per environment: with the stronger gravity it falls faster."""
+    robot = reach[0].robot
+    environment, params = fraxenv.make(robot=robot, task="reach", action="torque")
     _, state = environment.reset(jax.random.key(0), params)
     gravity = jnp.array([[0.0, 0.0, 0.0], [0.0, 0.0, -9.81], [0.0, 0.0, -20.0]])
 
     def fall(g: Array) -> Array:
         batched = params.replace(robot=environment.robot.replace(gravity=g))
-        return environment.step_env(jax.random.key(0), state, jnp.zeros(7), batched)[1].v
+        return environment.step_env(jax.random.key(0), state, jnp.zeros(2), batched)[1].v
 
-    v = jax.vmap(fall)(gravity)
+    v = jax.jit(jax.vmap(fall))(gravity)
     assert float(jnp.abs(v[0]).max()) < 1e-5
-    assert np.all(np.abs(v[2, [1, 3]]) > 1.5 * np.abs(v[1, [1, 3]]))
+    assert np.all(np.abs(v[2]) > 1.5 * np.abs(v[1]))
 
 
 @pytest.mark.slow
@@ -359,8 +377,8 @@ def test_gradients_through_a_step() -> None:
 # --- wrong input --------------------------------------------------------------------------------
 
 
-def test_wrong_actions_are_refused(reach: Env) -> None:
-    environment, params = reach
+def test_wrong_actions_are_refused() -> None:
+    environment, params = fraxenv.make("PandaReach-v0")
     key = jax.random.key(0)
     _, state = environment.reset(key, params)
     with pytest.raises(ActionError, match=r"shape \(7,\), expected \(6,\): dx, dy, dz, drx"):
@@ -373,5 +391,5 @@ def test_actions_are_clipped(reach: Env) -> None:
     environment, params = reach
     key = jax.random.key(0)
     _, state = environment.reset(key, params)
-    far = environment.step(key, state, 7.0 * jnp.ones(6), params)
-    chex.assert_trees_all_equal(far, environment.step(key, state, jnp.ones(6), params))
+    far = environment.step(key, state, 7.0 * jnp.ones(2), params)
+    chex.assert_trees_all_equal(far, environment.step(key, state, jnp.ones(2), params))

@@ -99,7 +99,7 @@ def slopes(env: Environment, given: Any, h: float) -> tuple[Array, Array, Array]
 
 
 def test_equal_to_differences_and_to_forward_mode(x64: None) -> None:
-    env, params = small()
+    env, params = small(physics_hz=200)  # few of its steps for each of control: each is traced
     given = arguments(env, params)
     ends = jax.jit(rollout(env))(*given)[1]
     assert ends.any()

@@ -43,8 +43,9 @@ def test_the_arm_is_held_with_what_it_carries() -> None:
     tau = jax.jit(torque, compiler_options=QUICK)(jax.random.key(0))
     carrying = dynamics.with_payload(robot, Payload("hand", **load))
     q = jnp.asarray(robot.q_default, jnp.float32)
-    np.testing.assert_allclose(tau, dynamics.gravity_forces(carrying, q), atol=1e-3)
-    assert np.abs(np.asarray(tau - dynamics.gravity_forces(robot, q))).max() > 5.0
+    gravity = jax.jit(dynamics.gravity_forces)
+    np.testing.assert_allclose(tau, gravity(carrying, q), atol=1e-3)
+    assert np.abs(np.asarray(tau - gravity(robot, q))).max() > 5.0
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def test_the_object_is_a_payload_while_it_is_grasped(pick) -> None:
     )
     place = np.array([0.5, 0.1, 0.2, 0.8, 0.0, 0.6, 0.0])
     q = jnp.asarray(robot.q_default, jnp.float32)
-    terms = dynamics.compute_terms(robot, q, jnp.zeros(robot.nv))
+    terms = jax.jit(dynamics.compute_terms)(robot, q, jnp.zeros(robot.nv))
 
     def carried(*force: float) -> Payload:
         none = jnp.zeros(2)
@@ -78,7 +79,8 @@ def test_the_object_is_a_payload_while_it_is_grasped(pick) -> None:
     held = carried(5.0, 0.6)
     assert held.mass == pytest.approx(1.0)
     # In the world it is where the cube is, and turned as it.
-    position, rotation = (np.asarray(x, float) for x in dynamics.frame_pose(robot, q, "hand"))
+    hand = jax.jit(lambda q: dynamics.frame_pose(robot, q, "hand"))(q)
+    position, rotation = (np.asarray(x, float) for x in hand)
     turn = Rotation.from_quat(place[[4, 5, 6, 3]]).as_matrix()
     np.testing.assert_allclose(
         position + rotation @ held.com, place[:3] + turn @ load.com, atol=1e-5

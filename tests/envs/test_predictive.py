@@ -27,9 +27,8 @@ ALL_KINDS = {
 
 def test_what_is_observed_is_what_is_there() -> None:
     """Joints, goals, and distances from obstacles of all kinds, also of those that are left out."""
-    env, params = fraxenv.make(
-        "PandaReachObstacles-v0", task_options=ALL_KINDS, randomisation={"start_velocity": 0.3}
-    )
+    options = {"task_options": ALL_KINDS, "randomisation": {"start_velocity": 0.3}}
+    env, params = fraxenv.make("PandaReachObstacles-v0", backend="vmap", **options)
     robot, task = env.robot, params.task
 
     def apart(key: Array) -> Any:

@@ -39,12 +39,23 @@ EVERYTHING = load_env_config("panda-reach-everything")["randomisation"]
 
 def make(randomisation: Any = None, **options: Any) -> Env:
     options = {"control_hz": 100, "backend": "vmap"} | options
-    return fraxenv.make("PandaReach-v0", randomisation=randomisation, **options)
+    # One step of the physics for each of control: all of them are traced one by one.
+    options.setdefault("physics_hz", options["control_hz"])
+    if "robot" not in options:
+        options["id"] = "PandaReach-v0"
+    return fraxenv.make(randomisation=randomisation, **options)
 
 
 def resets(env: Env, size: int, seed: int = 0) -> tuple[Array, EnvState]:
     keys = jax.random.split(jax.random.key(seed), size)
     return jax.jit(jax.vmap(env[0].reset_env, (0, None)))(keys, env[1])  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def pendulum() -> dict[str, Any]:
+    """Options of a small environment, for what is the same of every one."""
+    robot = dynamics.load_robot("double_pendulum").replace(q_default=np.array([0.5, 0.5]))
+    return {"robot": robot, "task": "reach", "action": "joint_delta"}
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +149,7 @@ def test_a_floating_base_has_no_joint_to_resist(kind: str) -> None:
 def test_payload_is_a_point_mass_in_the_hand(x64: None) -> None:
     """Against a robot whose mass matrix is that of the arm plus `m J^T J` of the point."""
     environment, params = make({"payload": (2.0, 2.0), "payload_offset": 0.1})
-    _, state = environment.reset_env(jax.random.key(3), params)
+    _, state = jax.jit(environment.reset_env)(jax.random.key(3), params)
     robot = environment.robot
     loaded = state.episode.true_robot(robot)
     assert float(loaded.mass[-1] - robot.mass[-1]) == pytest.approx(2.0)
@@ -149,13 +160,18 @@ def test_payload_is_a_point_mass_in_the_hand(x64: None) -> None:
     offset = frame.rotation.T @ (point - frame.position)
     assert np.abs(offset).max() <= 0.1
     q = np.asarray(robot.q_default) + 0.2
-    kin = dynamics.forward_kinematics(robot, q)
-    at = kin.position[-1] + kin.rotation[-1] @ point
-    J = np.asarray(dynamics.frame_jacobian(robot, q, "hand"))
-    arm = np.asarray(at - dynamics.frame_pose(robot, q, "hand")[0])
+
+    @jax.jit
+    def known(q: Array) -> Any:
+        kin = dynamics.forward_kinematics(robot, q)
+        at = kin.position[-1] + kin.rotation[-1] @ point
+        arm = at - dynamics.frame_pose(robot, q, "hand", kin=kin)[0]
+        masses = dynamics.crba(robot, q), dynamics.crba(loaded, q)
+        return arm, dynamics.frame_jacobian(robot, q, "hand"), *masses
+
+    arm, J, alone, together = map(np.asarray, known(q))
     Jp = J[:3] + np.cross(J[3:].T, arm).T
-    expected = np.asarray(dynamics.crba(robot, q)) + 2.0 * Jp.T @ Jp
-    np.testing.assert_allclose(dynamics.crba(loaded, q), expected, atol=1e-10)
+    np.testing.assert_allclose(together, alone + 2.0 * Jp.T @ Jp, atol=1e-10)
 
 
 @pytest.mark.slow
@@ -214,7 +230,7 @@ def test_actions_are_late_by_whole_steps(late: Env, steps: int) -> None:
 @pytest.mark.parametrize("action", with_slow(["ee_pose", "torque"], "ee_pose"))
 def test_before_the_first_action_arrives_the_robot_stays(action: str) -> None:
     environment, params = make({"action_delay": (0.04, 0.04)}, action=action, control_hz=1000)
-    _, state = environment.reset_env(jax.random.key(0), params)
+    _, state = jax.jit(environment.reset_env)(jax.random.key(0), params)
     start = np.asarray(state.q)
     step = jax.jit(environment.step_env)
     full = jnp.ones(environment.num_actions)
@@ -225,15 +241,17 @@ def test_before_the_first_action_arrives_the_robot_stays(action: str) -> None:
     assert np.abs(np.asarray(state.q) - start).max() > 2e-3
 
 
-def test_observations_are_late_by_whole_steps(late: Env) -> None:
+def test_observations_are_late_by_whole_steps(pendulum: dict[str, Any]) -> None:
     """The same motion, seen two steps later; and `observe` shows what `step` did."""
+    delays = {"action_delay": (0.0, 0.04), "observation_delay": (0.0, 0.04)}
+    late = make(delays, **pendulum)
     seen = {}
     for delay in (0, 2):
         environment, params = with_delays(late, observation_delay=delay / 50)
         obs, state = environment.reset(KEY, params)
         seen[delay] = [np.asarray(obs)]
         for _ in range(4):
-            obs, state, *_ = environment.step(KEY, state, 0.3 * jnp.ones(6), params)
+            obs, state, *_ = environment.step(KEY, state, 0.3 * jnp.ones(2), params)
             np.testing.assert_array_equal(obs, environment.observe(KEY, state, None, params))
             seen[delay].append(np.asarray(obs))
     exact = seen[0]
@@ -244,8 +262,8 @@ def test_observations_are_late_by_whole_steps(late: Env) -> None:
 def test_noise_has_its_size_and_is_new_at_every_step() -> None:
     environment, params = make({"observation_noise": 0.1})
     clean, clean_params = make()
-    _, state = environment.reset_env(jax.random.key(0), params)
-    exact = clean.observe(KEY, state, None, clean_params)
+    _, state = environment.reset(jax.random.key(0), params)
+    exact = jax.jit(lambda s: clean.observe(KEY, s, None, clean_params))(state)
     keys = jax.random.split(jax.random.key(1), 2000)
     seen = jax.jit(jax.vmap(lambda k: environment.observe(k, state, None, params)))(keys)
     noise = np.asarray(seen - exact)
@@ -260,16 +278,17 @@ def test_motor_delay_and_gain() -> None:
     environment = Environment("late", made.robot, params.replace(actuators=nominal), backend="vmap")
     params = environment.default_params
     assert params.actuators.steps == 3
-    _, state = environment.reset_env(jax.random.key(0), params)
+    _, state = environment.reset(jax.random.key(0), params)
     assert state.episode is not None
     assert set(state.episode.actuators) == {"gain", "delay"}
     actuators = state.episode.own_actuators(params.actuators)
     motors = state.actuator_state
     assert motors.delayed.values.shape == (4, 7)
     tau = np.arange(1.0, 8.0)
+    apply = jax.jit(lambda tau, m: actuators(environment.robot, tau, np.zeros(7), m, 1e-3))
     applied = []
     for k in range(5):
-        out, _, motors = actuators(environment.robot, (k + 1) * tau, np.zeros(7), motors, 1e-3)
+        out, _, motors = apply((k + 1) * tau, motors)
         applied.append(np.asarray(out))
     for k in (3, 4):
         command = np.minimum((k - 2) * tau, environment.robot.effort_limits)
@@ -292,7 +311,7 @@ def test_parameters_are_leaves(everything: Env) -> None:
 def test_every_part_in_one_step_and_fused_as_vmap() -> None:
     results = []
     for backend in ("vmap", "native"):
-        environment, params = make(EVERYTHING, backend=backend)
+        environment, params = make(EVERYTHING, backend=backend, physics_hz=1000)
         keys = jax.random.split(jax.random.key(0), 21)
         _, state = jax.jit(jax.vmap(environment.reset_env, (0, None)))(keys, params)
         actions = jax.random.uniform(jax.random.key(1), (21, 6), minval=-1.0)
@@ -343,7 +362,7 @@ def test_delays_that_nobody_made_room_for(kind: str) -> None:
 def test_states_without_an_episode_are_refused(everything: Env) -> None:
     environment, params = everything
     plain, plain_params = make()
-    _, state = plain.reset_env(jax.random.key(0), plain_params)
+    _, state = plain.reset(jax.random.key(0), plain_params)
     with pytest.raises(EnvStateError, match="without randomisation"):
         environment.step(jax.random.key(0), state, jnp.zeros(6), params)
 
@@ -374,7 +393,7 @@ def episodes(env: Env, n: int) -> Any:
         motors = params.controller, params.actuators, environment.policy_hz
         return draw_episode(key, ranges, environment.robot, *motors, some, some, scene)
 
-    return jax.vmap(draw)(jax.random.split(KEY, n))
+    return jax.jit(jax.vmap(draw))(jax.random.split(KEY, n))
 
 
 def test_draws_of_scenes_are_in_their_ranges_and_independent(stack: Env) -> None:

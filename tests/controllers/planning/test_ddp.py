@@ -44,12 +44,14 @@ def swing(robot: Robot, **options: Any) -> plan.Problem:
 def test_a_linear_robot_takes_one_step(hessian: str, sliders: Robot, x64: None) -> None:
     problem = regulator(sliders, horizon=300)
     state = np.array([1.0, -2.0]), np.array([0.3, 0.1])
-    found = plan.solve(problem, state, None, plan.Options(hessian=hessian))
+    options = plan.Options(hessian=hessian)
+    found = jax.jit(lambda q, v: plan.solve(problem, (q, v), None, options))(*state)
     assert (int(found.iterations), plan.STATUS[int(found.status)]) == (2, "converged")
     assert found.gap < 1e-12
+    assert (float(found.violation), found.multipliers) == (0.0, ())
 
     at = jnp.zeros(2), jnp.zeros(2), jnp.zeros(2)
-    A, B = dynamics.transition_derivatives(sliders, *at, 0.05)
+    A, B = jax.jit(dynamics.transition_derivatives)(sliders, *at, 0.05)
     Q, R = 0.05 * np.diag([4.0, 4.0, 0.5, 0.5]), 0.05 * 0.1 * np.eye(2)
     P = scipy.linalg.solve_discrete_are(np.asarray(A), np.asarray(B), Q, R)
     K = -np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
@@ -69,14 +71,15 @@ def test_the_slope_of_the_cost_is_that_of_the_rollout(x64: None) -> None:
     begin = jnp.asarray([0.3, -0.2]), jnp.asarray([0.1, 0.4])
 
     def total(tau: Array) -> tuple[Array, Any]:
-        q, v, sum_ = *begin, jnp.zeros(())
-        path = [(q, v)]
-        for u in tau:
-            sum_ = sum_ + 0.05 * cost(robot, problem.running, compute_terms(robot, q, v), u)
-            q, v = dynamics.step(robot, q, v, u, 0.05)
-            path.append((q, v))
-        last = cost(robot, problem.terminal, compute_terms(robot, q, v), jnp.zeros(2))
-        return sum_ + last, tuple(jnp.stack(x) for x in zip(*path, strict=True))
+        def step(x: tuple[Array, Array], u: Array) -> Any:
+            terms = compute_terms(robot, *x)
+            to = dynamics.step(robot, *x, u, 0.05)
+            return to, (to, 0.05 * cost(robot, problem.running, terms, u))
+
+        end, (path, each) = jax.lax.scan(step, begin, tau)
+        last = cost(robot, problem.terminal, compute_terms(robot, *end), jnp.zeros(2))
+        path = jax.tree.map(lambda x, y: jnp.concatenate([x[None], y]), begin, path)
+        return jnp.sum(each) + last, path
 
     (value, (q, v)), slope = jax.jit(jax.value_and_grad(total, has_aux=True))(tau)
     zero = jnp.zeros(())
@@ -99,11 +102,14 @@ def test_the_slope_of_the_cost_is_that_of_the_rollout(x64: None) -> None:
 
 def test_limits_are_kept_exactly(x64: None) -> None:
     robot = dynamics.load_robot("double_pendulum")
-    bound = np.array([3.0, 1.5])
-    problem = swing(robot, horizon=40, control_limits=(-bound, bound))
-    free = swing(robot, horizon=40)
-    start = np.zeros(2), np.zeros(2)
-    tight, loose = (plan.solve(p, start, None, plan.Options(200)) for p in (problem, free))
+    bound, start = np.array([3.0, 1.5]), (np.zeros(2), np.zeros(2))
+
+    @jax.jit
+    def within(bound: Array) -> plan.Plan:
+        problem = swing(robot, horizon=40, control_limits=(-bound, bound))
+        return plan.solve(problem, start, None, plan.Options(200))
+
+    tight, loose = within(bound), within(1e3 * bound)
     assert np.abs(loose.tau).max() > 3.0
     assert (np.abs(tight.tau) <= bound).all()
     assert (np.abs(tight.tau) == bound).sum() > 5
@@ -115,11 +121,12 @@ def test_the_bounded_program_is_quadprogs() -> None:
     quadprog = pytest.importorskip("quadprog")
     draw = np.random.default_rng(0)
     with jax.enable_x64(True):
+        solve = jax.jit(box_qp)
         for _ in range(20):
             A = draw.normal(size=(6, 6))
             H, g = A @ A.T + 0.1 * np.eye(6), 3 * draw.normal(size=6)
             lower, upper = -draw.uniform(0, 1, 6), draw.uniform(0, 1, 6)
-            x, K = box_qp(*(jnp.asarray(a) for a in (H, g, np.eye(6), lower, upper)))
+            x, K = solve(H, g, np.eye(6), lower, upper)
             C, b = np.hstack([np.eye(6), -np.eye(6)]), np.concatenate([lower, -upper])
             np.testing.assert_allclose(x, quadprog.solve_qp(H, -g, C, b)[0], atol=1e-9)
             bound = np.isclose(x, lower) | np.isclose(x, upper)
@@ -153,7 +160,7 @@ def test_targets_are_data(sliders: Robot) -> None:
     track = dataclasses.replace(
         problem, running={**running, "way": plan.posture(way, 100.0, each=True)}
     )
-    found = plan.solve(track, (np.zeros(2), np.zeros(2)))
+    found = jax.jit(lambda q, v: plan.solve(track, (q, v)))(np.zeros(2), np.zeros(2))
     np.testing.assert_allclose(found.q[10:30], way[10:30], atol=0.05)
 
     @jax.jit

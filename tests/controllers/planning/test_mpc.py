@@ -51,6 +51,7 @@ def problem(robot: Robot, horizon: int = 20, **options: Any) -> plan.Problem:
     return plan.Problem(robot, horizon, 0.05, running=running, **options)
 
 
+@jax.jit
 def terms_at(robot: Robot, q: Any, v: Any) -> Terms:
     return compute_terms(robot, jnp.asarray(q, float), jnp.asarray(v, float))
 
@@ -103,7 +104,7 @@ def test_rotations_are_interpolated_as_such(tmp_path: Path, x64: None) -> None:
 def test_a_linear_robot_is_controlled_as_by_scipy(rail: Robot, x64: None) -> None:
     """In the moment of a plan, pushed about in between, and while one of them goes on."""
     controller = plan.MPC(problem(rail, 300), period=0.2)
-    A, B = dynamics.transition_derivatives(rail, *[jnp.zeros(1)] * 3, 0.05)
+    A, B = jax.jit(dynamics.transition_derivatives)(rail, *[jnp.zeros(1)] * 3, 0.05)
     Q, R = 0.05 * np.diag([4.0, 0.5]), 0.05 * 0.1 * np.eye(1)
     P = scipy.linalg.solve_discrete_are(np.asarray(A), np.asarray(B), Q, R)
     K = -np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
@@ -147,7 +148,7 @@ def test_what_is_not_finite_stops_there(rail: Robot) -> None:
     """A target, or a plan, beside others that it does not change."""
     controller = plan.MPC(problem(rail, 8, control_limits=True))
     q, v = jnp.asarray([[0.5], [0.5], [0.5]]), jnp.asarray([[0.3], [0.3], [0.3]])
-    terms = jax.vmap(lambda q, v: compute_terms(rail, q, v))(q, v)
+    terms = jax.vmap(terms_at, (None, 0, 0))(rail, q, v)
     axes = plan.MPCState(0, None)  # type: ignore[arg-type]
     call = jax.jit(
         jax.vmap(
@@ -155,7 +156,7 @@ def test_what_is_not_finite_stops_there(rail: Robot) -> None:
             (0, 0, axes), (0, axes, 0),
         )
     )  # fmt: skip
-    state = jax.vmap(lambda t: controller.init(rail, t))(terms)
+    state = jax.jit(jax.vmap(lambda t: controller.init(rail, t)))(terms)
     state = dataclasses.replace(state, time=state.time[0])
     where, odd = jnp.full((3, 1), 1.0), jnp.ones(3)
     _, state, _ = call(terms, {"where": where, "odd": odd}, state)
@@ -168,7 +169,7 @@ def test_what_is_not_finite_stops_there(rail: Robot) -> None:
     # Slowed down; and the plan before goes on.
     assert np.isfinite(tau).all()
     assert tau[1] < 0
-    moved = plan.shift(controller.problem, jax.tree.map(lambda x: x[2], state.plan))
+    moved = jax.jit(plan.shift)(controller.problem, jax.tree.map(lambda x: x[2], state.plan))
     np.testing.assert_array_equal(new.plan.tau[2], moved.tau)
     np.testing.assert_array_equal(new.plan.gains[2], moved.gains)
     # As soon as they are finite, all is as ever.
@@ -217,7 +218,7 @@ def test_it_is_the_controller_of_an_action_space() -> None:
 def test_wrong_input_is_told(rail: Robot) -> None:
     controller = plan.MPC(problem(rail))
     here = terms_at(rail, [0.0], [0.0])
-    state = controller.init(rail, here)
+    state = begins(controller, rail, [0.0], [0.0])
     with pytest.raises(UnknownNameError, match=r"unknown term 'were'.*Did you mean 'where'"):
         controller(rail, here, {"were": jnp.zeros(1)}, state, 0.01)
     with pytest.raises(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,18 +26,25 @@ NORMS = {
 def test_derivatives_are_those_of_the_value(name: str, x64: None) -> None:
     norm, weight = NORMS[name], jnp.asarray([2.0, 0.5, 1.0])
     weight = jnp.asarray(2.0) if name in ("l2", "l22") else weight
-    for x in jnp.asarray([[0.3, -0.7, 0.02], [-1.1, 0.2, 0.5]]):
-        value = lambda x: expansion(norm, weight, x).value  # noqa: E731
-        it = expansion(norm, weight, x)
-        np.testing.assert_allclose(it.gradient, jax.grad(value)(x), rtol=1e-10)
-        np.testing.assert_allclose(it.curvature, jax.hessian(value)(x), rtol=1e-9, atol=1e-10)
-        assert np.linalg.eigvalsh(it.curvature).min() >= -1e-12
+
+    def value(x: Array) -> Array:
+        return expansion(norm, weight, x).value
+
+    @jax.jit
+    @jax.vmap
+    def both(x: Array) -> Any:
+        return expansion(norm, weight, x), jax.grad(value)(x), jax.hessian(value)(x)
+
+    it, gradient, hessian = both(jnp.asarray([[0.3, -0.7, 0.02], [-1.1, 0.2, 0.5]]))
+    np.testing.assert_allclose(it.gradient, gradient, rtol=1e-10)
+    np.testing.assert_allclose(it.curvature, hessian, rtol=1e-9, atol=1e-10)
+    assert np.linalg.eigvalsh(it.curvature).min() >= -1e-12
 
 
 @pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
 def test_nothing_costs_nothing_and_is_finite(norm: Norm) -> None:
     weight: Array = jnp.asarray(1.0)
-    it = expansion(norm, weight, jnp.zeros(3))
+    it = jax.jit(lambda x: expansion(norm, weight, x))(jnp.zeros(3))
     expected = 3 * 0.05 * np.log(2) if norm.kind == "rectify" else 0.0
     np.testing.assert_allclose(it.value, expected, atol=1e-6)
     assert all(np.isfinite(x).all() for x in it)

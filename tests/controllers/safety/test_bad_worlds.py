@@ -49,12 +49,12 @@ def moving() -> tuple[Array, Array]:
 
 def spheres() -> Obstacles:
     """Four around each of N arms, which do not move."""
-    place = jnp.array([[0.8, 0.0, 0.5], [0.0, 0.8, 0.5], [0.0, -0.8, 0.5], [0.5, 0.5, 1.2]])
-    each = Sphere(place, jnp.full(4, 0.05))
-    world = Obstacles(each, velocity=jnp.zeros((4, 3)))
-    return jax.tree.map(lambda x: jnp.tile(x, (N, *[1] * x.ndim)), world)
+    place = np.array([[0.8, 0.0, 0.5], [0.0, 0.8, 0.5], [0.0, -0.8, 0.5], [0.5, 0.5, 1.2]])
+    world = Obstacles(Sphere(place, np.full(4, 0.05)), velocity=np.zeros((4, 3)))
+    return jax.tree.map(lambda x: jnp.asarray(np.tile(x, (N, *[1] * x.ndim)), float), world)
 
 
+@jax.jit
 def spoilt(world: Obstacles, which: Any, place: Any, radius: Any, velocity: Any) -> Obstacles:
     """The obstacles, with other numbers of one of each world's."""
     one = jnp.arange(4) == jnp.asarray(which)[..., None]
@@ -68,18 +68,23 @@ def spoilt(world: Obstacles, which: Any, place: Any, radius: Any, velocity: Any)
     )
 
 
-def step(q: Array, v: Array, world: Obstacles) -> Any:
-    """Where an arm moves on that is told to be held: torque, report, acceleration, motion."""
+def step(q: Array, v: Array, world: Obstacles, push: Array) -> Any:
+    """Where an arm moves on that is held, and pushed: torque, report, acceleration, motion."""
     robot = panda()
     terms = dynamics.compute_terms(robot, q, v)
     around = FILTER.look_around(robot, q, world)
-    tau, report = FILTER(robot, terms, terms.bias + 1.0, DT, around)
+    tau, report = FILTER(robot, terms, terms.bias + push, DT, around)
     a = dynamics.spd_solve(terms.mass_matrix, tau - terms.bias)
     return tau, report, a, dynamics.step(robot, q, v, tau, DT, terms=terms)
 
 
-together = jax.jit(jax.vmap(fusible(step)))
+moved = jax.jit(jax.vmap(fusible(step)))
 """Of N arms, to be compiled once."""
+
+
+def together(q: Array, v: Array, world: Obstacles) -> Any:
+    """Of N arms that are pushed a little."""
+    return moved(q, v, world, jnp.ones((N, 7)))
 
 
 def roll(q: Array, v: Array, world: Obstacles, steps: int) -> Any:
@@ -102,8 +107,9 @@ def test_what_is_no_number_brakes_the_arm() -> None:
     each = [np.array(x, float) for x in zip(*which, strict=True)]
     (q, v), world = moving(), spheres()
     usual = jax.tree.map(np.asarray, together(q, v, world))
-    spoil = jax.vmap(spoilt)(jax.tree.map(lambda x: x[1:], world), each[0].astype(int), *each[1:])
-    world = jax.tree.map(lambda a, b: jnp.concatenate([a[:1], b]), world, spoil)
+    rest = jax.tree.map(lambda x: np.asarray(x)[1:], world)
+    spoil = jax.vmap(spoilt)(rest, each[0].astype(int), *each[1:])
+    world = jax.tree.map(lambda a, b: np.concatenate([a[:1], b]), world, spoil)
     tau, report, a, _ = jax.tree.map(np.asarray, together(q, v, world))
     for given, found in zip(
         jax.tree.leaves(usual), jax.tree.leaves(together(q, v, world)), strict=True
@@ -152,6 +158,23 @@ def test_a_state_that_is_no_number() -> None:
     assert all(np.isfinite(x).all() for x in report.values())
 
 
+def test_torques_that_are_no_numbers_are_held() -> None:
+    """And none is beyond the limits, whatever is asked for."""
+    robot, half = panda(), N // 2
+    q, v = moving()
+    q, v = q.at[:half].set(jnp.asarray(robot.q_default, float)), v.at[:half].set(0.0)
+    asked = np.random.default_rng(0).uniform(-2.0, 2.0, (N, 7)) * limits()
+    asked[:half] = np.resize([NAN, INF, -INF], (half, 1))
+    tau, report, _, _ = moved(q, v, spheres(), jnp.asarray(asked, float))
+    held = jax.jit(dynamics.gravity_forces)(robot, q[0])
+    np.testing.assert_allclose(tau[:half], np.tile(held, (half, 1)), rtol=1e-5, atol=1e-5)
+    assert report["feasible"][:half].all()
+    assert (np.abs(tau) <= limits()).all()
+    assert (np.abs(tau) == limits()).any()
+    assert report["intervened"][half:].any()
+    assert all(np.isfinite(x).all() for x in report.values())
+
+
 @pytest.mark.slow
 def test_velocities_in_a_bad_world() -> None:
     robot, world = panda(), spheres()
@@ -169,7 +192,6 @@ def test_velocities_in_a_bad_world() -> None:
     assert np.isfinite(report["min_barrier"]).all()
 
 
-@pytest.mark.slow
 def test_obstacles_that_appear_in_the_arm_are_left() -> None:
     """With no more than the limits; where no motion is a way out, at the very centre, reported."""
     robot, world = panda(), spheres()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -92,26 +92,28 @@ class Moment(NamedTuple):
 
 def moment(robot: Robot, seed: int = 0) -> Moment:
     rng = np.random.default_rng(seed)
-    q = dynamics.random_configuration(robot, jax.random.key(seed))
+    q = jax.jit(dynamics.random_configuration)(robot, jax.random.key(seed))
     v, a = rng.normal(size=(2, robot.nv))
     return Moment(q, jnp.asarray(v), jnp.asarray(a), world(rng))
 
 
-def value(robot: Robot, barrier: Barrier, q: Array, v: Array, obstacles: Obstacles) -> Array:
-    terms = dynamics.compute_terms(robot, q, v)
-    return barrier.function(robot, situation(robot, terms, obstacles), barrier)
+def values(
+    robot: Robot, chosen: Sequence[Barrier], q: Array, v: Array, obstacles: Obstacles
+) -> list[Array]:
+    here = situation(robot, dynamics.compute_terms(robot, q, v), obstacles)
+    return [barrier.function(robot, here, barrier) for barrier in chosen]
 
 
-def along_path(robot: Robot, barrier: Barrier, now: Moment, t: Array) -> Array:
-    """The barrier a time `t` later: `a` is the acceleration there to first order in `t`."""
+def along_path(robot: Robot, chosen: Sequence[Barrier], now: Moment, t: Array) -> list[Array]:
+    """The barriers a time `t` later: `a` is the acceleration there to first order in `t`."""
     q = dynamics.integrate(robot, now.q, now.v * t + 0.5 * now.a * t * t, 1.0)
-    return value(robot, barrier, q, now.v + now.a * t, dynamics.move_obstacles(now.obstacles, t))
+    return values(robot, chosen, q, now.v + now.a * t, dynamics.move_obstacles(now.obstacles, t))
 
 
-def twice(h: Callable[[Array], Array]) -> tuple[Array, Array, Array]:
+def twice(h: Callable[[Array], list[Array]]) -> tuple[list[Array], list[Array], list[Array]]:
     """`h`, its rate and the rate of that, at zero."""
 
-    def once(t: Array) -> tuple[Array, Array]:
+    def once(t: Array) -> Any:
         return jax.jvp(h, (t,), (jnp.ones_like(t),))
 
     zero = jnp.zeros(())
@@ -126,11 +128,11 @@ def demand(degree: int, h: Any, rate: Any, second: Any) -> Any:
     return second + 2 * RATE * rate + RATE**2 * (h - MARGIN)
 
 
-def given(robot: Robot, barrier: Barrier, now: Moment) -> Conditions:
+def given(robot: Robot, chosen: Sequence[Barrier], now: Moment) -> list[Conditions]:
     """Conditions on changes of half the acceleration: as much again is the change to all of it."""
     terms = dynamics.compute_terms(robot, now.q, now.v)
     here = situation(robot, terms, now.obstacles)
-    return barrier_conditions(robot, (barrier,), here, 0.5 * now.a)
+    return [barrier_conditions(robot, (barrier,), here, 0.5 * now.a) for barrier in chosen]
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
@@ -150,12 +152,14 @@ def derivatives(
         robot = dynamics.load_robot(request.param)
 
         def compare(now: Moment) -> dict[str, Any]:
+            names, chosen = zip(*library(request.param).items(), strict=True)
+            paths = zip(*twice(lambda t: along_path(robot, chosen, now, t)), strict=True)
             found = {}
-            for name, barrier in library(request.param).items():
-                conditions = given(robot, barrier, now)
+            for name, barrier, conditions, h in zip(
+                names, chosen, given(robot, chosen, now), paths, strict=True
+            ):
                 rows, lacking = conditions.matrix(robot.nv), conditions.b
                 demanded = conditions.A(0.5 * now.a) - conditions.b
-                h = twice(lambda t, b=barrier: along_path(robot, b, now, t))
                 true = demand(barrier.relative_degree, *h)
                 found[name] = (
                     conditions.values,
@@ -185,10 +189,10 @@ def test_conditions_on_a_floating_base(x64: None) -> None:
     times = jnp.array([-step, 0.0, step])
 
     def compare(now: Moment) -> list[tuple[Array, Array]]:
-        found = []
-        for barrier in library("g1").values():
-            conditions = given(robot, barrier, now)
-            before, h, after = jax.vmap(lambda t, b=barrier: along_path(robot, b, now, t))(times)
+        found, chosen = [], [*library("g1").values()]
+        paths = jax.vmap(lambda t: along_path(robot, chosen, now, t))(times)
+        for barrier, conditions, path in zip(chosen, given(robot, chosen, now), paths, strict=True):
+            before, h, after = path
             rates = (after - before) / (2 * step), (after - 2 * h + before) / step**2
             true = demand(barrier.relative_degree, h, *rates)
             found.append((conditions.A(0.5 * now.a) - conditions.b, true))
@@ -208,7 +212,8 @@ def test_velocity_conditions_are_rates(x64: None) -> None:
         here = situation(robot, terms, now.obstacles)
         conditions = velocity_conditions(robot, chosen, here, 0.5 * now.v)
         straight = now._replace(a=jnp.zeros_like(now.a))
-        pairs = [twice(lambda t, b=b: along_path(robot, b, straight, t))[:2] for b in chosen]
+        paths = twice(lambda t: along_path(robot, chosen, straight, t))[:2]
+        pairs = zip(*paths, strict=True)
         true = jnp.concatenate([rate + RATE * (h - MARGIN) for h, rate in pairs])
         return conditions.A(0.5 * now.v) - conditions.b, true
 
@@ -283,7 +288,7 @@ def test_no_limit_is_no_barrier() -> None:
 
 def conditions_of(robot: Robot, barrier: Barrier, now: Moment) -> tuple[Array, Array, Array]:
     def compute(now: Moment) -> tuple[Array, Array, Array]:
-        conditions = given(robot, barrier, now)
+        (conditions,) = given(robot, (barrier,), now)
         rows, lacking = conditions.matrix(robot.nv), conditions.b
         return conditions.values, rows @ now.a, lacking
 
@@ -293,7 +298,7 @@ def conditions_of(robot: Robot, barrier: Barrier, now: Moment) -> tuple[Array, A
 def test_masked_obstacles_demand_nothing(x64: None) -> None:
     robot = dynamics.load_robot("panda")
     now = moment(robot)
-    hand, _ = dynamics.frame_pose(robot, now.q, "hand")
+    hand, _ = jax.jit(lambda q: dynamics.frame_pose(robot, q, "hand"))(now.q)
     around = dataclasses.replace(
         now.obstacles, spheres=Sphere(np.stack([hand, hand + 0.3]), np.array([0.2, 0.1]))
     )
@@ -334,7 +339,7 @@ def test_neither_end_of_a_capsule_sinks(x64: None) -> None:
     a = rng.uniform(-5, 5, (200, 2))
 
     def over(q: Array, v: Array, a: Array) -> Array:
-        conditions = given(robot, barrier, Moment(q, v, a, UNDER))
+        (conditions,) = given(robot, (barrier,), Moment(q, v, a, UNDER))
         return conditions.A(0.5 * a) - conditions.b
 
     more = np.asarray(jax.jit(jax.vmap(over), compiler_options=QUICK)(q, v, a))
@@ -356,17 +361,19 @@ def test_paths_are_all_places_of_spheres_that_move(x64: None) -> None:
     robot, time = dynamics.load_robot("panda"), 0.2
     now = moment(robot)
     around = dataclasses.replace(now.obstacles, active=np.array([True, False, True, True, True]))
-    found = np.asarray(value(robot, barriers.paths(time), now.q, now.v, around))
+    kept = (barriers.paths(time),)
+    (found,) = map(np.asarray, jax.jit(lambda q, v: values(robot, kept, q, v, around))(*now[:2]))
     spheres = Obstacles(around.spheres, velocity=jnp.asarray(around.velocity)[:2])
 
     def there(t: Array) -> Array:
         return dynamics.obstacle_distances(robot, now.q, dynamics.move_obstacles(spheres, t))
 
-    least = np.min(jax.vmap(there)(jnp.linspace(-time, time, 4001)), axis=0)
+    least = np.min(jax.jit(jax.vmap(there))(jnp.linspace(-time, time, 4001)), axis=0)
     np.testing.assert_allclose(found.reshape(-1, 2)[:, 0], least[:, 0], atol=1e-6)
     np.testing.assert_array_equal(found.reshape(-1, 2)[:, 1], FAR)
     at_rest = dataclasses.replace(around, velocity=None)
-    assert value(robot, barriers.paths(time), now.q, now.v, at_rest).shape == (0,)
+    (none,) = jax.eval_shape(lambda q, v: values(robot, kept, q, v, at_rest), *now[:2])
+    assert none.shape == (0,)
     assert barrier_names(robot, (barriers.paths(time),), at_rest) == ()
 
 

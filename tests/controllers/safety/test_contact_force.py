@@ -39,13 +39,18 @@ def conditions(v: Array, a: Array, above: Array) -> Array:
     return -barrier_conditions(ROBOT, (barrier,), here, a).b
 
 
+@jax.jit
+def known() -> tuple[Array, Array]:
+    return dynamics.frame_jacobian(ROBOT, Q, "hand"), dynamics.crba(ROBOT, Q)
+
+
 def demanded(push: float, speed: float, above: float) -> tuple[np.ndarray, np.ndarray]:
     """What both rows have left (2,), m/s^2, and the masses (2,), kg, of a Panda that pushes down.
 
     With a force on the hand, N, a speed downwards, m/s, and the tool's shape at a height, m.
     """
-    J = np.asarray(dynamics.frame_jacobian(ROBOT, Q, "hand"), float)
-    inverse = np.linalg.inv(np.asarray(dynamics.crba(ROBOT, Q), float))
+    J, M = (np.asarray(x, float) for x in known())
+    inverse = np.linalg.inv(M)
     compliance = J @ inverse @ J.T
     v = inverse @ J.T @ np.linalg.solve(compliance, [0, 0, -speed, 0, 0, 0])
     a = inverse @ J.T @ [0, 0, -push, 0, 0, 0]

@@ -75,13 +75,13 @@ def test_bounds_come_to_what_they_say() -> None:
     """Of position limits the gradients are the axes, so that demands can be written down."""
     robot, rate = panda(), 20.0
     q, v = jnp.asarray(robot.q_default, float), jnp.zeros(robot.nv)
-    terms = dynamics.compute_terms(robot, q, v)
+    terms = jax.jit(dynamics.compute_terms)(robot, q, v)
     kept = (barriers.joint_position(rate=rate), barriers.joint_velocity(rate=50.0))
 
-    def b(robustness: Robustness | None, error: Array | None = None) -> np.ndarray:
+    @jax.jit
+    def b(robustness: Robustness | None, error: Array | None = None) -> Array:
         safety = SafetyFilter(kept, robust=robustness)
-        asked = jax.jit(lambda e: safety.quadratic_program(robot, terms, terms.bias, DT, error=e).b)
-        return np.asarray(asked(error))
+        return safety.quadratic_program(robot, terms, terms.bias, DT, error=error).b
 
     none, inverse = b(None), np.linalg.inv(np.asarray(terms.mass_matrix, np.float64))
     wide: dict[str, Any] = {"widest": 10.0, "widest_speed": 100.0}

@@ -136,9 +136,13 @@ def test_no_barriers_pass_through() -> None:
     robot = panda()
     q, v, tau, around = jax.tree.map(lambda x: x[0], states(robot, 1))
     safety, limit = SafetyFilter(barriers=()), np.asarray(robot.effort_limits)
+
+    def velocity(asked: Array) -> Any:
+        return safety.filter_velocity(robot, dynamics.compute_terms(robot, q, v), asked, around)
+
     for safe, report in (
         one(safety, robot, q, v, tau, around),
-        safety.filter_velocity(robot, dynamics.compute_terms(robot, q, v), 0.01 * tau, around),
+        jax.jit(velocity)(0.01 * tau),
     ):
         assert (report["min_barrier"], report["min_barrier_row"]) == (np.inf, -1)
         assert not report["intervened"]
@@ -206,6 +210,7 @@ def test_own_bounds(dtype: np.dtype) -> None:
     assert (safe >= lower).all()
 
 
+@pytest.mark.slow
 def test_torques_that_are_not_finite_hold_the_robot() -> None:
     robot, size = panda(), 50  # as many as above, to compile once
     q, v = jnp.tile(jnp.asarray(robot.q_default, float), (size, 1)), jnp.zeros((size, 7))
@@ -217,6 +222,7 @@ def test_torques_that_are_not_finite_hold_the_robot() -> None:
     assert report["feasible"].all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["q", "v", "obstacles"])
 def test_rows_that_are_not_numbers_are_not_met(where: str) -> None:
     robot, size = panda(), 50  # as many as above, to compile once
@@ -349,6 +355,7 @@ def test_barriers_hold(rollouts: Rollouts, name: str) -> None:
     assert expected.get(name, "self-collision" if "self" in name else "spheres[0]") in kind
 
 
+@pytest.mark.slow
 def test_an_obstacle_within_the_robot_is_reported_and_left(rollouts: Rollouts) -> None:
     k = DRIVES.index("within a sphere")
     with_filter, without = (rollouts[b]["min_barrier"][k] for b in (True, False))

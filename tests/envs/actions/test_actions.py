@@ -35,6 +35,13 @@ def panda() -> Robot:
     return dynamics.load_robot("panda")
 
 
+@jax.jit
+def commanded(space: Any, robot: Robot, q: Any, action: Any) -> tuple[Any, Any]:
+    """The first state of an action space, and what an action asks for then."""
+    state = space.init(robot, q)
+    return state, space.command(robot, q, action, state)[0]
+
+
 def command(
     panda: Robot, space: EEDelta, action: Any, state: PoseTarget | None = None
 ) -> PoseTarget:
@@ -155,7 +162,8 @@ def test_six_numbers_are_a_rotation(panda: Robot) -> None:
     q = jnp.asarray(panda.q_default, float)
     actions = np.random.default_rng(0).uniform(-1, 1, (200, 9))
     first = space.init(panda, q)
-    goals = jax.vmap(lambda a: space.command(panda, q, a, first)[0].rotation)(jnp.array(actions))
+    turned = jax.jit(jax.vmap(lambda a: space.command(panda, q, a, first)[0].rotation))
+    goals = turned(actions)
     identity = np.broadcast_to(np.eye(3), (200, 3, 3))
     np.testing.assert_allclose(goals @ np.swapaxes(goals, 1, 2), identity, atol=1e-5)
     np.testing.assert_allclose(np.linalg.det(goals), 1.0, atol=1e-5)
@@ -176,8 +184,8 @@ def test_what_is_no_rotation_keeps_the_one_before(panda: Robot, columns: Any) ->
         return space.command(panda, q, action, before)[0].rotation
 
     numbers = jnp.array(columns, float)
-    np.testing.assert_allclose(rotation(numbers), before.rotation, atol=1e-7)
-    assert bool(jnp.isfinite(jax.jacrev(rotation)(numbers)).all())
+    np.testing.assert_allclose(jax.jit(rotation)(numbers), before.rotation, atol=1e-7)
+    assert bool(jnp.isfinite(jax.jit(jax.jacrev(rotation))(numbers)).all())
 
 
 # --- Some of the axes, several hands --------------------------------------------------------------
@@ -202,16 +210,15 @@ def test_two_hands_have_their_actions_one_after_the_other() -> None:
     assert names[6] == "right_hand.dx"
     assert len(names) == 12
     q = jnp.asarray(g1.q_default, float)
-    state = space.init(g1, q)
-    assert state.position.shape == (2, 3)
     action = jnp.zeros(12).at[0].set(1.0).at[8].set(-1.0)
-    goal, _ = space.command(g1, q, action, state)
+    state, goal = commanded(space, g1, q, action)
+    assert state.position.shape == (2, 3)
     np.testing.assert_allclose(
         goal.position - state.position, [[0.1, 0, 0], [0, 0, -0.2]], atol=1e-6
     )
     np.testing.assert_allclose(goal.rotation, state.rotation, atol=1e-6)
     one = EEDelta("right_hand", position_scale=0.2)
-    alone, _ = one.command(g1, q, action[6:], one.init(g1, q))
+    _, alone = commanded(one, g1, q, action[6:])
     np.testing.assert_allclose(goal.position[1], alone.position, atol=1e-7)
 
 

@@ -18,6 +18,12 @@ from fraxenv.errors import ConfigError
 FINGER = "panda_finger_joint1"
 
 
+@jax.jit
+def commanded(space, robot: Robot, q, action):
+    """What an action asks for at first."""
+    return space.command(robot, q, action, space.init(robot, q))[0]
+
+
 @pytest.fixture(scope="module")
 def gripper() -> Robot:
     return dynamics.load_robot("panda_gripper")
@@ -35,10 +41,8 @@ def test_every_space_has_one_number_for_the_gripper(gripper: Robot, name: str) -
 
     q, n = jnp.asarray(gripper.q_default), env.num_actions
     action = jnp.linspace(-0.4, 0.4, n)
-    target, _ = params.action.command(gripper, q, action, params.action.init(gripper, q))
-    alone, _ = own.action.command(
-        plain.robot, q[:7], action[:-1], own.action.init(plain.robot, q[:7])
-    )
+    target = commanded(params.action, gripper, q, action)
+    alone = commanded(own.action, plain.robot, q[:7], action[:-1])
     if not name.startswith("ee_pose"):  # whose box is the setup's
         for a, b in zip(jax.tree.leaves(target.arm), jax.tree.leaves(alone), strict=True):
             np.testing.assert_allclose(np.ravel(a)[:7], np.ravel(b)[:7], atol=1e-6)

@@ -66,7 +66,7 @@ def test_the_expert_of_a_thousand_episodes(id: str) -> None:
     assert np.mean(results[-1][2]["success"]) >= 0.99
 
 
-@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize("id", with_slow(IDS, IDS[1]))
 def test_near_misses_are_refused(id: str) -> None:
     """An open one is spoilt in one respect at a time; what does not matter does not spoil it."""
     env, params = fraxenv.make(id)

@@ -33,6 +33,7 @@ def picked(pick):
     return rollout(*pick)
 
 
+@pytest.mark.slow
 def test_the_pick_expert_grasps_lifts_and_holds(picked) -> None:
     _, results = picked
     _, _, last = results[-1]
@@ -78,7 +79,8 @@ def test_hands_begin_above_the_table_pointing_down(arm: str) -> None:
     """Over where the objects lie."""
     env, params = fraxenv.make(f"{arm}Pick-v0")
     robot = env.robot
-    position, rotation = dynamics.frame_pose(robot, jnp.asarray(robot.q_default), "hand")
+    pose = jax.jit(lambda q: dynamics.frame_pose(robot, q, "hand"))
+    position, rotation = pose(robot.q_default)
     low, high = np.asarray(params.task.object_low), np.asarray(params.task.object_high)
     assert (low < position[:2]).all()
     assert (position[:2] < high).all()
@@ -87,6 +89,7 @@ def test_hands_begin_above_the_table_pointing_down(arm: str) -> None:
     assert pad_names(robot) == PADS
 
 
+@pytest.mark.slow
 def test_rewards_rise_with_every_stage(picked) -> None:
     """Nearer is better, held is better still, and there is best."""
     _, results = picked
@@ -203,6 +206,7 @@ def test_goal_environments_hide_the_goal(push) -> None:
         assert env.compute_reward(moved, desired) == reward
 
 
+@pytest.mark.slow
 def test_grasps_are_read_from_contacts(picked) -> None:
     _, results = picked
     contacts = results[-1][0].world.contacts

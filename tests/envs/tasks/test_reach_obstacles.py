@@ -81,7 +81,7 @@ def rollouts(filtered: Rollout) -> dict[str, Rollout]:
 
 
 def test_resets_leave_robot_and_goal_free() -> None:
-    environment, params = make()
+    environment, params = make(backend="vmap")
     state, task = resets((environment, params), 500), params.task
     spheres, active = state.world.obstacles.spheres, state.world.obstacles.active
     robot = environment.robot
@@ -109,7 +109,7 @@ def test_resets_leave_robot_and_goal_free() -> None:
 
 def test_obstacles_that_are_left_out_are_not_seen() -> None:
     crowded = {"obstacle_low": (-0.1, -0.1, 0.0), "obstacle_high": (0.5, 0.1, 0.6)}
-    environment, params = make("none", task_options=crowded)
+    environment, params = make("none", task_options=crowded, backend="vmap")
     state = resets((environment, params), 200)
     task, robot = params.task, environment.robot
     observe = jax.jit(jax.vmap(lambda s: task.observation_terms(*task_inputs(robot, s))))

@@ -31,6 +31,7 @@ from fraxenv.envs.world import move_world
 from fraxenv.errors import ConfigError, EnvStateError
 
 HOME = jnp.array([[0.4, 0.0, 0.4], [0.5, 0.1, 0.3]])
+frame_pose = jax.jit(dynamics.frame_pose, static_argnums=2)
 KEY = jax.random.key(0)
 
 
@@ -40,12 +41,13 @@ KEY = jax.random.key(0)
 @pytest.mark.parametrize("reference", [FigureEight(), FigureEight(plane="xy"), MinimumJerk()])
 def test_velocity_is_the_derivative_of_the_position(x64: None, reference: Any) -> None:
     path = reference.sample(KEY, HOME.astype(float))
-    for time in np.linspace(0.013, 5.0, 23):
-        (position, velocity), (rate, _) = jax.jvp(
-            lambda t: reference.at(path, t), (jnp.asarray(time),), (jnp.asarray(1.0),)
-        )
-        assert position.shape == velocity.shape == (2, 3)
-        np.testing.assert_allclose(velocity, rate, atol=1e-9)
+
+    def rates(t: Array) -> Any:
+        return jax.jvp(lambda t: reference.at(path, t), (t,), (jnp.ones_like(t),))
+
+    (position, velocity), (rate, _) = jax.jit(jax.vmap(rates))(jnp.linspace(0.013, 5.0, 23))
+    assert position.shape == velocity.shape == (23, 2, 3)
+    np.testing.assert_allclose(velocity, rate, atol=1e-9)
 
 
 def test_figure_eight() -> None:
@@ -70,15 +72,16 @@ def test_minimum_jerk(x64: None) -> None:
     path = reference.sample(KEY, HOME.astype(float))
     assert path.shape == (4, 2, 3)
     np.testing.assert_array_equal(path[0], HOME)
+    at = jax.jit(lambda t: reference.at(path, t))
+    acceleration = jax.jit(jax.jacfwd(lambda t: reference.at(path, t)[1]))
     for i in range(4):
-        position, velocity = reference.at(path, jnp.asarray(0.5 * i))
+        position, velocity = at(0.5 * i)
         np.testing.assert_allclose(position, path[i], atol=1e-12)
         np.testing.assert_allclose(velocity, 0.0, atol=1e-12)
-        slow = jax.jacfwd(lambda t: reference.at(path, t)[1])(jnp.asarray(0.5 * i + 1e-9))
-        np.testing.assert_allclose(slow, 0.0, atol=1e-5)
-    middle, _ = reference.at(path, jnp.asarray(0.75))
+        np.testing.assert_allclose(acceleration(0.5 * i + 1e-9), 0.0, atol=1e-5)
+    middle, _ = at(0.75)
     np.testing.assert_allclose(middle, 0.5 * (path[1] + path[2]), atol=1e-12)
-    late, velocity = reference.at(path, jnp.asarray(99.0))
+    late, velocity = at(99.0)
     np.testing.assert_allclose(late, path[-1], atol=1e-12)
     assert not velocity.any()
 
@@ -110,14 +113,14 @@ def test_sampled() -> None:
 
 
 def test_track_follows_its_reference_in_time() -> None:
-    env, params = fraxenv.make("PandaTrack-v0")
+    env, params = fraxenv.make("PandaTrack-v0", backend="vmap")
     obs, state = env.reset(KEY, params)
     task: Any = params.task
     for _ in range(3):
         obs, state, *_, info = env.step(KEY, state, jnp.zeros(6), params)
     at = task.reference.at(state.task_state.path, jnp.asarray(3 / 50))
     np.testing.assert_allclose(state.task_state.position, at[0], atol=1e-6)
-    hand = dynamics.frame_pose(env.robot, state.q, "hand")[0]
+    hand = frame_pose(env.robot, state.q, "hand")[0]
     error = np.linalg.norm(np.asarray(at[0][0] - hand))
     np.testing.assert_allclose(info["position_error"], error, atol=1e-6)
     ends = np.cumsum([0, *env.observation_layout.values()])
@@ -178,16 +181,20 @@ def test_two_hands_have_a_goal_each() -> None:
     assert (goals >= task.goal_low).all()
     assert (goals <= task.goal_high).all()
     _, motion, _ = task_inputs(env.robot, state)
-    hands = [dynamics.frame_pose(env.robot, state.q, n)[0] for n in ("left_hand", "right_hand")]
+    hands = [frame_pose(env.robot, state.q, n)[0] for n in ("left_hand", "right_hand")]
     errors = np.linalg.norm(goals - np.asarray(hands), axis=1)
-    measured = task.measures(env.robot, motion, state.task_state)
+
+    @jax.jit
+    def told(goals: Any) -> Any:
+        return [f(env.robot, motion, goals) for f in (task.measures, task.reward_terms)]
+
+    measured, terms = told(state.task_state)
     np.testing.assert_allclose(measured["position_error"], errors.max(), atol=1e-6)
-    terms = task.reward_terms(env.robot, motion, state.task_state)
     np.testing.assert_allclose(terms["position_error"], errors.mean(), atol=1e-6)
     # Success is that of both.
     for at, success in ((hands, True), ([hands[0], goals[1]], False)):
         there = replace(state.task_state, position=jnp.asarray(np.array(at)))
-        assert bool(task.measures(env.robot, motion, there)["success"]) == success
+        assert bool(told(there)[0]["success"]) == success
     assert len(task.markers(jax.tree.map(np.asarray, state.task_state))) == 2
 
 
@@ -232,7 +239,8 @@ def test_capsules_and_boxes_are_placed_moved_and_seen() -> None:
     half = np.asarray(around.boxes.half_extents)
     assert half.min() >= 0.03 - 1e-6
     assert half.max() <= 0.08 + 1e-6
-    moved = jax.vmap(lambda world: move_world(world, jnp.asarray(0.1)))(state.world).obstacles
+    move = jax.jit(jax.vmap(lambda world: move_world(world, jnp.asarray(0.1))))
+    moved = move(state.world).obstacles
     start, end = (
         np.asarray(getattr(moved.capsules, n) - getattr(around.capsules, n))
         for n in ("start", "end")
@@ -257,7 +265,7 @@ def test_a_collision_may_end_the_episode() -> None:
     )
     _, state = env.reset(KEY, params)
     for inside in (False, True):
-        hand = dynamics.frame_pose(env.robot, state.q, "hand")[0]
+        hand = frame_pose(env.robot, state.q, "hand")[0]
         centre = hand[None] + (0.0 if inside else 3.0)
         obstacles = state.world.obstacles
         obstacles = replace(
@@ -304,7 +312,9 @@ class PointAt(Task):
 
 
 def test_a_task_of_ones_own() -> None:
-    env, params = fraxenv.make(robot="panda", task=PointAt(), action="joint_velocity")
+    env, params = fraxenv.make(
+        robot="panda", task=PointAt(), action="joint_velocity", backend="vmap"
+    )
     assert env.name == "PandaPointAt"
     assert env.observation_layout == {"joints": 7, "direction": 3}
     _, state = env.reset(KEY, params)
@@ -312,7 +322,7 @@ def test_a_task_of_ones_own() -> None:
     assert obs.shape == (10,)
     np.testing.assert_allclose(reward, info["reward_terms"]["angle"])
     assert not bool(terminated)
-    here = dynamics.frame_pose(env.robot, state.q, "hand")[1][:, 2]
+    here = frame_pose(env.robot, state.q, "hand")[1][:, 2]
     *_, terminated, truncated, info = env.step(
         KEY, state.replace(task_state=here), jnp.zeros(7), params
     )
@@ -332,7 +342,8 @@ def test_obstacles_that_nobody_would_ask_for_are_refused() -> None:
 def test_states_of_other_environments_are_refused() -> None:
     reach, params = fraxenv.make("PandaReach-v0")
     for other in ("UR10Reach-v0", "PandaTrack-v0", "PandaReachObstacles-v0"):
-        _, state = fraxenv.make(other)[0].reset(KEY)
+        state = jax.eval_shape(fraxenv.make(other)[0].reset, KEY)[1]
+        state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), state)
         with pytest.raises(EnvStateError, match=r"PandaReach-v0: state.*another environment's"):
             reach.step(KEY, state, jnp.zeros(6), params)
     with pytest.raises(EnvStateError, match="the state is a dict, expected an EnvState"):
