@@ -78,14 +78,11 @@ fraxenv.make("PandaReach-v0")
 
 
 def test_what_gymnax_draws_with_waits_for_its_use() -> None:
-    modules = loaded(DRAWN)
-    assert "gymnax" in modules
-    assert not {"pandas", "scipy.stats", "matplotlib.figure", "seaborn.utils"} & modules
-
-
-def test_and_is_there_when_it_is_used() -> None:
     """One after the other: each finds what it needs that none before has loaded."""
     uses = """
+assert "gymnax" in sys.modules
+drawn = {"pandas", "scipy.stats", "matplotlib.figure", "seaborn.utils"} & set(sys.modules)
+assert not drawn, drawn
 import matplotlib.pyplot as plt
 assert "matplotlib.figure" not in sys.modules
 plt.close()
@@ -140,7 +137,8 @@ print(len(names))
     assert int(run(f"{imports}\n{code}")) == len(fraxenv.list_envs()) + 1
 
 
-@pytest.mark.parametrize("imports", with_slow(ORDERS, ORDERS[1]))
+@pytest.mark.slow  # tests/fraxenv/wrappers/test_gymnasium.py makes one in a process of its own
+@pytest.mark.parametrize("imports", ORDERS)
 def test_gymnasium_makes_them(imports: str) -> None:
     run(
         f"{imports}\nenv = gymnasium.make('fraxenv/PandaReach-v0', control_hz=50, physics_hz=50)\n"

@@ -357,6 +357,7 @@ def test_extras_that_are_missing(
 # --- the manual ---
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*set to None")
 def test_the_manual(
     minari: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

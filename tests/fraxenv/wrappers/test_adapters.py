@@ -75,7 +75,7 @@ def check_step(case: str, result: tuple[Any, ...], without: tuple[Any, ...]) -> 
 # --- The last observation ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", with_slow(["jit", "vmap", "scan"], "scan"))
+@pytest.mark.parametrize("how", with_slow(["jit", "vmap", "scan"], "jit", "scan"))
 def test_final_observation(made: tuple[Any, Any], how: str) -> None:
     env, params = made
     key = jax.random.key(1)
@@ -225,15 +225,18 @@ def test_statistics_under_vmap_and_scan(made: tuple[Any, Any]) -> None:
                 np.testing.assert_allclose(episode["reward_terms"][name], mean, rtol=1e-5)
 
 
-def test_success_rate() -> None:
-    env, params = fraxenv.make(
-        ID, max_steps_in_episode=1, task_options={"position_tolerance": 10.0}, **FAST
-    )
+def test_success_rate(made: tuple[Any, Any]) -> None:
+    env, params = made
     statistics = EpisodeStatistics(env)
-    _, state = statistics.reset(jax.random.key(0), params)
-    far = params.replace(task=dataclass_replace(params.task, position_tolerance=1e-6))
+    near, far = (
+        params.replace(
+            max_steps_in_episode=1, task=dataclass_replace(params.task, position_tolerance=x)
+        )
+        for x in (10.0, 1e-6)
+    )
+    _, state = statistics.reset(jax.random.key(0), near)
     rates = []
-    for own in (params, far, far, params):
+    for own in (near, far, far, near):
         *_, info = out = statistics.step(jax.random.key(1), state, jnp.zeros(3), own)
         state = out[1]
         rates.append(float(info["episode"]["success_rate"]))
@@ -287,7 +290,7 @@ def test_statistics_refuse_what_they_cannot_count(made: tuple[Any, Any]) -> None
 
 def test_states_of_other_environments_are_refused(made: tuple[Any, Any]) -> None:
     env, params = made
-    other, other_params = fraxenv.make("UR10Reach-v0", **FAST)
+    other, other_params = fraxenv.make("UR10Reach-v0", **{**FAST, "action": "joint_velocity"})
     _, foreign = other.reset(jax.random.key(0), other_params)
     with pytest.raises(EnvStateError, match=r"state\.q has shape \(6,\), expected \(7,\)"):
         env.step(jax.random.key(0), foreign, jnp.zeros(3), params)
