@@ -89,6 +89,7 @@ SLOW = (
     "docs/extend/environment.md",
     "docs/extend/real_arm.md",
     "docs/extend/robot.md",
+    "docs/extend/task.md",  # whose task tests/fraxenv/test_measures.py uses
     "docs/gradients.md",
     "docs/numerics.md",
     "docs/planning.md",
@@ -99,6 +100,7 @@ SLOW = (
     "docs/stories/payload.md",
     "docs/stories/tune_gains.md",
     "docs/training/rejax.md",
+    "docs/viewer.md",  # as tests/fraxenv/viewer
     # Whose one line scripts/docs/document_environments.py runs for all of them.
     *(
         page

@@ -102,9 +102,7 @@ def test_soft_stops_and_friction_act_alike(x64: None) -> None:
 
 
 def test_it_passes_gymnasiums_checker() -> None:
-    env = gym.make(
-        NAME, backend="mujoco", render_mode="rgb_array", width=32, height=24, **FAST
-    )
+    env = gym.make(NAME, backend="mujoco", render_mode="rgb_array", width=32, height=24, **FAST)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped)

@@ -123,9 +123,7 @@ def test_what_its_model_cannot_follow_is_refused(options: dict[str, Any], match:
         gym.make("fraxenv/PandaPick-v0", backend="mujoco", **options)
 
 
-def test_a_state_that_diverges_ends_the_episode(
-    tmp_path: Any, monkeypatch: Any, x64: None
-) -> None:
+def test_a_state_that_diverges_ends_the_episode(tmp_path: Any, monkeypatch: Any, x64: None) -> None:
     monkeypatch.chdir(tmp_path)
     env = pushing("mujoco")
     env.reset(seed=0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import json
 import os
 import shutil
@@ -79,20 +81,15 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole run of the command line, in a process of its own as a user has it."""
+    """A whole run of the command line."""
     runs = tmp_path_factory.mktemp("runs")
     save_config(runs / "small.yaml", SMALL)
-    command = [sys.executable, "-m", "fraxenv", "train", "--config", str(runs / "small.yaml")]
-    done = subprocess.run(
-        [*command, "--runs", str(runs), "--name", "first"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    arguments = ["train", "--config", str(runs / "small.yaml"), "--runs", str(runs)]
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert main([*arguments, "--name", "first"]) == 0
     for text in ("success rate", "final distance, median", "environment steps/s", "wall time"):
-        assert text in done.stdout
-    last = done.stdout.splitlines()[-1]
+        assert text in said.getvalue()
+    last = said.getvalue().splitlines()[-1]
     assert last.startswith("Written to ")
     assert all(name in last for name in FILES)
     return runs / "first"
