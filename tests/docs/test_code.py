@@ -85,6 +85,7 @@ SLOW = (
     "docs/controllers.md",
     "docs/debugging.md",
     "docs/dynamics.md",
+    "docs/explain.md",  # as tests/fraxenv/cli and tests/kernels
     "docs/extend/barrier.md",
     "docs/extend/environment.md",
     "docs/extend/real_arm.md",

@@ -302,7 +302,8 @@ CART = """
 @pytest.mark.parametrize(
     ("axis", "agreeing", "normal"),
     [
-        ('<axis xyz="0 0 2"/>', "Pinocchio and MuJoCo", None),
+        # About [0, 0, 1] a cart of `VANISHING` agrees with both.
+        pytest.param('<axis xyz="0 0 2"/>', "Pinocchio and MuJoCo", None, marks=pytest.mark.slow),
         pytest.param('<axis xyz="0 1 0"/>', "MuJoCo", "[0. 1. 0.]", marks=pytest.mark.slow),
         pytest.param('<axis xyz="0 0 -1"/>', "MuJoCo", "[ 0.  0. -1.]", marks=pytest.mark.slow),
         pytest.param("", "MuJoCo", "[1. 0. 0.]", marks=pytest.mark.slow),  # URDF's default

@@ -414,8 +414,21 @@ def test_the_page(opened: Viewer, reach: Made) -> None:
         wait(lambda: opened.playing)
         page.get_by_role("button", name="Pause").dispatch_event("click")
         wait(lambda: not opened.playing)
+        opened.play()
+    # It does not mind a client that goes away without a word.
+    step = shown(opened).step
+    wait(lambda: shown(opened).step > step + 5)
 
-        # Drag the target along its red axis: the hand follows.
+
+@pytest.mark.slow
+def test_the_target_is_dragged(opened: Viewer, reach: Made) -> None:
+    """Along its red axis: the hand follows."""
+    env, _ = reach
+    opened.pause()
+    with browsed(opened) as (page, box):
+        camera = page_camera(env)
+        body = outline(env, shown(opened).state, camera, box)
+        settled(page, box, lambda seen: (seen[body] < 200).mean() > 0.4)
         simulation = opened._simulation
         assert simulation is not None
         (start, rotation), *_ = simulation.targets(shown(opened).state)
@@ -426,9 +439,6 @@ def test_the_page(opened: Viewer, reach: Made) -> None:
         np.testing.assert_allclose(aim - start, 0.1 * rotation[:, 0], atol=0.02)
         opened.play()
         wait(lambda: np.linalg.norm(hand(env, shown(opened).state) - aim) < 3e-3)
-    # It does not mind a client that goes away without a word.
-    step = shown(opened).step
-    wait(lambda: shown(opened).step > step + 5)
 
 
 @pytest.mark.slow
