@@ -42,6 +42,8 @@ def loaded(code: str) -> set[str]:
 
 
 def test_fraxenv_alone_loads_nothing() -> None:
+    """And so it touches no device and changes no flag; nor does it say anything."""
+    assert run("import fraxenv") == ""
     modules = loaded("import fraxenv")
     assert not {"jax", "numpy", "yaml", "gymnasium"} & modules
     assert {m for m in modules if m.startswith("fraxenv")} == {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -359,24 +357,6 @@ def test_params_replace_names_its_fields() -> None:
 def test_missing_extra_says_how_to_install_it() -> None:
     with pytest.raises(MissingExtraError, match=r'pip install "fraxenv\[mujoco\]"'):
         import_extra("no_such_package", "mujoco", "The MuJoCo backend")
-
-
-def test_import_is_light_and_silent() -> None:
-    """No device is touched, no heavy package loaded, nothing printed, no flag changed."""
-    code = """
-import jax, sys
-before = dict(jax.config.values)
-import fraxenv
-assert dict(jax.config.values) == before
-heavy = {"gymnax", "flax", "yourdfpy", "trimesh", "matplotlib", "mujoco", "rejax"}
-assert not heavy & set(sys.modules), heavy & set(sys.modules)
-from jax._src import xla_bridge
-assert not xla_bridge._backends, xla_bridge._backends
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_float64_follows_jax(x64: None) -> None:
