@@ -101,6 +101,7 @@ def test_soft_stops_and_friction_act_alike(x64: None) -> None:
     np.testing.assert_allclose(v, other_v, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow  # tests/fraxenv/wrappers/test_gymnasium.py asks the checker of the class
 def test_it_passes_gymnasiums_checker() -> None:
     env = gym.make(NAME, backend="mujoco", render_mode="rgb_array", width=32, height=24, **FAST)
     with warnings.catch_warnings():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import socket
 import threading
@@ -58,8 +59,13 @@ def opened(reach: Made) -> Iterator[Viewer]:
     viewer.close()
 
 
+@functools.cache
+def hand_of(env: Environment) -> Callable[[Any], Any]:
+    return jax.jit(lambda q: frame_pose(env.robot, q, "hand")[0])
+
+
 def hand(env: Environment, state: EnvState) -> NDArray[np.float64]:
-    return np.asarray(frame_pose(env.robot, state.q, "hand")[0], float)
+    return np.asarray(hand_of(env)(state.q), float)
 
 
 def shown(viewer: Viewer) -> Any:
