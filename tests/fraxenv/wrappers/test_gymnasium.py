@@ -32,7 +32,8 @@ from fraxenv.wrappers import GymnasiumEnv, GymnasiumVectorEnv
 
 ID = "PandaReach-v0"
 NAME = f"fraxenv/{ID}"
-FAST: dict[str, Any] = {"action": "joint_velocity", "control_hz": 100, "physics_hz": 100}
+RATES = {"control_hz": 100, "physics_hz": 100}
+FAST: dict[str, Any] = {"action": "joint_velocity", **RATES}
 STEPS = 4
 NUM_ENVS = 3
 
@@ -151,7 +152,7 @@ CHECKED = ("PandaReach-v0",)
 def test_gymnasiums_checker_is_content(id: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        env = gym.make(f"fraxenv/{id}", render_mode="rgb_array", width=32, height=24, **FAST)
+        env = gym.make(f"fraxenv/{id}", render_mode="rgb_array", width=32, height=24, **RATES)
         check_env(env.unwrapped, skip_render_check=False, skip_close_check=False)
         env.reset(seed=0)
         env.action_space.seed(0)
