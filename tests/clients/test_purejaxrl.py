@@ -201,11 +201,14 @@ def make_train(env: Any, params: Any, updates: int) -> Any:
     return train
 
 
-@pytest.mark.parametrize("updates", [4, pytest.param(60, marks=pytest.mark.slow)])
-def test_it_trains(updates: int) -> None:
+@pytest.mark.parametrize(
+    ("updates", "action"),
+    [(4, "joint_velocity"), pytest.param(60, "ee_delta_position", marks=pytest.mark.slow)],
+)
+def test_it_trains(updates: int, action: str) -> None:
     """Its own statistics of episodes and ours agree; in a minute, it learns."""
     env, params = fraxenv.make(
-        "PandaReach-v0", action="ee_delta_position", control_hz=200, max_steps_in_episode=32
+        "PandaReach-v0", action=action, control_hz=200, max_steps_in_episode=32
     )
     train = make_train(FiveTuple(EpisodeStatistics(env)), params, updates)
     info = jax.tree.map(np.asarray, jax.jit(train)(jax.random.key(0)))

@@ -85,10 +85,12 @@ SLOW = (
     "docs/controllers.md",
     "docs/debugging.md",
     "docs/dynamics.md",
+    "docs/explain.md",  # as tests/fraxenv/cli and tests/kernels
     "docs/extend/barrier.md",
     "docs/extend/environment.md",
     "docs/extend/real_arm.md",
     "docs/extend/robot.md",
+    "docs/extend/task.md",  # whose task tests/fraxenv/test_measures.py uses
     "docs/gradients.md",
     "docs/numerics.md",
     "docs/planning.md",
@@ -99,6 +101,7 @@ SLOW = (
     "docs/stories/payload.md",
     "docs/stories/tune_gains.md",
     "docs/training/rejax.md",
+    "docs/viewer.md",  # as tests/fraxenv/viewer
     # Whose one line scripts/docs/document_environments.py runs for all of them.
     *(
         page

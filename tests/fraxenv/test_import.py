@@ -42,6 +42,8 @@ def loaded(code: str) -> set[str]:
 
 
 def test_fraxenv_alone_loads_nothing() -> None:
+    """And so it touches no device and changes no flag; nor does it say anything."""
+    assert run("import fraxenv") == ""
     modules = loaded("import fraxenv")
     assert not {"jax", "numpy", "yaml", "gymnasium"} & modules
     assert {m for m in modules if m.startswith("fraxenv")} == {
@@ -78,14 +80,11 @@ fraxenv.make("PandaReach-v0")
 
 
 def test_what_gymnax_draws_with_waits_for_its_use() -> None:
-    modules = loaded(DRAWN)
-    assert "gymnax" in modules
-    assert not {"pandas", "scipy.stats", "matplotlib.figure", "seaborn.utils"} & modules
-
-
-def test_and_is_there_when_it_is_used() -> None:
     """One after the other: each finds what it needs that none before has loaded."""
     uses = """
+assert "gymnax" in sys.modules
+drawn = {"pandas", "scipy.stats", "matplotlib.figure", "seaborn.utils"} & set(sys.modules)
+assert not drawn, drawn
 import matplotlib.pyplot as plt
 assert "matplotlib.figure" not in sys.modules
 plt.close()
@@ -106,17 +105,21 @@ def test_and_so_are_parts_that_are_used_first() -> None:
     run(f"{DRAWN}from matplotlib.figure import Figure\nFigure().subplots()")
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["--help"], *([c, "--help"] for c in COMMANDS)])
-def test_help_and_lists_load_no_jax(arguments: list[str]) -> None:
+def test_help_and_lists_load_no_jax() -> None:
     """The commands' help, and the names, come at once."""
-    code = f"""
-import contextlib, io
+    commands = [["list"], ["--help"], *([c, "--help"] for c in COMMANDS)]
+    run(
+        f"""
+import contextlib, io, sys
 from fraxenv.cli import main
-with contextlib.redirect_stdout(io.StringIO()) as said:
-    assert main({arguments!r}) == 0
-assert "Reach-v0" in said.getvalue() or "usage" in said.getvalue()
+for arguments in {commands!r}:
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert main(arguments) == 0
+    assert "Reach-v0" in said.getvalue() or "usage" in said.getvalue()
+    heavy = {{"jax", "gymnasium", "gymnax", "matplotlib"}} & set(sys.modules)
+    assert not heavy, (arguments, heavy)
 """
-    assert not {"jax", "gymnasium", "gymnax", "matplotlib"} & loaded(code)
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,8 @@ print(len(names))
     assert int(run(f"{imports}\n{code}")) == len(fraxenv.list_envs()) + 1
 
 
-@pytest.mark.parametrize("imports", with_slow(ORDERS, ORDERS[1]))
+@pytest.mark.slow  # tests/fraxenv/wrappers/test_gymnasium.py makes one in a process of its own
+@pytest.mark.parametrize("imports", ORDERS)
 def test_gymnasium_makes_them(imports: str) -> None:
     run(
         f"{imports}\nenv = gymnasium.make('fraxenv/PandaReach-v0', control_hz=50, physics_hz=50)\n"

@@ -28,7 +28,7 @@ from fraxenv.recording.scripted import scripted_policy
 from fraxenv.training import Evaluation
 from fraxenv.training.report import table
 
-SMALL = ("control_hz=500", "physics_hz=500", "max_steps_in_episode=10")
+SMALL = ("action=joint_velocity", "control_hz=500", "physics_hz=500", "max_steps_in_episode=10")
 SETTINGS = [x for s in SMALL for x in ("--set", s)]
 
 Capture = pytest.CaptureFixture[str]
@@ -197,8 +197,7 @@ def test_orientations_are_told_where_they_count(tmp_path: Path, capsys: Capture)
 
 def test_record_leaves_a_recording_that_replays(tmp_path: Path, capsys: Capture) -> None:
     pytest.importorskip("pyarrow")
-    loose = ["--set", "task_options.position_tolerance=0.2", "--set", "control_hz=500"]
-    loose += ["--set", "physics_hz=500", "--set", "max_steps_in_episode=10"]
+    loose = ["--set", "task_options.position_tolerance=0.2", *SETTINGS]
     more = ["--episodes", "7", "--num-envs", "4", "--successful", "--seed", "5"]
     exports = {"robomimic.hdf5", "maniskill.h5", "maniskill.json", "lerobot", "lerobot-v2.1"}
     for name in ("robomimic", "maniskill", "lerobot", "lerobot-v2.1"):
@@ -236,7 +235,8 @@ def test_rollout_leaves_everything(tmp_path: Path, capsys: Capture) -> None:
     assert len(re.findall(r"ends with distance \d+\.\d mm\n", out)) == 2
     written = yaml.safe_load((tmp_path / "config.yaml").read_text())
     assert written["environment"] == {
-        "id": "PandaReach-v0", "control_hz": 500, "physics_hz": 500, "max_steps_in_episode": 10
+        "id": "PandaReach-v0", "action": "joint_velocity", "control_hz": 500, "physics_hz": 500,
+        "max_steps_in_episode": 10,
     }  # fmt: skip
     report = fraxenv.replay(fraxenv.load_recording(tmp_path / "recording.npz"))
     assert report.identical, report
@@ -259,8 +259,8 @@ def test_a_film_that_cannot_be_written_is_refused_first(
 
 
 def test_films_show_what_the_filter_does(tmp_path: Path) -> None:
-    rates = {"control_hz": 500, "physics_hz": 500, "max_steps_in_episode": 4}
-    env, params = fraxenv.make("PandaReach-v0", **rates)
+    small = {"action": "joint_velocity", "control_hz": 500, "physics_hz": 500}
+    env, params = fraxenv.make("PandaReach-v0", max_steps_in_episode=4, **small)
     recording, states = roll_out(env, params, None, jax.random.key(0), episodes=2)
     safety = recording.infos["safety"]
     unsafe = {**safety, "min_barrier": np.full_like(safety["min_barrier"], -1.0)}
@@ -420,7 +420,7 @@ def test_view_a_policy(viewer: dict[str, Any], capsys: Capture) -> None:
     import jax
 
     action = viewer["policy"](None, jax.random.key(0))
-    assert action.shape == (6,)
+    assert action.shape == (7,)
     assert np.abs(action).max() <= 1
 
 

@@ -78,10 +78,11 @@ def test_a_table_and_a_picture(check: GradientCheck, tmp_path: Path) -> None:
     assert colours(tmp_path / "check.png") > 50
 
 
-@pytest.mark.parametrize("name", ["steps", "environments", "samples"])
-def test_numbers_that_are_not_possible(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name}=0"):
-        fraxenv.gradient_check(pendulum(), policy, **{name: 0})
+def test_numbers_that_are_not_possible() -> None:
+    env = pendulum()
+    for name in ("steps", "environments", "samples"):
+        with pytest.raises(ConfigError, match=f"{name}=0"):
+            fraxenv.gradient_check(env, policy, **{name: 0})
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +71,7 @@ def test_rates_among_obstacles(options: dict[str, int], rates: tuple[int, ...]) 
     ],
 )
 def test_action_spaces(action: str, size: int) -> None:
-    env, params = fraxenv.make("PandaReach-v0", action=action, control_hz=100)
+    env, params = fraxenv.make("PandaReach-v0", action=action, control_hz=100, physics_hz=100)
     key = jax.random.key(0)
     _, state = env.reset(key, params)
     obs, *_ = env.step(key, state, jnp.zeros(size), params)
@@ -361,29 +359,11 @@ def test_missing_extra_says_how_to_install_it() -> None:
         import_extra("no_such_package", "mujoco", "The MuJoCo backend")
 
 
-def test_import_is_light_and_silent() -> None:
-    """No device is touched, no heavy package loaded, nothing printed, no flag changed."""
-    code = """
-import jax, sys
-before = dict(jax.config.values)
-import fraxenv
-assert dict(jax.config.values) == before
-heavy = {"gymnax", "flax", "yourdfpy", "trimesh", "matplotlib", "mujoco", "rejax"}
-assert not heavy & set(sys.modules), heavy & set(sys.modules)
-from jax._src import xla_bridge
-assert not xla_bridge._backends, xla_bridge._backends
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
 def test_float64_follows_jax(x64: None) -> None:
-    env, params = fraxenv.make("PandaReach-v0")
+    env, params = fraxenv.make("PandaReach-v0", action="joint_velocity")
     key = jax.random.key(0)
     obs, state = env.reset(key, params)
-    obs, state, reward, *_ = env.step(key, state, jnp.zeros(6), params)
+    obs, state, reward, *_ = env.step(key, state, jnp.zeros(7), params)
     assert obs.dtype == reward.dtype == state.q.dtype == jnp.float64
     assert env.observation_space(params).dtype == jnp.float64
 
@@ -396,7 +376,7 @@ def test_what_is_said_to_be_out_of_reach_is() -> None:
     names = dynamics.self_distance_names(all_pairs)
     left_out = [name not in dynamics.self_distance_names(robot) for name in names]
     assert 0 < sum(left_out) < len(names)
-    keys = jax.random.split(jax.random.key(0), 20_000)
+    keys = jax.random.split(jax.random.key(0), 5_000)
     distances = jax.jit(
         jax.vmap(
             lambda key: dynamics.self_distances(

@@ -22,7 +22,12 @@ import fraxenv
 from fraxenv import Recording, load_recording, record, to_lerobot, to_maniskill, to_robomimic
 from fraxenv.errors import CheckpointError, ConfigError, MissingExtraError
 
-RECIPE: dict[str, Any] = {"id": "PandaReach-v0", "control_hz": 500, "physics_hz": 500}
+RECIPE: dict[str, Any] = {
+    "id": "PandaReach-v0",
+    "action": "joint_velocity",
+    "control_hz": 500,
+    "physics_hz": 500,
+}
 KEY = jax.random.key(3)
 
 
@@ -61,7 +66,7 @@ def test_robomimic(recording: Recording, tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     to_robomimic(recording, tmp_path / "demo.hdf5")
     episodes = list(recording.episodes())
-    layout = fraxenv.make("PandaReach-v0")[0].observation_layout
+    layout = fraxenv.make(**RECIPE)[0].observation_layout
     # As SequenceDataset opens it.
     with h5py.File(tmp_path / "demo.hdf5", "r", swmr=True, libver="latest") as file:
         demos = sorted(file["data"], key=lambda name: int(name[5:]))
@@ -142,7 +147,7 @@ def check_info(folder: Path, version: str, recording: Recording) -> dict[str, An
     n = len(list(recording.episodes()))
     assert (info["total_episodes"], info["total_frames"]) == (n, 4 * n)
     state = info["features"]["observation.state"]
-    assert (state["dtype"], state["shape"]) == ("float32", [29])
+    assert (state["dtype"], state["shape"]) == ("float32", [30])
     assert state["names"][:2] == ["joint_position_0", "joint_position_1"]
     assert info["features"]["next.success"] == {"dtype": "bool", "shape": [1], "names": None}
     return info
@@ -306,7 +311,7 @@ def test_what_is_missing_is_named(
 
 def test_nothing_to_export(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    env, params = fraxenv.make("PandaReach-v0", control_hz=500, physics_hz=500)
+    env, params = fraxenv.make(**RECIPE)
     unfinished = record(env, params, None, KEY, steps=1)
     for export, path in (
         (to_robomimic, "a.hdf5"), (to_maniskill, "a.h5"), (to_lerobot, "a"),

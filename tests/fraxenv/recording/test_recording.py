@@ -26,10 +26,16 @@ from fraxenv.storage.files import load_arrays, save_arrays
 KEY = jax.random.key(4)
 NOISY = {
     "id": "PandaReach-v0",
+    "action": "joint_velocity",
     "max_steps_in_episode": 6,
     "randomisation": {"observation_noise": 0.01, "observation_delay": [0.0, 0.04]},
 }
-GOALS = {"id": "PandaReach-v0", "max_steps_in_episode": 6, "goal_env": True}
+GOALS = {
+    "id": "PandaReach-v0",
+    "action": "joint_velocity",
+    "max_steps_in_episode": 6,
+    "goal_env": True,
+}
 
 
 def make(recipe: dict[str, Any]) -> tuple[Environment, EnvParams]:
@@ -38,7 +44,7 @@ def make(recipe: dict[str, Any]) -> tuple[Environment, EnvParams]:
 
 def careless(obs: Any, key: Array) -> Array:
     """A policy whose action is not a number now and then, which ends an episode."""
-    action = jnp.tanh(obs[:6])
+    action = jnp.tanh(obs[:7])
     return jnp.where(jax.random.bernoulli(key, 0.15), jnp.nan, action)
 
 
@@ -72,10 +78,10 @@ def test_what_a_recording_holds(recording: Recording) -> None:
     assert N == 3
     assert T <= 4 * 5
     ends = recording.terminations | recording.truncations
-    assert recording.observations.shape == (T + 1, N, 29)
-    assert recording.actions.shape == (T, N, 6)
+    assert recording.observations.shape == (T + 1, N, 30)
+    assert recording.actions.shape == (T, N, 7)
     assert recording.rewards.dtype == np.float32
-    assert recording.final_observations.shape == (ends.sum(), 29)
+    assert recording.final_observations.shape == (ends.sum(), 30)
     assert recording.infos["success"].shape == (T, N)
     assert recording.infos["controller"]["torque"].shape == (T, N, 7)
     assert not {"final_observation", "terminated", "truncated"} & recording.infos.keys()
@@ -85,7 +91,7 @@ def test_what_a_recording_holds(recording: Recording) -> None:
         np.isnan(recording.actions).all(2), np.isnan(recording.actions).any(2)
     )
     finite = ~np.isnan(recording.actions)
-    expected = np.tanh(recording.observations[:-1, :, :6])
+    expected = np.tanh(recording.observations[:-1, :, :7])
     np.testing.assert_allclose(recording.actions[finite], expected[finite], rtol=1e-5)
 
 
@@ -110,11 +116,11 @@ class Counting:
 
     def __call__(self, obs: Array, key: Array, memory: Any) -> tuple[Array, Any]:
         steps, first = memory
-        return jnp.full(6, 0.01 * steps).at[1].set(first), (steps + 1, first)
+        return jnp.full(7, 0.01 * steps).at[1].set(first), (steps + 1, first)
 
 
 def test_a_memory_begins_with_every_episode() -> None:
-    env, params = fraxenv.make("PandaReach-v0", max_steps_in_episode=4)
+    env, params = fraxenv.make("PandaReach-v0", action="joint_velocity", max_steps_in_episode=4)
     recording = record(env, params, Counting(), KEY, steps=10, num_envs=3)
     steps = np.tile(np.arange(4), 3)[:10]
     np.testing.assert_allclose(recording.actions[..., 0], 0.01 * steps[:, None] * np.ones(3))
@@ -207,6 +213,7 @@ def test_a_replay_is_the_same_bit_for_bit(copy: Recording, goals: Recording) -> 
     assert replay(goals).identical
 
 
+@pytest.mark.slow
 def test_another_process_replays_it_bit_for_bit(recording: Recording, tmp_path: Path) -> None:
     recording.save(tmp_path / "r.npz")
     code = "import sys, fraxenv; print(fraxenv.replay(fraxenv.load_recording(sys.argv[1])))"
@@ -357,6 +364,7 @@ def test_extras_that_are_missing(
 # --- the manual ---
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*set to None")
 def test_the_manual(
     minari: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -404,7 +412,7 @@ def test_arguments_that_are_not_possible(noisy: Any, changes: dict[str, Any], sa
 
 
 def test_actions_of_another_shape(noisy: Any) -> None:
-    with pytest.raises(ActionError, match=r"shape \(3,\), expected \(6,\)"):
+    with pytest.raises(ActionError, match=r"shape \(3,\), expected \(7,\)"):
         record(*noisy, lambda obs, key: obs[:3], KEY, steps=1)
 
 

@@ -138,7 +138,7 @@ def test_silhouette_is_that_of_a_dense_point_cloud(kind: str, seed: int) -> None
     y, x = np.mgrid[:height, :width] + 0.5
     centres = np.stack([x, y], axis=-1)
     normals, offsets = hull.equations[:, :2], hull.equations[:, 2]
-    distance = np.max(centres @ normals.T + offsets, axis=-1)
+    distance = np.stack([np.max(row @ normals.T + offsets, axis=-1) for row in centres])
     assert seen[distance < -0.3].all()
     assert not seen[distance > 0.75].any()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import with_slow
 
 import fraxenv
 from fraxenv.cli.train import parse
@@ -188,7 +189,13 @@ def test_environment_presets_make_environments(name: str) -> None:
     assert env.num_actions == len(params.action.axes(env.robot))
 
 
-@pytest.mark.parametrize("name", list_presets(TRAINING))
+# Their scenes take seconds to make.
+OTHER_SCENES = [
+    n for n in list_presets(TRAINING) if n.endswith("dagger") and n != "PandaPick-v0-dagger"
+]
+
+
+@pytest.mark.parametrize("name", with_slow(list_presets(TRAINING), *OTHER_SCENES))
 def test_training_presets_are_of_their_environments(name: str) -> None:
     env, algorithm = name.rsplit("-", 1)
     config = preset(env, algorithm)

@@ -164,16 +164,14 @@ def test_the_gradient_is_that_of_central_differences(config: TrainConfig, x64: N
         obs, env_state = state.last_obs, state.env_state
         discount = np.ones(config.num_envs)
         for t, key_t in enumerate(keys):
-            action = np.tanh(algorithm.actor.apply(weights, obs, noise[t])[0])
+            action = np.tanh(act(weights, obs, noise[t])[0])
             obs, env_state, reward, done, info = step(
                 jax.random.split(key_t, config.num_envs), env_state, action, params
             )
             total += np.sum(discount * reward)
             discount = discount * config.gamma
             if config.algorithm == "shac":
-                worth = algorithm.critic.apply(
-                    state.critic_target_params, info["final_observation"]
-                )
+                worth = judge(state.critic_target_params, info["final_observation"])
                 ended = done | (t == config.num_steps - 1)
                 total += np.sum(discount * worth * (ended & ~info["terminated"]))
             discount = np.where(done, 1.0, discount)
@@ -181,6 +179,8 @@ def test_the_gradient_is_that_of_central_differences(config: TrainConfig, x64: N
         return -total / (config.num_envs * config.num_steps)
 
     seen: set[tuple[Any, Any]] = set()
+    act = jax.jit(algorithm.actor.apply)
+    judge = jax.jit(algorithm.critic.apply) if config.algorithm == "shac" else None
     step = jax.jit(jax.vmap(algorithm.env.step, in_axes=(0, 0, 0, None)))
     lanes, lost, (_, window, _) = jax.jit(algorithm.lane_gradients)(state, noise, key)
     gradient = jax.jit(algorithm.policy_gradient)(weights, window.obs, noise, lanes)

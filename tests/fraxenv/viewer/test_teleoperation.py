@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -122,8 +123,13 @@ def succeeded(snapshot: Snapshot) -> bool:
     return snapshot.info is not None and bool(snapshot.info["success"])
 
 
+@functools.cache
+def hand_of(env: Environment) -> Callable[[Any], Any]:
+    return jax.jit(lambda q: frame_pose(env.robot, q, "hand")[0])
+
+
 def hand(env: Environment, snapshot: Snapshot) -> NDArray[np.float64]:
-    return np.asarray(frame_pose(env.robot, snapshot.state.q, "hand")[0], float)
+    return np.asarray(hand_of(env)(snapshot.state.q), float)
 
 
 def same(one: Any, other: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import socket
 import threading
@@ -58,8 +59,13 @@ def opened(reach: Made) -> Iterator[Viewer]:
     viewer.close()
 
 
+@functools.cache
+def hand_of(env: Environment) -> Callable[[Any], Any]:
+    return jax.jit(lambda q: frame_pose(env.robot, q, "hand")[0])
+
+
 def hand(env: Environment, state: EnvState) -> NDArray[np.float64]:
-    return np.asarray(frame_pose(env.robot, state.q, "hand")[0], float)
+    return np.asarray(hand_of(env)(state.q), float)
 
 
 def shown(viewer: Viewer) -> Any:
@@ -414,8 +420,21 @@ def test_the_page(opened: Viewer, reach: Made) -> None:
         wait(lambda: opened.playing)
         page.get_by_role("button", name="Pause").dispatch_event("click")
         wait(lambda: not opened.playing)
+        opened.play()
+    # It does not mind a client that goes away without a word.
+    step = shown(opened).step
+    wait(lambda: shown(opened).step > step + 5)
 
-        # Drag the target along its red axis: the hand follows.
+
+@pytest.mark.slow
+def test_the_target_is_dragged(opened: Viewer, reach: Made) -> None:
+    """Along its red axis: the hand follows."""
+    env, _ = reach
+    opened.pause()
+    with browsed(opened) as (page, box):
+        camera = page_camera(env)
+        body = outline(env, shown(opened).state, camera, box)
+        settled(page, box, lambda seen: (seen[body] < 200).mean() > 0.4)
         simulation = opened._simulation
         assert simulation is not None
         (start, rotation), *_ = simulation.targets(shown(opened).state)
@@ -426,9 +445,6 @@ def test_the_page(opened: Viewer, reach: Made) -> None:
         np.testing.assert_allclose(aim - start, 0.1 * rotation[:, 0], atol=0.02)
         opened.play()
         wait(lambda: np.linalg.norm(hand(env, shown(opened).state) - aim) < 3e-3)
-    # It does not mind a client that goes away without a word.
-    step = shown(opened).step
-    wait(lambda: shown(opened).step > step + 5)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from fraxenv.errors import ConfigError, EnvStateError, MissingExtraError
 from fraxenv.wrappers import EpisodeStatistics, FiveTuple, GymnasiumEnv, GymnasiumVectorEnv
 
 ID = "PandaReach-v0"
-FAST: dict[str, Any] = {"control_hz": 100, "physics_hz": 100, "action": "ee_delta_position"}
+FAST: dict[str, Any] = {"control_hz": 100, "physics_hz": 100, "action": "joint_velocity"}
 STEPS = 3
 CASES = ["ordinary", "terminated", "truncated", "both"]
 NUM_ENVS = len(CASES)
@@ -39,7 +39,7 @@ def prepared(env: Any, params: Any, case: str) -> tuple[Any, jax.Array]:
     _, state = env.reset(jax.random.key(0), params)
     if case in ("truncated", "both"):
         state = state.replace(time=jnp.asarray(STEPS - 1, jnp.int32))
-    action = jnp.array([0.5, -0.5, 0.25])
+    action = jnp.linspace(-0.5, 0.5, 7)
     if case in ("terminated", "both"):
         action = action.at[1].set(jnp.nan)
     return state, action
@@ -75,7 +75,7 @@ def check_step(case: str, result: tuple[Any, ...], without: tuple[Any, ...]) -> 
 # --- The last observation ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", with_slow(["jit", "vmap", "scan"], "scan"))
+@pytest.mark.parametrize("how", with_slow(["jit", "vmap", "scan"], "jit", "scan"))
 def test_final_observation(made: tuple[Any, Any], how: str) -> None:
     env, params = made
     key = jax.random.key(1)
@@ -126,7 +126,7 @@ def test_final_observation_of_pools_and_goals(options: dict[str, Any]) -> None:
     assert seen.tolist() == [True, False, False, False]
 
 
-@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("mode", with_slow(AutoresetMode, AutoresetMode.DISABLED))
 def test_final_obs_of_gymnasiums_batches(mode: AutoresetMode) -> None:
     """All four ends in one step: states that diverge and time that is up."""
     envs = GymnasiumVectorEnv(ID, NUM_ENVS, autoreset_mode=mode, max_episode_steps=STEPS, **FAST)
@@ -138,14 +138,14 @@ def test_final_obs_of_gymnasiums_batches(mode: AutoresetMode) -> None:
     v = np.where(ends[:, None], 1e20, state.v).astype(np.float32)
     envs.state = state.replace(v=jnp.asarray(v), time=jnp.asarray(late * (STEPS - 1), jnp.int32))
     disturbed = envs.state
-    obs, reward, terminated, truncated, info = envs.step(np.full((NUM_ENVS, 3), 0.5))
+    obs, reward, terminated, truncated, info = envs.step(np.full((NUM_ENVS, 7), 0.5))
     assert terminated.tolist() == ends.tolist()
     assert truncated.tolist() == late.tolist()
     assert reward[ends].tolist() == [0.0, 0.0]
     over = ends | late
     env, params = envs.environment, envs.environment.default_params
     step = jax.jit(jax.vmap(env.step_env, (None, 0, 0, None)))
-    last = np.asarray(step(jax.random.key(0), disturbed, jnp.full((NUM_ENVS, 3), 0.5), params)[0])
+    last = np.asarray(step(jax.random.key(0), disturbed, jnp.full((NUM_ENVS, 7), 0.5), params)[0])
     if mode == AutoresetMode.SAME_STEP:
         assert info["_final_obs"].tolist() == over.tolist()
         assert info["final_info"]["diverged"].tolist() == ends.tolist()
@@ -160,8 +160,8 @@ def test_final_obs_of_gymnasiums_batches(mode: AutoresetMode) -> None:
     if mode == AutoresetMode.DISABLED:
         begun, _ = envs.reset(options={"reset_mask": over})
     else:
-        begun, *_ = envs.step(np.full((NUM_ENVS, 3), 0.5))
-    assert np.all(begun[over][:, -3:] == 0.0)  # no last action
+        begun, *_ = envs.step(np.full((NUM_ENVS, 7), 0.5))
+    assert np.all(begun[over][:, -7:] == 0.0)  # no last action
     assert not np.any(np.all(begun[over] == obs[over], axis=1))
 
 
@@ -170,7 +170,7 @@ def test_a_state_that_is_not_finite_ends_the_episode(made: tuple[Any, Any]) -> N
     _, state = env.reset(jax.random.key(0), params)
     broken = state.replace(q=state.q.at[2].set(jnp.nan))
     obs, new, reward, terminated, truncated, info = env.step(
-        jax.random.key(1), broken, jnp.zeros(3), params
+        jax.random.key(1), broken, jnp.zeros(7), params
     )
     assert (bool(terminated), bool(truncated), float(reward)) == (True, False, 0.0)
     assert bool(info["diverged"])
@@ -187,7 +187,7 @@ def test_statistics_under_vmap_and_scan(made: tuple[Any, Any]) -> None:
     env = EpisodeStatistics(plain)
     count, length = 3, 8
     keys = jax.random.split(jax.random.key(0), count)
-    actions = jax.random.uniform(jax.random.key(1), (length, count, 3), minval=-1.0)
+    actions = jax.random.uniform(jax.random.key(1), (length, count, 7), minval=-1.0)
     actions = actions.at[1, 2, 0].set(jnp.nan)  # the third one diverges at its second step
 
     def step(state: Any, x: Any) -> tuple[Any, Any]:
@@ -225,16 +225,19 @@ def test_statistics_under_vmap_and_scan(made: tuple[Any, Any]) -> None:
                 np.testing.assert_allclose(episode["reward_terms"][name], mean, rtol=1e-5)
 
 
-def test_success_rate() -> None:
-    env, params = fraxenv.make(
-        ID, max_steps_in_episode=1, task_options={"position_tolerance": 10.0}, **FAST
-    )
+def test_success_rate(made: tuple[Any, Any]) -> None:
+    env, params = made
     statistics = EpisodeStatistics(env)
-    _, state = statistics.reset(jax.random.key(0), params)
-    far = params.replace(task=dataclass_replace(params.task, position_tolerance=1e-6))
+    near, far = (
+        params.replace(
+            max_steps_in_episode=1, task=dataclass_replace(params.task, position_tolerance=x)
+        )
+        for x in (10.0, 1e-6)
+    )
+    _, state = statistics.reset(jax.random.key(0), near)
     rates = []
-    for own in (params, far, far, params):
-        *_, info = out = statistics.step(jax.random.key(1), state, jnp.zeros(3), own)
+    for own in (near, far, far, near):
+        *_, info = out = statistics.step(jax.random.key(1), state, jnp.zeros(7), own)
         state = out[1]
         rates.append(float(info["episode"]["success_rate"]))
     np.testing.assert_allclose(rates, [1.0, 1 / 2, 1 / 3, 1 / 2], rtol=1e-6)
@@ -253,11 +256,11 @@ def test_statistics_in_a_five_tuple(made: tuple[Any, Any]) -> None:
     obs, state = wrapped.reset(key, params)
     np.testing.assert_array_equal(obs, env.reset(key, params)[0])
     for _ in range(STEPS):
-        obs, state, _, done, info = wrapped.step(key, state, jnp.zeros(3), params)
+        obs, state, _, done, info = wrapped.step(key, state, jnp.zeros(7), params)
     assert bool(done)
     assert int(info["episode"]["length"]) == STEPS
     assert wrapped.default_params is env.default_params
-    assert wrapped.action_space(params).shape == (3,)
+    assert wrapped.action_space(params).shape == (7,)
 
 
 def test_wrappers_are_compared_by_content(made: tuple[Any, Any]) -> None:
@@ -282,7 +285,7 @@ def test_statistics_refuse_what_they_cannot_count(made: tuple[Any, Any]) -> None
         EpisodeStatistics(FiveTuple(env))
     _, state = env.reset(jax.random.key(0), params)
     with pytest.raises(EnvStateError, match="EnvState, expected a StatisticsState"):
-        EpisodeStatistics(env).step(jax.random.key(0), state, jnp.zeros(3), params)
+        EpisodeStatistics(env).step(jax.random.key(0), state, jnp.zeros(7), params)
 
 
 def test_states_of_other_environments_are_refused(made: tuple[Any, Any]) -> None:
@@ -290,11 +293,11 @@ def test_states_of_other_environments_are_refused(made: tuple[Any, Any]) -> None
     other, other_params = fraxenv.make("UR10Reach-v0", **FAST)
     _, foreign = other.reset(jax.random.key(0), other_params)
     with pytest.raises(EnvStateError, match=r"state\.q has shape \(6,\), expected \(7,\)"):
-        env.step(jax.random.key(0), foreign, jnp.zeros(3), params)
+        env.step(jax.random.key(0), foreign, jnp.zeros(7), params)
     statistics = EpisodeStatistics(env)
     _, foreign = EpisodeStatistics(other).reset(jax.random.key(0), other_params)
     with pytest.raises(EnvStateError, match="another environment's"):
-        statistics.step(jax.random.key(0), foreign, jnp.zeros(3), params)
+        statistics.step(jax.random.key(0), foreign, jnp.zeros(7), params)
     single = GymnasiumEnv(ID, **FAST)
     single.reset(seed=0)
     before = single.state
@@ -309,13 +312,13 @@ def test_states_of_other_environments_are_refused(made: tuple[Any, Any]) -> None
 def test_single_wrappers() -> None:
     env: Any = gym.make(f"fraxenv/{ID}", max_episode_steps=STEPS, **FAST)
     env = gym.wrappers.NormalizeReward(gym.wrappers.NormalizeObservation(env))
-    zero, one = np.zeros(3, np.float32), np.ones(3, np.float32)
+    zero, one = np.zeros(7, np.float32), np.ones(7, np.float32)
     env = gym.wrappers.TimeAwareObservation(gym.wrappers.RescaleAction(env, zero, one))
     env = gym.wrappers.FrameStackObservation(gym.wrappers.ClipAction(env), 2)
     obs, _ = env.reset(seed=0)
-    assert obs.shape == env.observation_space.shape == (2, 27)
+    assert obs.shape == env.observation_space.shape == (2, 31)
     for _ in range(STEPS):
-        obs, reward, _, truncated, _ = env.step(np.full(3, 0.5, np.float32))
+        obs, reward, _, truncated, _ = env.step(np.full(7, 0.5, np.float32))
     assert truncated
     assert np.isfinite(reward)
     assert np.all(np.isfinite(obs))
@@ -330,18 +333,18 @@ def test_vector_wrappers() -> None:
     envs = vector_wrappers.NormalizeReward(vector_wrappers.NormalizeObservation(envs))
     first, _ = envs.reset(seed=0)
     for _ in range(STEPS):
-        obs, reward, _, truncated, info = envs.step(np.full((2, 3), 0.75))
+        obs, reward, _, truncated, info = envs.step(np.full((2, 7), 0.75))
     assert truncated.all()
     assert info["episode"]["l"].tolist() == [STEPS] * 2
-    assert first.shape == obs.shape == (2, 26)
+    assert first.shape == obs.shape == (2, 30)
     assert np.all(np.isfinite(reward))
     plain = make()
     plain.reset(seed=0)
     for _ in range(STEPS):
-        raw, *_ = plain.step(np.full((2, 3), 0.5))  # what 0.75 of [0, 1] is
+        raw, *_ = plain.step(np.full((2, 7), 0.5))  # what 0.75 of [0, 1] is
     assert envs.unwrapped._obs is not None
     np.testing.assert_allclose(np.asarray(envs.unwrapped._obs), raw, atol=1e-5)
-    low, high = np.full(26, -1.0, np.float32), np.full(26, 1.0, np.float32)
+    low, high = np.full(30, -1.0, np.float32), np.full(30, 1.0, np.float32)
     scaled = vector_wrappers.RescaleObservation(make(), low, high)
     np.testing.assert_allclose(scaled.reset(seed=0)[0], make().reset(seed=0)[0] / 10.0, atol=1e-6)
 

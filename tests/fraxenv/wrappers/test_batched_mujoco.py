@@ -38,13 +38,20 @@ class Worlds:
     def __init__(self, arm: EEAction, model: Any, count: int) -> None:
         self.arm, self.model = arm, model
         self.worlds = [mujoco.MjData(model) for _ in range(count)]
+        self.init, self.aim, self.control, self.rows = (
+            jax.jit(jax.vmap(f)) for f in (arm.init, arm.aim, arm.control, arm.obstacles)
+        )
+        self.begin()
+
+    def begin(self) -> None:
+        """The arms at rest near `HOME`, told to stay there."""
         for seed, data in enumerate(self.worlds):
-            data.qpos[-7:] = start(seed)
+            mujoco.mj_resetData(self.model, data)
+            if self.model.nq >= 7:
+                data.qpos[-7:] = start(seed)
             data.ctrl[0] = FINGER
-            mujoco.mj_forward(model, data)
-        self.aim, self.control = (jax.jit(jax.vmap(f)) for f in (arm.aim, arm.control))
-        self.rows = jax.jit(jax.vmap(arm.obstacles))
-        self.memory = jax.jit(jax.vmap(arm.init))(self.read("qpos"), self.read("qvel"))
+            mujoco.mj_forward(self.model, data)
+        self.memory = self.init(self.read("qpos"), self.read("qvel"))
 
     def read(self, name: str) -> jax.Array:
         return jnp.asarray(np.array([getattr(d, name) for d in self.worlds]), jnp.float32)
@@ -70,6 +77,13 @@ class Worlds:
         return self.rows(Poses(*(self.read(name) for name in Poses._fields)))
 
 
+@pytest.fixture(scope="module")
+def motors() -> Worlds:
+    """Three worlds of the arm with motors: whoever takes them begins anew."""
+    model = arm_model()
+    return Worlds(ee_action(model, end_effector="grasp", action_options=DESIRED), model, 3)
+
+
 def alone(model: Any, seed: int, actions: np.ndarray) -> np.ndarray:
     """Coordinates after each action (k,), as `EndEffectorAction` moves the arm in one world."""
     env = EndEffectorAction(ArmEnv(model), end_effector="grasp", action_options=DESIRED)
@@ -91,11 +105,15 @@ SLOW = pytest.mark.slow
         pytest.param({"spring": 'damping="2"'}, 2e-5, id="damping", marks=SLOW),
     ],
 )
-def test_each_world_moves_as_the_wrapper_moves_it(options: Any, tolerance: float) -> None:
-    model = arm_model(**options)
-    arm = ee_action(model, end_effector="grasp", action_options=DESIRED)
-    actions = np.random.default_rng(0).uniform(-1, 1, (20, 2, 6))
-    worlds = Worlds(arm, model, 2)
+def test_each_world_moves_as_the_wrapper_moves_it(
+    options: Any, tolerance: float, motors: Worlds
+) -> None:
+    model, worlds = motors.model, motors
+    if options:
+        model = arm_model(**options)
+        worlds = Worlds(ee_action(model, end_effector="grasp", action_options=DESIRED), model, 3)
+    actions = np.random.default_rng(0).uniform(-1, 1, (20, 3, 6))
+    worlds.begin()
     moved = np.array([worlds.step(a) for a in actions])
     for k in range(2):
         expected = alone(model, k, actions[:, k])
@@ -124,10 +142,12 @@ def test_passive_forces_are_mujoco_s(flag: str) -> None:
 @pytest.mark.parametrize(
     "actuators", [pytest.param(MOTORS, id="motors"), pytest.param(SERVOS, id="servos", marks=SLOW)]
 )
-def test_a_command_of_5_cm_arrives_in_every_world(actuators: str) -> None:
-    model = arm_model(actuators)
-    arm = ee_action(model, end_effector="grasp", action_options=DESIRED)
-    worlds = Worlds(arm, model, 3)
+def test_a_command_of_5_cm_arrives_in_every_world(actuators: str, motors: Worlds) -> None:
+    worlds = motors
+    if actuators != MOTORS:
+        model = arm_model(actuators)
+        worlds = Worlds(ee_action(model, end_effector="grasp", action_options=DESIRED), model, 3)
+    worlds.begin()
 
     def places() -> np.ndarray:
         return np.array([d.site("grasp").xpos for d in worlds.worlds])
@@ -141,18 +161,17 @@ def test_a_command_of_5_cm_arrives_in_every_world(actuators: str) -> None:
     np.testing.assert_allclose(fingers, FINGER, atol=2e-3)
 
 
-def test_a_batch_is_each_world_alone() -> None:
-    model = arm_model()
-    arm = ee_action(model, end_effector="grasp")
-    q = jnp.asarray([start(seed) for seed in range(4)], jnp.float32)
-    v = jnp.asarray(np.random.default_rng(0).normal(size=(4, 7)), jnp.float32)
-    actions = jnp.asarray(np.random.default_rng(1).uniform(-1, 1, (4, 6)), jnp.float32)
+def test_a_batch_is_each_world_alone(motors: Worlds) -> None:
+    arm, aim, control = motors.arm, motors.aim, motors.control
+    q = jnp.asarray([start(seed) for seed in range(3)], jnp.float32)
+    v = jnp.asarray(np.random.default_rng(0).normal(size=(3, 7)), jnp.float32)
+    actions = jnp.asarray(np.random.default_rng(1).uniform(-1, 1, (3, 6)), jnp.float32)
 
     def both(q: jax.Array, v: jax.Array, action: jax.Array) -> Any:
         return arm.control(arm.aim(arm.init(q, v), q, action), q, v)
 
-    batch, one = jax.jit(jax.vmap(both))(q, v, actions), jax.jit(both)
-    for k in range(4):
+    batch, one = control(aim(motors.init(q, v), q, actions), q, v), jax.jit(both)
+    for k in range(3):
         mine = jax.tree.map(lambda x, k=k: x[k], batch)
         jax.tree.map(
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
@@ -161,8 +180,48 @@ def test_a_batch_is_each_world_alone() -> None:
         )
 
 
+# A hand on one joint, between the cart's ball and nothing.
+TURNTABLE = f"""<mujoco><option timestep="0.002"/>
+<default><geom contype="1" conaffinity="0"/>
+ <default class="around"><geom contype="0" conaffinity="1"/></default></default>
+<worldbody>{CART}
+<body name="base" pos="0 0 -.28"><joint name="j1" axis="0 0 1" range="-180 180"/>
+ <geom type="capsule" fromto="0 0 0 .45 0 0" size=".04" mass="3"/><site name="grasp" pos=".49 0 0"/>
+</body></worldbody><actuator><motor joint="j1" ctrlrange="-40 40"/></actuator></mujoco>"""
+
+
+def test_a_filter_keeps_a_hand_off_what_moves() -> None:
+    """One world's hand is sent to the ball, the other's away from it."""
+    model = mujoco.MjModel.from_xml_string(TURNTABLE)
+    touched = []
+    for safety in ("cbf", None):
+        arm = ee_action(
+            model,
+            "joint_delta",
+            end_effector="grasp",
+            root="base",
+            velocity_limits=3.0,
+            safety=safety,
+            obstacles=["ball"] if safety else None,
+        )
+        worlds = Worlds(arm, model, 2)
+        for data in worlds.worlds:  # it comes closer, and turns
+            data.qvel[:2] = 0.3, 0.5
+        hit, intervened = np.zeros(2, bool), np.zeros(2, bool)
+        for _ in range(40):
+            worlds.step(np.array([[1.0], [-1.0]]))
+            hit |= [bool(d.ncon) for d in worlds.worlds]
+            intervened |= np.asarray(worlds.memory.report["intervened"])
+            assert np.asarray(worlds.memory.report["feasible"]).all()
+        touched.append(hit.tolist())
+        assert intervened[0] == (safety is not None)
+    assert touched[0] == [False, False]
+    assert touched[1][0]
+
+
 @pytest.mark.parametrize(
-    "around", [pytest.param(POST, id="standing", marks=SLOW), pytest.param(CART, id="moving")]
+    "around",
+    [pytest.param(POST, id="standing", marks=SLOW), pytest.param(CART, id="moving", marks=SLOW)],
 )
 def test_a_filter_keeps_the_arms_off(around: str) -> None:
     """One world's hand is sent to the obstacle, the other's away from it."""
@@ -252,8 +311,8 @@ def test_models_that_cannot_be() -> None:
         ee_action(bare, end_effector="grasp", root="base", safety="cbf")
 
 
-def test_an_action_is_of_one_world() -> None:
-    arm = ee_action(arm_model(), end_effector="grasp")
-    q = jnp.asarray(start(0), jnp.float32)
+def test_an_action_is_of_one_world(motors: Worlds) -> None:
+    q = motors.read("qpos")[0]
+    memory = jax.tree.map(lambda x: x[0], motors.memory)
     with pytest.raises(ActionError, match=r"shape \(2, 6\), expected \(6,\), .*dx, dy.*jax.vmap"):
-        arm.aim(arm.init(q, 0 * q), q, jnp.zeros((2, 6)))
+        motors.arm.aim(memory, q, jnp.zeros((2, 6)))

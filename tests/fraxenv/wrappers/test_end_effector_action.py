@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -83,6 +84,12 @@ def wrapped(**options: Any) -> EndEffectorAction:
     return EndEffectorAction(ArmEnv(**options), end_effector="grasp", action_options=DESIRED)
 
 
+@functools.cache
+def usual() -> EndEffectorAction:
+    """The arm with motors, one for all: whoever takes it resets it."""
+    return wrapped()
+
+
 def place(env: gymnasium.Env[Any, Any]) -> np.ndarray:
     return np.array(env.unwrapped.data.site("grasp").xpos)  # type: ignore[attr-defined]
 
@@ -100,7 +107,7 @@ def moved(env: EndEffectorAction, axis: int, steps: int = 100) -> np.ndarray:
 
 @pytest.mark.parametrize("actuators", [MOTORS, SERVOS], ids=["motors", "servos"])
 def test_a_command_of_5_cm_arrives(actuators: str) -> None:
-    env = wrapped(actuators=actuators)
+    env = usual() if actuators == MOTORS else wrapped(actuators=actuators)
     for axis in range(3):
         np.testing.assert_allclose(moved(env, axis), 0.05 * np.eye(3)[axis], atol=1e-3)
 
@@ -109,14 +116,12 @@ def test_a_command_of_5_cm_arrives(actuators: str) -> None:
     "options",
     [
         pytest.param({"spring": 'stiffness="30" springref="40"'}, marks=pytest.mark.slow),
-        {"compensated": 'gravcomp="1"'},
-        {"option": 'integrator="RK4"'},
+        {"compensated": 'gravcomp="1"', "option": 'integrator="RK4"'},
         pytest.param({"option": 'integrator="implicitfast"'}, marks=pytest.mark.slow),
     ],
 )
 def test_what_the_model_does_besides_makes_no_difference(options: dict[str, str]) -> None:
-    usual, other = moved(wrapped(), 0), moved(wrapped(**options), 0)
-    np.testing.assert_allclose(other, usual, atol=2e-4)
+    np.testing.assert_allclose(moved(wrapped(**options), 0), moved(usual(), 0), atol=2e-4)
 
 
 def test_an_arm_in_a_plane() -> None:
@@ -137,7 +142,7 @@ def test_an_arm_in_a_plane() -> None:
 
 
 def test_the_rest_of_the_action_is_the_environment_s() -> None:
-    env = wrapped()
+    env = usual()
     assert [axis.name for axis in env.arm_axes] == ["dx", "dy", "dz", "drx", "dry", "drz"]
     np.testing.assert_allclose(env.action_space.low, [*[-1] * 6, 0])
     np.testing.assert_allclose(env.action_space.high, [*[1] * 6, 0.04])
@@ -171,7 +176,7 @@ def test_the_same_seed_and_actions_give_the_same_bits() -> None:
     def seen(env: EndEffectorAction) -> np.ndarray:
         return np.array([env.reset(seed=3)[0], *(env.step(a)[0] for a in actions)])
 
-    one = wrapped()
+    one = usual()
     np.testing.assert_array_equal(seen(one), seen(one))
     np.testing.assert_array_equal(seen(one), seen(wrapped()))
 
@@ -188,7 +193,7 @@ def test_gymnasium_s_own_environment_and_checks() -> None:
     assert env.action_space.shape == (6,)
     again = gymnasium.make(env.spec)
     assert isinstance(again.get_wrapper_attr("robot"), type(env.robot))
-    many = gymnasium.vector.SyncVectorEnv([make, make])
+    many = gymnasium.vector.SyncVectorEnv([lambda: env, lambda: again])
     first, _ = many.reset(seed=[1, 2])
     actions = np.random.default_rng(0).uniform(-1, 1, (5, 2, 6)).astype(np.float32)
     rows = np.array([first, *(many.step(a)[0] for a in actions)])
@@ -204,7 +209,7 @@ def no_callback() -> Iterator[None]:
 
 
 def test_somebody_else_s_callback_stays(no_callback: None) -> None:
-    env, other = wrapped(), ArmEnv()
+    env, other = usual(), ArmEnv()
     env.reset(seed=0)
     other.reset(seed=0)
     times: list[float] = []
@@ -250,7 +255,7 @@ def test_by_another_name() -> None:
         model=inner.sim[0],
         data=lambda: inner.sim[1],
     )
-    expected = wrapped()
+    expected = usual()
     for each in (env, expected):
         each.reset(seed=0)
     action = np.array([0.5, *[0.0] * 6])
@@ -267,7 +272,7 @@ def test_by_another_name() -> None:
             UnknownNameError,
             "unknown body or site 'base'",
         ),
-        ({"end_effector": "finger"}, ConfigError, None),
+        ({"end_effector": "finger", "action": "joint_delta"}, ConfigError, None),
         ({"end_effector": "grasp", "action": "ee_dlta"}, UnknownNameError, "action space"),
         (
             {"end_effector": "grasp", "action_options": {"scale": 1}},
@@ -324,12 +329,12 @@ def test_actions_that_are_not_its_own() -> None:
             return super().step(np.array([action[1] * 0.04, *[0.0] * 6]))
 
     with pytest.raises(ConfigError, match="2 numbers, and the model 7 inputs"):
-        EndEffectorAction(Two(), end_effector="grasp")
-    env = EndEffectorAction(Two(), end_effector="grasp", arm_actions=[0])
+        EndEffectorAction(Two(), "joint_delta", end_effector="grasp")
+    env = EndEffectorAction(Two(), "joint_delta", end_effector="grasp", arm_actions=[0])
     assert env.action_space.shape == (7,)
     env.reset(seed=0)
     env.step(np.zeros(7, np.float32))
-    with pytest.raises(ActionError, match="expected 7 finite numbers: dx, dy"):
+    with pytest.raises(ActionError, match="expected 7 finite numbers: dj1, dj2"):
         env.step(np.zeros(6))
     with pytest.raises(ActionError, match="finite"):
         env.step(np.full(7, np.nan))
@@ -374,11 +379,11 @@ def test_damping_is_made_up_for_however_it_is_stepped(options: Any) -> None:
     """An operational space controller moves the hand as without damping, on the way, too."""
     from fraxenv.envs.mujoco_arm import Applied, arm_space, usual_controller
 
-    damped = wrapped(**options)
+    damped = EndEffectorAction(ArmEnv(**options), "joint_delta", end_effector="grasp")
     robot, model = damped.robot, damped.unwrapped.model  # type: ignore[attr-defined]
     space = arm_space(robot, "ee_delta_pose", None)
     law = usual_controller(robot, space, Applied.of(model, robot))
-    expected = moved(wrapped(), 0, 10)
+    expected = moved(usual(), 0, 10)
     assert 0.02 < expected[0] < 0.045
     env = EndEffectorAction(
         ArmEnv(**options), end_effector="grasp", controller=law, action_options=DESIRED
@@ -462,7 +467,7 @@ def test_what_the_hand_holds_is_a_load() -> None:
 def test_loads_are_those_of_mujoco() -> None:
     from fraxenv.envs.mujoco_load import held_bodies
 
-    env = EndEffectorAction(Holding(), end_effector="grasp", action_options=DESIRED)
+    env = EndEffectorAction(Holding(), "joint_delta", end_effector="grasp")
     inner: Any = env.unwrapped
     env.reset(seed=0)
     held = held_bodies(mujoco, inner.model, "grasp")
@@ -486,14 +491,13 @@ def test_loads_are_those_of_mujoco() -> None:
     assert held_bodies(mujoco, ArmEnv().model, "grasp") is None
 
 
-def own_model(**options: Any) -> Any:
+@functools.cache
+def own_model() -> Any:
     from fraxenv import dynamics
 
     arm = ArmEnv()
     hand = {"hand": "grasp"}
-    return dynamics.load_mjcf_robot(
-        arm.model, root="base", end_effectors=hand, freeze=["finger"], **options
-    )
+    return dynamics.load_mjcf_robot(arm.model, root="base", end_effectors=hand, freeze=["finger"])
 
 
 def renamed(robot: Any, prefix: str) -> Any:
@@ -503,21 +507,21 @@ def renamed(robot: Any, prefix: str) -> Any:
 
 
 def test_a_robot_of_ones_own() -> None:
-    def seen(**options: Any) -> np.ndarray:
-        env = EndEffectorAction(ArmEnv(), end_effector="grasp", action_options=DESIRED, **options)
-        return moved(env, 1, 30)
-
-    usual = seen()
-    names = [f"j{i}" for i in range(1, 7)]
-    mine = renamed(own_model(), "my_")
-    for options in ({"robot": own_model()}, {"robot": mine, "joints": names}):
-        np.testing.assert_allclose(seen(**options), usual, atol=1e-6)
+    env = EndEffectorAction(
+        ArmEnv(),
+        end_effector="grasp",
+        robot=renamed(own_model(), "my_"),
+        joints=[f"j{i}" for i in range(1, 7)],
+        action_options=DESIRED,
+    )
+    np.testing.assert_allclose(moved(env, 1, 30), moved(usual(), 1, 30), atol=1e-6)
 
 
 def test_a_robot_that_is_another() -> None:
     def make(robot: Any, **options: Any) -> None:
-        EndEffectorAction(ArmEnv(), end_effector="grasp", robot=robot, **options)
+        EndEffectorAction(ArmEnv(), "joint_delta", end_effector="grasp", robot=robot, **options)
 
+    make(own_model())
     with pytest.raises(UnknownNameError, match="my_j1"):
         make(renamed(own_model(), "my_"))
     with pytest.raises(ConfigError, match=r"joints=\['a'\], expected one name for each"):
@@ -534,7 +538,7 @@ def test_a_robot_that_is_another() -> None:
 
 
 def test_a_gripper_of_one_number() -> None:
-    env = EndEffectorAction(Holding(), end_effector="grasp", gripper="binary")
+    env = EndEffectorAction(Holding(), "joint_delta", end_effector="grasp", gripper="binary")
     np.testing.assert_array_equal(env.action_space.low, -np.ones(7))
     env.reset(seed=0)
     data = env.unwrapped.data  # type: ignore[attr-defined]
@@ -543,7 +547,7 @@ def test_a_gripper_of_one_number() -> None:
     env.step(np.array([*[0.0] * 6, 0.2]))
     np.testing.assert_array_equal(data.ctrl[:2], [0.0, 0.0])
     own = {"open": [-0.01, -0.02], "closed": [-0.05, -0.05]}
-    env = EndEffectorAction(Holding(), end_effector="grasp", gripper=own)
+    env = EndEffectorAction(Holding(), "joint_delta", end_effector="grasp", gripper=own)
     env.reset(seed=0)
     env.step(np.array([*[0.0] * 6, 1.0]))
     np.testing.assert_array_equal(env.unwrapped.data.ctrl[:2], own["open"])  # type: ignore[attr-defined]
@@ -560,7 +564,7 @@ def test_a_gripper_of_one_number() -> None:
 )
 def test_options_that_cannot_be(options: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        EndEffectorAction(Holding(), end_effector="grasp", **options)
+        EndEffectorAction(Holding(), "joint_delta", end_effector="grasp", **options)
 
 
 class Pulled(ArmEnv):
@@ -756,10 +760,10 @@ def test_a_filter_keeps_the_arm_off_what_stands_around() -> None:
 
 
 def test_obstacles_are_the_scenes_geoms() -> None:
-    env = guarded()
+    env = guarded(action="joint_delta")
     assert set(env.obstacle_names) == {"floor", "post", "ball", "shelf", "pipe"}
     assert env.obstacle_names == ("ball", "post", "pipe", "shelf", "floor")
-    env = guarded(SURROUNDINGS + FAN, obstacles=["fan", "post"])
+    env = guarded(SURROUNDINGS + FAN, action="joint_delta", obstacles=["fan", "post"])
     assert env.obstacle_names == ("post", "blade")
 
 
@@ -796,7 +800,7 @@ def test_obstacles_are_where_the_geoms_are() -> None:
 )
 def test_what_a_filter_cannot_do(options: Any, error: Any, says: str) -> None:
     with pytest.raises(error, match=says):
-        guarded(**options)
+        guarded(action="joint_delta", **options)
 
 
 MESH = """<mujoco><asset>

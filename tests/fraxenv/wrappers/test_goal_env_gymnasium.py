@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as vector_wrappers
 from numpy.typing import NDArray
-from support import assert_alike
+from support import assert_alike, with_slow
 
 import fraxenv
 from fraxenv.errors import ArrayError, ConfigError, EnvStateError, UnknownNameError
@@ -22,7 +22,7 @@ from fraxenv.wrappers import GymnasiumEnv, GymnasiumVectorEnv
 
 ID = "PandaReach-v0"
 NAME = f"fraxenv/{ID}"
-FAST: dict[str, Any] = {"control_hz": 100, "physics_hz": 100, "action": "ee_delta_position"}
+FAST: dict[str, Any] = {"control_hz": 100, "physics_hz": 100, "action": "joint_velocity"}
 STEPS = 3
 NUM_ENVS = 3
 KEYS = ["achieved_goal", "desired_goal", "observation"]
@@ -39,7 +39,7 @@ def batch(mode: AutoresetMode = AutoresetMode.NEXT_STEP, **options: Any) -> Gymn
 
 
 def actions(count: int, num_envs: int | None = None) -> NDArray[np.float32]:
-    shape = (count, 3) if num_envs is None else (count, num_envs, 3)
+    shape = (count, 7) if num_envs is None else (count, num_envs, 7)
     return np.random.default_rng(0).uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
@@ -86,13 +86,13 @@ def test_spaces_are_dicts_of_boxes() -> None:
     for space, lead in ((one.observation_space, ()), (many.observation_space, (NUM_ENVS,))):
         assert isinstance(space, gym.spaces.Dict)
         shapes = {name: box.shape for name, box in space.items()}
-        expected = {"observation": (20,), "achieved_goal": (3,), "desired_goal": (3,)}
+        expected = {"observation": (24,), "achieved_goal": (3,), "desired_goal": (3,)}
         assert shapes == {name: (*lead, *shape) for name, shape in expected.items()}
         assert {box.dtype for box in space.values()} == {np.dtype(np.float32)}
     assert many.single_observation_space == one.observation_space
 
 
-@pytest.mark.parametrize("reward", ["sparse", "dense"])
+@pytest.mark.parametrize("reward", with_slow(["sparse", "dense"], "dense"))
 def test_reward_is_that_of_compute_reward(reward: str) -> None:
     """To the last bit, alone and among others; and what the environment says itself."""
     env = single(goal_reward=reward)
@@ -184,12 +184,12 @@ def test_copies_and_pickles_go_on_alike() -> None:
 def test_gymnasiums_wrappers() -> None:
     env: Any = gym.make(NAME, goal_env=True, max_episode_steps=STEPS, **FAST)
     flat = gym.wrappers.FlattenObservation(gym.wrappers.RecordEpisodeStatistics(env))
-    assert flat.observation_space.shape == (26,)
+    assert flat.observation_space.shape == (30,)
     flat.reset(seed=0)
     total = 0.0
     for action in actions(STEPS):
         obs, reward, _, truncated, info = flat.step(action)
-        assert (obs.shape, obs.dtype) == ((26,), np.float32)
+        assert (obs.shape, obs.dtype) == ((30,), np.float32)
         total += reward
     assert truncated
     assert (info["episode"]["l"], info["episode"]["r"]) == (STEPS, pytest.approx(total))
@@ -201,7 +201,7 @@ def test_gymnasiums_wrappers() -> None:
 # --- A batch --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("mode", with_slow(AutoresetMode, AutoresetMode.DISABLED))
 def test_behaves_as_sync_vector_env(mode: AutoresetMode) -> None:
     ours, sync = batch(mode), SyncVectorEnv([single] * NUM_ENVS, autoreset_mode=mode)
     both: tuple[Any, Any] = (ours, sync)
@@ -260,17 +260,17 @@ def test_vector_wrappers() -> None:
     obs, _ = wrapped.reset(seed=0)
     for action in actions(STEPS, NUM_ENVS):
         obs, *_, info = wrapped.step(action)
-    assert obs.shape == (NUM_ENVS, 26)
+    assert obs.shape == (NUM_ENVS, 30)
     np.testing.assert_array_equal(info["episode"]["l"], [STEPS] * NUM_ENVS)
 
 
 def test_out_of_order_and_closed() -> None:
     envs = batch()
     with pytest.raises(EnvStateError, match="before reset"):
-        envs.step(np.zeros((NUM_ENVS, 3)))
+        envs.step(np.zeros((NUM_ENVS, 7)))
     envs.reset()
     envs.close()
-    for call in (lambda: envs.step(np.zeros((NUM_ENVS, 3))), envs.reset):
+    for call in (lambda: envs.step(np.zeros((NUM_ENVS, 7))), envs.reset):
         with pytest.raises(EnvStateError, match="after close"):
             call()
 
@@ -297,6 +297,7 @@ def test_composed_environments() -> None:
     assert gym.make("fraxenv/Custom-v0", max_episode_steps=7, **options).spec.max_episode_steps == 7  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_composed_goal_environments() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

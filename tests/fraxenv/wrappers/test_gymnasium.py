@@ -32,7 +32,8 @@ from fraxenv.wrappers import GymnasiumEnv, GymnasiumVectorEnv
 
 ID = "PandaReach-v0"
 NAME = f"fraxenv/{ID}"
-FAST = {"control_hz": 100, "physics_hz": 100}
+RATES = {"control_hz": 100, "physics_hz": 100}
+FAST: dict[str, Any] = {"action": "joint_velocity", **RATES}
 STEPS = 4
 NUM_ENVS = 3
 
@@ -72,7 +73,7 @@ def compilations(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list
 
 
 def actions(count: int, seed: int = 0, num_envs: int | None = None) -> NDArray[np.float32]:
-    shape = (count, 6) if num_envs is None else (count, num_envs, 6)
+    shape = (count, 7) if num_envs is None else (count, num_envs, 7)
     return np.random.default_rng(seed).uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
@@ -151,7 +152,7 @@ CHECKED = ("PandaReach-v0",)
 def test_gymnasiums_checker_is_content(id: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        env = gym.make(f"fraxenv/{id}", render_mode="rgb_array", width=32, height=24, **FAST)
+        env = gym.make(f"fraxenv/{id}", render_mode="rgb_array", width=32, height=24, **RATES)
         check_env(env.unwrapped, skip_render_check=False, skip_close_check=False)
         env.reset(seed=0)
         env.action_space.seed(0)
@@ -161,7 +162,7 @@ def test_gymnasiums_checker_is_content(id: str) -> None:
 
 
 def test_spaces_are_bounded_boxes_of_the_environments_dtype(env: GymnasiumEnv) -> None:
-    for space, shape, bound in ((env.action_space, (6,), 1), (env.observation_space, (29,), 10)):
+    for space, shape, bound in ((env.action_space, (7,), 1), (env.observation_space, (30,), 10)):
         assert isinstance(space, gym.spaces.Box)
         assert (space.shape, space.dtype) == (shape, np.float32)
         assert np.all(space.high == bound)
@@ -183,7 +184,7 @@ def test_values_are_plain_and_arrays_fresh(env: GymnasiumEnv) -> None:
 
     obs, info = env.reset(seed=0)
     assert info == {}
-    action = np.zeros(6, np.float32)
+    action = np.zeros(7, np.float32)
     seen = [obs, action]
     for _ in range(2):
         obs, reward, terminated, truncated, info = env.step(action)
@@ -201,8 +202,8 @@ def test_values_are_plain_and_arrays_fresh(env: GymnasiumEnv) -> None:
     twin = single()
     twin.reset(seed=0)
     for _ in range(2):
-        twin.step(np.zeros(6, np.float32))
-    assert_equal(env.step(np.zeros(6)), twin.step(np.zeros(6)))
+        twin.step(np.zeros(7, np.float32))
+    assert_equal(env.step(np.zeros(7)), twin.step(np.zeros(7)))
 
 
 def test_step_is_the_environments_own(env: GymnasiumEnv) -> None:
@@ -250,7 +251,7 @@ def test_compiles_once(compilations: Callable[[], list[str]]) -> None:
             env.step(action.astype(dtype))
     other = single(max_steps_in_episode=5)
     other.reset()
-    other.step([0.0] * 6)
+    other.step([0.0] * 7)
     assert sorted(c.split()[1] for c in compilations()[before:]) == ["jit(reset)", "jit(step)"]
 
 
@@ -272,8 +273,11 @@ def test_copies_and_pickles_go_on_alike(
 
 def test_actions_out_of_range_are_clipped(env: GymnasiumEnv) -> None:
     env.reset(seed=0)
-    limit = env.step(np.array([1.0, -1.0, 0, 0, 0, 0]))
-    for action in ([5.0, -5.0, 0, 0, 0, 0], np.array([1e300, -1e300, 0, 0, 0, 0], np.float64)):
+    limit = env.step(np.array([1.0, -1.0, 0, 0, 0, 0, 0]))
+    for action in (
+        [5.0, -5.0, 0, 0, 0, 0, 0],
+        np.array([1e300, -1e300, 0, 0, 0, 0, 0], np.float64),
+    ):
         env.reset(seed=0)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -281,14 +285,20 @@ def test_actions_out_of_range_are_clipped(env: GymnasiumEnv) -> None:
 
 
 BAD_ACTIONS: list[tuple[Any, Sequence[str]]] = [
-    (np.zeros(3), ["shape (3,)", "expected (6,)", "dx, dy, dz, drx, dry, drz", "Pass one number"]),
-    (np.zeros((1, 6)), ["shape (1, 6)", "expected (6,)"]),
-    (0.5, ["shape ()", "expected (6,)"]),
+    (
+        np.zeros(3),
+        ["shape (3,)", "expected (7,)", "v_panda_joint1, v_panda_joint2", "Pass one number"],
+    ),
+    (np.zeros((1, 7)), ["shape (1, 7)", "expected (7,)"]),
+    (0.5, ["shape ()", "expected (7,)"]),
     ([[0.0], [0.0, 1.0]], ["[[0.0], [0.0, 1.0]]", "expected an array", "NumPy array"]),
-    (np.zeros(6, int), ["dtype int64", "expected a floating-point", "astype(np.float32)"]),
-    (np.zeros(6, bool), ["dtype bool", "expected a floating-point"]),
-    (np.array(["a"] * 6), ["dtype <U1", "expected a floating-point"]),
-    (np.array([0, 0, np.nan, 0, 0, np.inf]), ["not finite at [2], [5]", "nan, inf", "Check what"]),
+    (np.zeros(7, int), ["dtype int64", "expected a floating-point", "astype(np.float32)"]),
+    (np.zeros(7, bool), ["dtype bool", "expected a floating-point"]),
+    (np.array(["a"] * 7), ["dtype <U1", "expected a floating-point"]),
+    (
+        np.array([0, 0, np.nan, 0, 0, np.inf, 0]),
+        ["not finite at [2], [5]", "nan, inf", "Check what"],
+    ),
 ]
 
 
@@ -300,26 +310,26 @@ def test_bad_actions_are_refused(env: GymnasiumEnv, action: Any, parts: Sequence
     assert_says(caught, NAME, *parts)
     twin = single()
     twin.reset(seed=0)
-    assert_equal(env.step(np.zeros(6)), twin.step(np.zeros(6)))  # nothing had happened
+    assert_equal(env.step(np.zeros(7)), twin.step(np.zeros(7)))  # nothing had happened
 
 
 def test_calls_out_of_order_are_refused(env: GymnasiumEnv) -> None:
-    for call, name in ((lambda: env.step(np.zeros(6)), "step"), (env.render, "render")):
+    for call, name in ((lambda: env.step(np.zeros(7)), "step"), (env.render, "render")):
         with pytest.raises(EnvStateError) as caught:
             call()
         assert_says(caught, NAME, f"{name}() was called before reset()", "Call reset() first")
     env.reset()
     for _ in range(STEPS):
-        _, _, terminated, truncated, _ = env.step(np.zeros(6))
+        _, _, terminated, truncated, _ = env.step(np.zeros(7))
     assert (terminated, truncated) == (False, True)
     with pytest.raises(EnvStateError) as caught:
-        env.step(np.zeros(6))
+        env.step(np.zeros(7))
     assert_says(caught, NAME, "step() was called after the end", "Call reset() first")
     env.reset()
-    env.step(np.zeros(6))
+    env.step(np.zeros(7))
     env.close()
     env.close()
-    for closed in (lambda: env.step(np.zeros(6)), env.reset, env.render):
+    for closed in (lambda: env.step(np.zeros(7)), env.reset, env.render):
         with pytest.raises(EnvStateError) as caught:
             closed()
         assert_says(caught, NAME, "() was called after close()", "Make a new one")
@@ -329,13 +339,13 @@ def test_diverged_environment_terminates(env: GymnasiumEnv) -> None:
     env.reset(seed=0)
     assert env.state is not None
     env.state = env.state.replace(v=env.state.v + 1e20)
-    obs, reward, terminated, truncated, info = env.step(np.zeros(6))
+    obs, reward, terminated, truncated, info = env.step(np.zeros(7))
     assert (terminated, truncated, reward, info["diverged"]) == (True, False, 0.0, True)
     assert obs in env.observation_space
     with pytest.raises(EnvStateError):
-        env.step(np.zeros(6))
+        env.step(np.zeros(7))
     env.reset()
-    assert env.step(np.zeros(6))[2] is False
+    assert env.step(np.zeros(7))[2] is False
 
 
 def test_bad_arguments_are_refused(env: GymnasiumEnv) -> None:
@@ -362,7 +372,7 @@ def test_render(env: GymnasiumEnv) -> None:
     assert picture is not None
     assert (picture.shape, picture.dtype) == ((24, 32, 3), np.uint8)
     assert_equal(picture, env.render())
-    env.step(np.ones(6))
+    env.step(np.ones(7))
     assert not np.array_equal(picture, env.render())
 
 
@@ -380,7 +390,7 @@ def test_render_without_a_mode_warns(make: Callable[[], Any]) -> None:
 def length(env: gym.Env[Any, Any], at_most: int = 200) -> int:
     env.reset(seed=0)
     for step in range(1, at_most + 1):
-        _, _, terminated, truncated, _ = env.step(np.zeros(6, np.float32))
+        _, _, terminated, truncated, _ = env.step(np.zeros(7, np.float32))
         assert not terminated
         if truncated:
             return step
@@ -420,7 +430,7 @@ def test_made_directly_it_limits_episodes_itself(options: dict[str, int], expect
 def test_make_collects_frames() -> None:
     env = gym.make(NAME, render_mode="rgb_array_list", width=32, height=24, **FAST)
     env.reset(seed=0)
-    env.step(np.zeros(6, np.float32))
+    env.step(np.zeros(7, np.float32))
     assert [f.shape for f in env.render()] == [(24, 32, 3)] * 2  # type: ignore[union-attr]
 
 
@@ -482,8 +492,8 @@ def test_batched_spaces_and_metadata(envs: GymnasiumVectorEnv) -> None:
     one = single()
     assert envs.single_action_space == one.action_space
     assert envs.single_observation_space == one.observation_space
-    assert envs.action_space.shape == (NUM_ENVS, 6)
-    assert envs.observation_space.shape == (NUM_ENVS, 29)
+    assert envs.action_space.shape == (NUM_ENVS, 7)
+    assert envs.observation_space.shape == (NUM_ENVS, 30)
     assert envs.metadata["render_fps"] == 50
     assert batch(policy_hz=25).metadata["render_fps"] == 25
     assert GymnasiumVectorEnv.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
@@ -540,17 +550,17 @@ def test_next_step_autoreset() -> None:
     first, info = envs.reset(seed=0)
     assert info == {}
     for t in range(1, STEPS + 1):
-        obs, _, terminated, truncated, info = envs.step(np.zeros((NUM_ENVS, 6)))
+        obs, _, terminated, truncated, info = envs.step(np.zeros((NUM_ENVS, 7)))
         assert truncated.tolist() == [t == STEPS] * NUM_ENVS
         assert not terminated.any()
         assert info["_success"].all()
     last = obs
-    obs, reward, terminated, truncated, info = envs.step(np.ones((NUM_ENVS, 6)))
+    obs, reward, terminated, truncated, info = envs.step(np.ones((NUM_ENVS, 7)))
     assert info == {}
     assert not np.any([terminated, truncated, reward])
     assert not np.any(np.all(np.isclose(obs, last), axis=1))
     assert not np.any(np.all(np.isclose(obs, first), axis=1))
-    np.testing.assert_array_equal(obs[:, -6:], 0.0)  # no last action: the one given was ignored
+    np.testing.assert_array_equal(obs[:, -7:], 0.0)  # no last action: the one given was ignored
 
 
 def test_same_step_autoreset() -> None:
@@ -574,14 +584,14 @@ def test_same_step_autoreset() -> None:
 def test_disabled_autoreset_wants_a_reset() -> None:
     envs = batch(AutoresetMode.DISABLED)
     envs.reset(seed=0)
-    envs.step(np.zeros((NUM_ENVS, 6)))
-    envs.step(np.zeros((NUM_ENVS, 6)))
+    envs.step(np.zeros((NUM_ENVS, 7)))
+    envs.step(np.zeros((NUM_ENVS, 7)))
     envs.reset(options={"reset_mask": np.array([False, True, False])})
     for _ in range(2):
-        obs, _, _, truncated, _ = envs.step(np.zeros((NUM_ENVS, 6)))
+        obs, _, _, truncated, _ = envs.step(np.zeros((NUM_ENVS, 7)))
     assert truncated.tolist() == [True, False, True]
     with pytest.raises(EnvStateError) as caught:
-        envs.step(np.zeros((NUM_ENVS, 6)))
+        envs.step(np.zeros((NUM_ENVS, 7)))
     assert_says(caught, NAME, "environments 0, 2", "reset_mask", "DISABLED")
     options = {"reset_mask": truncated}
     after, info = envs.reset(options=options)
@@ -589,8 +599,8 @@ def test_disabled_autoreset_wants_a_reset() -> None:
     assert info == {}
     np.testing.assert_array_equal(after[1], obs[1])
     assert not np.any(np.all(after[[0, 2]] == obs[[0, 2]], axis=1))
-    assert envs.step(np.zeros((NUM_ENVS, 6)))[3].tolist() == [False] * 3
-    assert envs.step(np.zeros((NUM_ENVS, 6)))[3].tolist() == [False, True, False]
+    assert envs.step(np.zeros((NUM_ENVS, 7)))[3].tolist() == [False] * 3
+    assert envs.step(np.zeros((NUM_ENVS, 7)))[3].tolist() == [False, True, False]
 
 
 def test_batch_seed_decides_everything(envs: GymnasiumVectorEnv) -> None:
@@ -657,10 +667,10 @@ def test_batch_compiles_once(compilations: Callable[[], list[str]]) -> None:
 
 
 BAD_BATCHES: list[tuple[Any, Sequence[str]]] = [
-    (np.zeros(6), ["shape (6,)", "expected (3, 6)", "dx, dy", "for each environment"]),
-    (np.zeros((2, 6)), ["shape (2, 6)", "expected (3, 6)"]),
-    (np.zeros((3, 6), int), ["dtype int64", "expected a floating-point"]),
-    (np.full((3, 6), np.nan), ["not finite at [0, 0], [0, 1]", "(18 in all)", "Check what"]),
+    (np.zeros(7), ["shape (7,)", "expected (3, 7)", "v_panda_joint1", "for each environment"]),
+    (np.zeros((2, 7)), ["shape (2, 7)", "expected (3, 7)"]),
+    (np.zeros((3, 7), int), ["dtype int64", "expected a floating-point"]),
+    (np.full((3, 7), np.nan), ["not finite at [0, 0], [0, 1]", "(21 in all)", "Check what"]),
 ]
 
 
@@ -675,7 +685,7 @@ def test_bad_batches_are_refused(
 
 
 def test_batch_calls_out_of_order_are_refused(envs: GymnasiumVectorEnv) -> None:
-    zero = np.zeros((NUM_ENVS, 6))
+    zero = np.zeros((NUM_ENVS, 7))
     for call, name in ((lambda: envs.step(zero), "step"), (envs.render, "render")):
         with pytest.raises(EnvStateError) as caught:
             call()
@@ -778,7 +788,7 @@ def test_vector_wrappers(envs: GymnasiumVectorEnv) -> None:
     total = np.zeros(NUM_ENVS)
     for t, action in enumerate(actions(2 * STEPS + 1, num_envs=NUM_ENVS)):
         obs, reward, _, truncated, info = wrapped.step(action)
-        assert obs.shape == (NUM_ENVS, 29)
+        assert obs.shape == (NUM_ENVS, 30)
         assert np.all(np.abs(reward) <= 1)
         total += twin.step(action)[1] * (t < STEPS)
         if t == STEPS - 1:
@@ -808,12 +818,12 @@ def test_statistics_with_a_reset_mask() -> None:
     envs = vector_wrappers.RecordEpisodeStatistics(batch(AutoresetMode.DISABLED))
     envs.reset(seed=0)
     for _ in range(2):
-        envs.step(np.zeros((NUM_ENVS, 6)))
+        envs.step(np.zeros((NUM_ENVS, 7)))
     envs.reset(options={"reset_mask": np.array([True, False, False])})
     for _ in range(2):
-        *_, info = envs.step(np.zeros((NUM_ENVS, 6)))
+        *_, info = envs.step(np.zeros((NUM_ENVS, 7)))
     assert info["episode"]["l"].tolist() == [0, 4, 4]
     envs.reset(options={"reset_mask": np.array([False, True, True])})
     for _ in range(2):
-        *_, info = envs.step(np.zeros((NUM_ENVS, 6)))
+        *_, info = envs.step(np.zeros((NUM_ENVS, 7)))
     assert info["episode"]["l"].tolist() == [4, 0, 0]
