@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -203,7 +204,8 @@ def test_dtype_follows_the_arguments_of_traced_parameters(
 def test_time_step_and_forces_do_not_decide_the_dtype(panda: Robot, x64: None) -> None:
     q, v, tau = np.zeros((3, 7), np.float32)
     for dt in (1e-3, np.float64(1e-3), jnp.asarray(1e-3)):
-        for leaf in dynamics.step(panda, q, v, tau, dt, np.zeros((7, 6))):
+        step = partial(dynamics.step, panda, q, v, tau, dt, np.zeros((7, 6)))
+        for leaf in jax.eval_shape(step):
             assert leaf.dtype == np.float32
             assert not leaf.weak_type
 
@@ -280,7 +282,7 @@ def test_x64_is_off_outside_of_the_tests_that_want_it() -> None:
 )
 def test_wrong_shapes(panda: Robot, wrong: Callable[[Robot], Any], message: str) -> None:
     with pytest.raises(ArrayError, match=message) as caught:
-        wrong(panda)
+        jax.eval_shape(lambda: wrong(panda))
     assert isinstance(caught.value, FraxenvError)
     assert isinstance(caught.value, ValueError)
 
@@ -289,7 +291,7 @@ def test_wrong_shapes(panda: Robot, wrong: Callable[[Robot], Any], message: str)
 def test_unknown_frame_suggests_the_closest(panda: Robot, wrong: Callable[..., Any]) -> None:
     message = r"unknown frame 'panda_hnd' of robot 'panda'.*mean 'panda_hand'.*Known: hand, panda_"
     with pytest.raises(UnknownNameError, match=message):
-        wrong(panda, panda.q_default, "panda_hnd")
+        jax.eval_shape(lambda q: wrong(panda, q, "panda_hnd"), panda.q_default)
 
 
 # --- Robot ----------------------------------------------------------------------------------------
@@ -418,7 +420,7 @@ def test_replace_makes_axes_for_vmap(panda: Robot) -> None:
     """Numbers that are no masses: which axis of each leaf is the batch."""
     masses = np.asarray(panda.mass) * np.array([[1.0], [2.0]])
     axes = jax.tree.map(lambda _: None, panda).replace(mass=0, inertia=None)
-    gravity = jax.vmap(dynamics.gravity_forces, in_axes=(axes, None))
+    gravity = jax.jit(jax.vmap(dynamics.gravity_forces, in_axes=(axes, None)))
     one, two = gravity(panda.replace(mass=masses), panda.q_default)
     np.testing.assert_allclose(two, 2 * one, rtol=1e-6)
 
@@ -460,8 +462,8 @@ def test_joints_are_numbered_depth_first_in_the_order_of_the_file(tree: Robot) -
     assert (topology.parent < np.arange(7)).all()
 
 
-def test_a_tree_can_be_batched_twice() -> None:
-    robot = dynamics.load_robot("g1")
+def test_a_tree_can_be_batched_twice(joints: Robot) -> None:
+    robot = joints
     q = jnp.asarray(robot.q_default)
     steps = 0.1 * jnp.eye(robot.nv)[:2]
 

@@ -234,14 +234,28 @@ def _many_rows() -> Any:
     return x, jax.jit(jax.vmap(function, (0, None)))(x, P)
 
 
-@pytest.mark.parametrize("backend", ["native", "xla", "pallas"])
-@pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 31, 33, 200])
+SIZES = (1, 2, 15, 16, 17, 31, 33, 200)
+
+
+@pytest.mark.parametrize(
+    ("size", "backend"),
+    [
+        *((size, "native") for size in SIZES),
+        *(  # which know no vectors
+            pytest.param(size, b, marks=() if size in (1, 17, 200) else pytest.mark.slow)
+            for size in SIZES
+            for b in ("xla", "pallas")
+        ),
+    ],
+)
 def test_sizes_of_batches(size: int, backend: str, equal: Equal) -> None:
     x, expected = jax.tree.map(lambda y: y[:size], _many_rows())
     equal(fuse(function, backend, in_axes=(0, None))(x, P), expected, ULPS)
 
 
-@pytest.mark.parametrize("columns", with_slow([1, 2, 3, 4, 7, 8, 15, 16, 17, 40], 2, 3, 7, 15, 16))
+@pytest.mark.parametrize(
+    "columns", with_slow([1, 2, 3, 4, 7, 8, 15, 16, 17, 40], 2, 3, 7, 15, 16, 40)
+)
 def test_widths_of_rows(columns: int, equal: Equal) -> None:
     """Every layout of rows in memory, of every size of number."""
     dtypes = (np.float32, np.int8, np.uint16, np.int32, np.bool_)
@@ -380,8 +394,20 @@ FALLBACKS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
-@pytest.mark.parametrize("name", FALLBACKS)
+# What is outside is found before an executor is chosen: of "xla", a few of each kind.
+IN_XLA = ("pure_callback", "in a branch", "lu", "known rounds")
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        *((name, "native") for name in FALLBACKS),
+        *(
+            pytest.param(name, "xla", marks=() if name in IN_XLA else pytest.mark.slow)
+            for name in FALLBACKS
+        ),
+    ],
+)
 def test_fallback(name: str, backend: str, nothing_told: None, equal: Equal) -> None:
     fn = FALLBACKS[name]
     expected = jax.jit(jax.vmap(fn))(X)

@@ -82,8 +82,8 @@ def test_rows_equal_mujoco_s(compared: Trial) -> None:
 
 SLIDING = """<mujoco>{option}<worldbody><geom name="floor" type="plane" size="1 1 .1"/>
 <body name="a" pos="0 0 .0495"><freejoint/><geom name="a" size=".05" mass="1"/></body>
-<body name="b" pos="1 0 .0495"><freejoint/><geom name="b" size=".05" mass="1"/></body></worldbody><contact>
-<pair geom1="floor" geom2="a" condim="6" friction=".5 .4 .01 .002 .001" {a}/>
+<body name="b" pos="1 0 .0495"><freejoint/><geom name="b" size=".05" mass="1"/></body>
+</worldbody><contact><pair geom1="floor" geom2="a" condim="6" friction=".5 .4 .01 .002 .001" {a}/>
 <pair geom1="b" geom2="floor" condim="3" solref="-900 -60" {b}/></contact></mujoco>"""
 
 
