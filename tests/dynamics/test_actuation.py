@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import dtype_with_slow
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Actuators, ActuatorState, Robot
@@ -309,6 +310,7 @@ def test_states_keep_their_types(panda: Robot, dtype: np.dtype) -> None:
     assert not any(x.weak_type for x in jax.tree.leaves(after))
 
 
+@dtype_with_slow("float64")
 @pytest.mark.parametrize(
     "actuators",
     [Actuators(), Actuators(60.0, 800.0), Actuators(OWN_EFFORT, OWN_RATE, 1.1, 0.001, steps=2)],

@@ -43,7 +43,7 @@ BUNDLED = dynamics.list_robots()
 ROTORS_FLOAT32 = {"joints": 0.3}
 # The others run with `scripts/test.sh --slow`.
 QUICK = {
-    *((name, "float64") for name in ("tree", "joints")),
+    ("joints", "float64"),  # and `tree` in a forest, in model/test_combine.py
     ("panda", "float32"),
 }
 EVERY = [

@@ -25,7 +25,7 @@ SETTINGS = [
         )
         for n in INTEGERS
     ),
-    ("int32", "xla"),
+    pytest.param("int32", "xla", marks=pytest.mark.slow),
     ("uint8", "xla"),
 ]
 

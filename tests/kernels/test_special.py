@@ -80,7 +80,18 @@ EXTREMES: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+in_both = pytest.mark.parametrize(
+    ("backend", "dtype"),
+    [
+        *(("native", d) for d in ("float32", "float64")),
+        ("xla", "float32"),
+        pytest.param("xla", "float64", marks=pytest.mark.slow),
+    ],
+    indirect=["dtype"],
+)
+
+
+@in_both
 def test_functions_of_one_number(backend: str, dtype: np.dtype) -> None:
     x = numbers(dtype)
 
@@ -95,7 +106,7 @@ def test_functions_of_one_number(backend: str, dtype: np.dtype) -> None:
         assert_same_kind(asin, np.arcsin(x), 2, True, "asin")
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+@in_both
 def test_functions_of_two_numbers(backend: str, dtype: np.dtype) -> None:
     a, b = (x.ravel() for x in np.meshgrid(numbers(dtype), numbers(dtype)))
 

@@ -232,7 +232,13 @@ def slots(kinds: tuple[str, str]) -> Callable[[tuple[Array, ...], Array], Array]
 
 @dtype_with_slow("float64")
 @pytest.mark.parametrize(
-    "kinds", with_slow(PAIRS, ("capsule", "box"), ("box", "box")), ids="-".join
+    "kinds",
+    with_slow(
+        PAIRS,
+        *(("plane", k) for k in ("sphere", "capsule", "box")),  # in test_acceleration.py, too
+        *(("sphere", "capsule"), ("capsule", "box"), ("box", "box")),
+    ),
+    ids="-".join,
 )
 def test_derivatives_are_finite(kinds: tuple[str, str], dtype: np.dtype) -> None:
     poses = joined([all_poses(kinds, 900)[0], coincident(kinds, 300)])

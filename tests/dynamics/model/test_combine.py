@@ -412,6 +412,7 @@ def world_of_mujocos() -> tuple[Robot, MujocoOracle]:
     return forest, MujocoOracle(forest, model)
 
 
+@pytest.mark.slow
 def test_agrees_with_mujocos_own_world(x64: None) -> None:
     forest, oracle = world_of_mujocos()
     np.testing.assert_array_equal(oracle.coordinates, np.arange(forest.nq))

@@ -176,7 +176,7 @@ def assert_one_kernel(fn: Callable[..., Any], *args: Any, **axes: Any) -> Any:
 
 LONG = (
     derivative, derivative_of_checkpointed, derivative_of_nested, one_in_another, other_types,
-    from_the_last_round, columns_of_a_result, part_of_a_result,
+    rows_of_a_result, from_the_last_round, columns_of_a_result, part_of_a_result,
 )  # fmt: skip
 """To compile in float32; or much like others."""
 
