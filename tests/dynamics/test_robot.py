@@ -302,24 +302,23 @@ def test_unknown_frame_suggests_the_closest(panda: Robot, wrong: Callable[..., A
 
 # --- Robot ----------------------------------------------------------------------------------------
 
+FRAME_POSE = jax.jit(dynamics.frame_pose, static_argnums=2)
+
 
 def test_end_effectors_are_frames(panda: Robot) -> None:
     assert panda.frame("hand") is panda.frame("panda_hand_tcp")
-    for ours, theirs in zip(
-        dynamics.frame_pose(panda, panda.q_default, "hand"),
-        dynamics.frame_pose(panda, panda.q_default, "panda_hand_tcp"),
-        strict=True,
-    ):
+    poses = (FRAME_POSE(panda, panda.q_default, name) for name in ("hand", "panda_hand_tcp"))
+    for ours, theirs in zip(*poses, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
 def test_root_frame_does_not_move(panda: Robot) -> None:
-    position, rotation = dynamics.frame_pose(panda, panda.q_default, "panda_link0")
+    position, rotation = FRAME_POSE(panda, panda.q_default, "panda_link0")
     np.testing.assert_array_equal(position, np.zeros(3))
     np.testing.assert_array_equal(rotation, np.eye(3))
-    np.testing.assert_array_equal(
-        dynamics.frame_jacobian(panda, panda.q_default, "panda_link0"), np.zeros((6, 7))
-    )
+    jacobian = jax.jit(dynamics.frame_jacobian, static_argnums=2)
+    found = jacobian(panda, panda.q_default, "panda_link0")
+    np.testing.assert_array_equal(found, np.zeros((6, 7)))
 
 
 def test_replace(panda: Robot) -> None:
@@ -432,7 +431,7 @@ def test_replace_makes_axes_for_vmap(panda: Robot) -> None:
 
 
 def test_robot_is_immutable(panda: Robot) -> None:
-    terms = dynamics.compute_terms(panda, panda.q_default, np.zeros(7))
+    terms = jax.jit(dynamics.compute_terms)(panda, panda.q_default, np.zeros(7))
     things = (
         (panda, "mass"),
         (panda.topology, "name"),
