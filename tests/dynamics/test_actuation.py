@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import chex
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import dtype_with_slow
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Actuators, ActuatorState, Robot
@@ -32,6 +34,7 @@ def robot(panda: Robot) -> Robot:
     return panda.replace(velocity_limits=np.full(7, np.inf))
 
 
+@jax.jit
 def run(robot: Robot, actuators: Actuators, commands: Any, v: Any = STILL, before: Any = 0) -> Any:
     """Torques applied and commands that count, (steps, nv), for those asked for (steps, nv)."""
     state = actuators.init(robot, jnp.broadcast_to(jnp.asarray(before, float), robot.nv), DT)
@@ -307,6 +310,7 @@ def test_states_keep_their_types(panda: Robot, dtype: np.dtype) -> None:
     assert not any(x.weak_type for x in jax.tree.leaves(after))
 
 
+@dtype_with_slow("float64")
 @pytest.mark.parametrize(
     "actuators",
     [Actuators(), Actuators(60.0, 800.0), Actuators(OWN_EFFORT, OWN_RATE, 1.1, 0.001, steps=2)],
@@ -343,12 +347,12 @@ def test_gradients_are_right(panda: Robot) -> None:
         return jnp.sum(run(panda, actuators, commands, v)[0] ** 2)
 
     point = jax.tree.map(lambda x: jnp.asarray(x, float), (actuators, commands))
-    gradient = jax.grad(effort, argnums=(0, 1))(*point)
+    gradient = jax.jit(jax.grad(effort, argnums=(0, 1)))(*point)
     chex.assert_tree_all_finite(gradient)
     direction = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), point)
     rate = sum(jax.tree.leaves(jax.tree.map(lambda g, d: jnp.sum(g * d), gradient, direction)))
     assert abs(float(rate)) > 1.0
-    forward = jax.jvp(effort, point, direction)[1]
+    forward = jax.jit(partial(jax.jvp, effort))(point, direction)[1]
     assert float(rate) == pytest.approx(float(forward), rel=1e-8)
     h = 1e-7
     at = [effort(*jax.tree.map(lambda x, d, s=s: x + s * h * d, point, direction)) for s in (-1, 1)]
@@ -426,6 +430,10 @@ def test_a_held_torque_at_the_limit_of_speed_has_the_slope_of_an_implicit_step(
         applied, *_ = Actuators()(panda, np.full(7, LARGE), seen, ActuatorState(), DT)
         return v + DT * applied / inertia
 
+    @partial(jax.jit, static_argnums=1)
+    def both_ways(v: Any, felt: bool) -> Any:
+        return jax.jacfwd(speed)(v, felt), jax.jacrev(speed)(v, felt)
+
     at_limit = 1.01 * np.asarray(panda.velocity_limits)
     growth = DT * panda.effort_limits / (SPEED_MARGIN * panda.velocity_limits) / inertia
     assert np.max(growth) > 30
@@ -436,8 +444,7 @@ def test_a_held_torque_at_the_limit_of_speed_has_the_slope_of_an_implicit_step(
     ):
         np.testing.assert_array_equal(speed(v, True), speed(v, False))
         for felt, expected in ((False, exact), (True, ours)):
-            for derivative in (jax.jacfwd, jax.jacrev):
-                found = derivative(speed)(jnp.asarray(v), felt)
+            for found in both_ways(v, felt):
                 np.testing.assert_allclose(found, np.diag(expected), rtol=1e-9, atol=1e-9)
 
 
@@ -449,5 +456,5 @@ def test_derivatives_without_limit_of_effort_are_finite(panda: Robot, v: float) 
         seen = felt_velocity(strong, v, jnp.eye(7), DT)
         return jnp.clip(jnp.ones(7), *dynamics.effort_bounds(strong, seen))
 
-    slopes = jax.jacrev(torque)(jnp.asarray(v * strong.velocity_limits))
+    slopes = jax.jit(jax.jacrev(torque))(jnp.asarray(v * strong.velocity_limits))
     np.testing.assert_array_equal(slopes, 0)

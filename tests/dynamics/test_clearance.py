@@ -358,15 +358,15 @@ WRONG: dict[str, tuple[Callable[[Robot], Any], type[Exception], tuple[str, ...]]
 
 
 def test_obstacles_chosen_for_another_robot(arm: Robot, panda: Robot) -> None:
-    near = dynamics.nearest_obstacles(arm, np.zeros(2), obstacles(3), 1)
+    near = nearest(arm, np.zeros(2), obstacles(3), 2)
     with pytest.raises(ArrayError, match=r"among 6 .* has 22: .*another robot.*nearest_obstacles"):
-        dynamics.obstacle_distances(panda, panda.q_default, near)
+        jax.eval_shape(dynamics.obstacle_distances, panda, panda.q_default, near)
 
 
 @pytest.mark.parametrize("what", WRONG)
 def test_errors(arm: Robot, what: str) -> None:
     call, error, parts = WRONG[what]
     with pytest.raises(error) as caught:
-        call(arm)
+        jax.eval_shape(lambda: call(arm))
     for part in parts:
         assert part in str(caught.value)

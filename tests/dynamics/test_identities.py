@@ -273,40 +273,45 @@ def differences(f: Callable[..., Array], x: tuple, k: int, h: float) -> np.ndarr
 PARAMETERS = ("mass", "com", "inertia", "gravity", "armature")
 
 
-def test_parameters_can_be_batched(panda: Robot) -> None:
-    q, v, tau = (x[0] for x in states(panda))
-    masses = np.array([0.5, 1.0, 2.0])[:, None] * panda.mass
+def test_parameters_can_be_batched() -> None:
+    pendulum = dynamics.load_robot("double_pendulum")
+    q, v, tau = (x[0] for x in states(pendulum))
+    masses = np.array([0.5, 1.0, 2.0])[:, None] * pendulum.mass
 
     @jax.jit
     @chex.assert_max_traces(n=1)
     def acceleration(robot: Robot) -> Array:
         return dynamics.forward_dynamics(robot, q, v, tau)
 
-    batched = over(lambda mass: acceleration(panda.replace(mass=mass)), masses)
+    batched = over(lambda mass: acceleration(pendulum.replace(mass=mass)), masses)
     for mass, expected in zip(masses, batched, strict=True):
-        actual = np.asarray(acceleration(panda.replace(mass=mass)))
+        actual = np.asarray(acceleration(pendulum.replace(mass=mass)))
         assert_close(actual[None], expected[None], 1e-12)
     assert np.ptp(batched, axis=0).min() > 0.1
 
     # The robot as a whole is a pytree, and may be what is batched.
-    robots = jax.tree.map(lambda x: np.stack([x] * 3), panda).replace(mass=masses)
+    robots = jax.tree.map(lambda x: np.stack([x] * 3), pendulum).replace(mass=masses)
     assert_close(over(acceleration, robots), batched, 1e-12)
 
 
-def test_derivatives_by_parameters_agree_with_differences(panda: Robot) -> None:
-    q, v, tau = (x[0] for x in states(panda))
-    values = {name: np.asarray(getattr(panda, name)) for name in PARAMETERS}
+def test_derivatives_by_parameters_agree_with_differences(arm: Robot) -> None:
+    q, v, tau = (x[0] for x in states(arm))
+    values = {name: np.asarray(getattr(arm, name)) for name in PARAMETERS}
     sizes = np.cumsum([value.size for value in values.values()])[:-1]
     everything = np.concatenate([value.ravel() for value in values.values()])
 
     def acceleration(flat: Array) -> Array:
         parts = zip(values.items(), jnp.split(flat, sizes), strict=True)
-        robot = panda.replace(**{name: x.reshape(value.shape) for (name, value), x in parts})
+        robot = arm.replace(**{name: x.reshape(value.shape) for (name, value), x in parts})
         return dynamics.forward_dynamics(robot, q, v, tau)
 
     expected = differences(jax.jit(jax.vmap(acceleration)), (everything[None],), 0, 1e-6)[0]
-    for mode in (jax.jacfwd, jax.jacrev):
-        actual = np.asarray(jax.jit(mode(acceleration))(everything))
+
+    @jax.jit
+    def both(flat: Array) -> tuple[Array, Array]:
+        return jax.jacfwd(acceleration)(flat), jax.jacrev(acceleration)(flat)
+
+    for actual in map(np.asarray, both(everything)):
         assert np.isfinite(actual).all()
         blocks = zip(*(np.split(x, sizes, axis=1) for x in (actual, expected)), strict=True)
         for ours, reference in blocks:

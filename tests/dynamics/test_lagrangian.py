@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import sympy as sp
 from jax import Array
+from support import with_slow
 
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
@@ -146,7 +147,7 @@ def lagrangian_mechanics(name: str) -> Callable[..., dict[str, np.ndarray]]:
     return at
 
 
-@pytest.fixture(scope="module", params=BODIES)
+@pytest.fixture(scope="module", params=with_slow(BODIES, "planar_mobile_manipulator"))
 def robot(request: pytest.FixtureRequest) -> Robot:
     return dynamics.load_robot(request.param).replace(gravity=np.array(GRAVITY, float))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +17,10 @@ from fraxenv.dynamics.manifold import coordinate_rates, displacement_rate
 pytestmark = pytest.mark.usefixtures("x64")
 
 
-def configurations(robot: Robot, count: int) -> Array:
-    keys = jax.random.split(jax.random.key(0), count)
-    return jax.vmap(lambda key: dynamics.random_configuration(robot, key))(keys)
+@jax.jit
+def configurations(robot: Robot) -> Array:
+    keys = jax.random.split(jax.random.key(0), 2000)
+    return jax.vmap(partial(dynamics.random_configuration, robot))(keys)
 
 
 def velocities(robot: Robot, count: int, size: float) -> np.ndarray:
@@ -35,20 +38,21 @@ def test_neutral(joints: Robot) -> None:
     np.testing.assert_array_equal(joints.q_default, q)
 
 
-@pytest.mark.parametrize("size", [3.1, 1e-3, 1e-9])
-def test_difference_undoes_integrate(joints: Robot, size: float) -> None:
-    q, v = configurations(joints, 100), velocities(joints, 100, size)
+def test_difference_undoes_integrate(joints: Robot) -> None:
+    q = configurations(joints)[:100]
 
     @jax.jit
     @jax.vmap
     def there_and_back(q: Array, v: Array) -> Array:
         return dynamics.difference(joints, q, dynamics.integrate(joints, q, v, 1.0))
 
-    np.testing.assert_allclose(there_and_back(q, v), v, rtol=0, atol=1e-14 + 1e-13 * size)
+    for size in (3.1, 1e-3, 1e-9):
+        v = velocities(joints, 100, size)
+        np.testing.assert_allclose(there_and_back(q, v), v, rtol=0, atol=1e-14 + 1e-13 * size)
 
 
 def test_integrate_undoes_difference(joints: Robot) -> None:
-    q0, q1 = configurations(joints, 100), configurations(joints, 101)[1:]
+    q0, q1 = configurations(joints)[:200].reshape(2, 100, -1)
 
     @jax.jit
     @jax.vmap
@@ -59,9 +63,9 @@ def test_integrate_undoes_difference(joints: Robot) -> None:
     np.testing.assert_allclose(back_and_there(q0, q1), 0, atol=1e-13)
 
 
-@pytest.mark.parametrize("size", [3.0, 1e-4, 0.0])
-def test_derivatives_are_the_automatic_ones(joints: Robot, size: float) -> None:
-    q, v = configurations(joints, 10), velocities(joints, 10, size)
+def test_derivatives_are_the_automatic_ones(joints: Robot) -> None:
+    q = configurations(joints)[:30]
+    v = np.concatenate([velocities(joints, 10, size) for size in (3.0, 1e-4, 0.0)])
     zero = jnp.zeros(joints.nv)
 
     @jax.jit
@@ -93,7 +97,7 @@ def test_derivatives_are_the_automatic_ones(joints: Robot, size: float) -> None:
 
 def test_displacements_change_at_their_rate(joints: Robot) -> None:
     """Which moves the configuration on as the velocity does."""
-    q, v = configurations(joints, 30), velocities(joints, 30, 5.0)
+    q, v = configurations(joints)[:30], velocities(joints, 30, 5.0)
     d = np.concatenate([velocities(joints, 10, size) for size in (3.0, 1e-4, 0.0)])
     zero = jnp.zeros(())
 
@@ -130,7 +134,7 @@ def test_coordinates_change_at_their_rates() -> None:
 
 
 def test_random_configurations_cover_the_range(joints: Robot) -> None:
-    q = np.asarray(configurations(joints, 2000))
+    q = np.asarray(configurations(joints))
     for _, start, _ in joints.topology.quaternions:
         np.testing.assert_allclose(np.linalg.norm(q[:, start : start + 4], axis=1), 1.0)
         # Uniform rotations have no preferred axis: second moments are a quarter each.
@@ -144,7 +148,7 @@ def test_random_configurations_cover_the_range(joints: Robot) -> None:
 
 def test_one_sided_limits_keep_their_side(panda: Robot) -> None:
     limits = np.array([[5.0, np.inf], [-np.inf, -5.0]] + [[-np.inf, np.inf]] * 5)
-    q = np.asarray(configurations(panda.replace(position_limits=limits), 200))
+    q = np.asarray(configurations(panda.replace(position_limits=limits)))
     assert q[:, 0].min() >= 5.0
     assert q[:, 1].max() <= -5.0
     assert np.abs(q[:, 2:]).max() <= np.pi

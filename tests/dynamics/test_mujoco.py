@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
-from support import with_slow
+from support import dtype_with_slow, with_slow
 
 from fraxenv import dynamics
 from fraxenv.cross_check.comparison import comparable, driven
@@ -105,6 +105,7 @@ def test_bodies_are_the_same(robot: Robot, model: object) -> None:
     np.testing.assert_allclose(model.body_mass[1:], robot.mass, rtol=1e-14)
 
 
+@dtype_with_slow("float32")
 def test_agrees_with_mujoco(robot: Robot, model: object, dtype: np.dtype) -> None:
     states = random_states(robot, dtype)
     result = jax.jit(jax.vmap(lambda s: ours(robot, **s)))(states)
@@ -120,6 +121,7 @@ def test_agrees_with_mujoco(robot: Robot, model: object, dtype: np.dtype) -> Non
         )
 
 
+@dtype_with_slow("float64")
 def test_agrees_with_mujoco_over_five_seconds(robot: Robot, model: object, dtype: np.dtype) -> None:
     """Four arms, each under its own random torques, new ones every 0.1 s.
 

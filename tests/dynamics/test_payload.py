@@ -62,12 +62,12 @@ def test_terms_are_those_of_the_robot_that_carries_it(name: str, inertia, tree: 
 
 
 def test_nothing_and_what_the_world_carries_change_nothing(tree: Robot) -> None:
-    terms = dynamics.compute_terms(tree, jnp.asarray(tree.q_default), jnp.ones(tree.nv))
+    terms = jax.jit(dynamics.compute_terms)(tree, tree.q_default, jnp.ones(tree.nv))
     for payload in (Payload("right_tool"), Payload("mast", 3.0, COM, INERTIA)):
         robot = dynamics.with_payload(tree, payload)
         for name in ("mass", "com", "inertia"):
             np.testing.assert_array_equal(getattr(robot, name), getattr(tree, name))
-        loaded = dynamics.terms_with_payload(tree, terms, payload)
+        loaded = jax.jit(lambda t, p=payload: dynamics.terms_with_payload(tree, t, p))(terms)
         for a, b in zip(jax.tree.leaves(loaded), jax.tree.leaves(terms), strict=True):
             np.testing.assert_array_equal(a, b)
 

@@ -43,7 +43,7 @@ BUNDLED = dynamics.list_robots()
 ROTORS_FLOAT32 = {"joints": 0.3}
 # The others run with `scripts/test.sh --slow`.
 QUICK = {
-    *((name, "float64") for name in ("g1_floating", "tree", "joints")),
+    ("joints", "float64"),  # and `tree` in a forest, in model/test_combine.py
     ("panda", "float32"),
 }
 EVERY = [
@@ -64,7 +64,7 @@ def load(name: str, bits: str, tree_path: Path, joints_path: Path) -> tuple[Robo
     else:
         paths = {"tree": tree_path, "joints": joints_path}
         path = paths.get(name) or bundled_urdf(name.removesuffix("_floating"))
-        robot = dynamics.load_urdf(path, floating_base=name == "g1_floating")
+        robot = dynamics.load_urdf(path, floating_base=name.endswith("_floating"))
     rotors = ROTORS_FLOAT32.get(name, 0.0) if bits == "float32" else 0.1 * (name != "panda")
     # Theirs have no rotors along axes that turn with the body.
     single = [j.nv == 1 for j in robot.topology.joints for _ in range(j.nv)]
@@ -150,7 +150,7 @@ def test_agrees_with_pinocchio(
             raise AssertionError(f"{quantity}: {error}") from error
 
 
-@pytest.mark.parametrize("name", with_slow(["panda", "tree", "g1"], "g1"))
+@pytest.mark.parametrize("name", with_slow(["panda", "tree", "g1"], "panda", "g1"))
 def test_derivatives_agree_with_pinocchio(
     name: str, tree_path: Path, joints_path: Path, x64: None
 ) -> None:
@@ -179,11 +179,12 @@ def test_derivatives_agree_with_pinocchio(
         assert_close(result[:, part], reference[:, part], DERIVATIVES_TOLERANCE)
 
 
+@pytest.mark.parametrize("name", with_slow(["panda_floating", "g1_floating"], "g1_floating"))
 def test_derivatives_of_a_floating_base_agree_with_pinocchio(
-    tree_path: Path, joints_path: Path, x64: None
+    name: str, tree_path: Path, joints_path: Path, x64: None
 ) -> None:
     """Theirs displaces the base in body axes and has velocities there: we change variables."""
-    robot, oracle = load("g1_floating", "float64", tree_path, joints_path)
+    robot, oracle = load(name, "float64", tree_path, joints_path)
     states = random_states(robot, 5, np.dtype(float))
 
     def accelerations(x: Array, v: Array, tau: Array, s: States) -> Array:

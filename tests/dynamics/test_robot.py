@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -136,13 +137,19 @@ OTHERS = {
 }
 
 
+@pytest.fixture(scope="module")
+def short(panda: Robot) -> Robot:
+    """The arm with four joints, of which functions are traced sooner."""
+    return dynamics.lock_joints(panda, [f"panda_joint{i}" for i in (1, 3, 5)])
+
+
 def arguments(robot: Robot, dtype: Any) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     arrays = {
         "q": robot.q_default,
-        "v": rng.uniform(-1, 1, 7),
-        "tau": rng.uniform(-1, 1, 7),
-        "f": rng.uniform(-1, 1, (7, 6)),
+        "v": rng.uniform(-1, 1, robot.nv),
+        "tau": rng.uniform(-1, 1, robot.nv),
+        "f": rng.uniform(-1, 1, (robot.nb, 6)),
         "matrix": np.eye(3),
         "quaternion": np.array([0.6, 0.0, 0.8, 0.0]),
         "vector": np.array([0.1, 0.2, 0.3]),
@@ -173,9 +180,9 @@ def test_no_public_function_is_left_out() -> None:
 # What does not follow float32 is in float64, the default here; the other way round is rarer.
 @pytest.mark.parametrize("given", with_slow([np.float32, np.float64], np.float64))
 @pytest.mark.parametrize("name", CALLS)
-def test_dtype_follows_the_arguments(panda: Robot, x64: None, name: str, given: Any) -> None:
-    values = arguments(panda, given)
-    result = jax.eval_shape(lambda values: call(panda, name, values), _arrays_only(values))
+def test_dtype_follows_the_arguments(short: Robot, x64: None, name: str, given: Any) -> None:
+    values = arguments(short, given)
+    result = jax.eval_shape(lambda values: call(short, name, values), _arrays_only(values))
     leaves = jax.tree.leaves(result)
     assert leaves
     for leaf in leaves:
@@ -185,12 +192,12 @@ def test_dtype_follows_the_arguments(panda: Robot, x64: None, name: str, given: 
 
 @pytest.mark.parametrize("given", with_slow([np.float32, np.float64], np.float64))
 def test_dtype_follows_the_arguments_of_traced_parameters(
-    panda: Robot, x64: None, given: Any
+    short: Robot, x64: None, given: Any
 ) -> None:
     """Also where the robot's parameters are arguments of the program, in the other dtype."""
     other = {np.float32: np.float64, np.float64: np.float32}[given]
-    robot = jax.tree.map(lambda x: jnp.asarray(x, other), panda)
-    values = _arrays_only(arguments(panda, given))
+    robot = jax.tree.map(lambda x: jnp.asarray(x, other), short)
+    values = _arrays_only(arguments(short, given))
 
     def everything(robot: Robot, values: dict[str, Any]) -> list[Any]:
         return [call(robot, name, values) for name in CALLS]
@@ -203,7 +210,8 @@ def test_dtype_follows_the_arguments_of_traced_parameters(
 def test_time_step_and_forces_do_not_decide_the_dtype(panda: Robot, x64: None) -> None:
     q, v, tau = np.zeros((3, 7), np.float32)
     for dt in (1e-3, np.float64(1e-3), jnp.asarray(1e-3)):
-        for leaf in dynamics.step(panda, q, v, tau, dt, np.zeros((7, 6))):
+        step = partial(dynamics.step, panda, q, v, tau, dt, np.zeros((7, 6)))
+        for leaf in jax.eval_shape(step):
             assert leaf.dtype == np.float32
             assert not leaf.weak_type
 
@@ -280,7 +288,7 @@ def test_x64_is_off_outside_of_the_tests_that_want_it() -> None:
 )
 def test_wrong_shapes(panda: Robot, wrong: Callable[[Robot], Any], message: str) -> None:
     with pytest.raises(ArrayError, match=message) as caught:
-        wrong(panda)
+        jax.eval_shape(lambda: wrong(panda))
     assert isinstance(caught.value, FraxenvError)
     assert isinstance(caught.value, ValueError)
 
@@ -289,29 +297,28 @@ def test_wrong_shapes(panda: Robot, wrong: Callable[[Robot], Any], message: str)
 def test_unknown_frame_suggests_the_closest(panda: Robot, wrong: Callable[..., Any]) -> None:
     message = r"unknown frame 'panda_hnd' of robot 'panda'.*mean 'panda_hand'.*Known: hand, panda_"
     with pytest.raises(UnknownNameError, match=message):
-        wrong(panda, panda.q_default, "panda_hnd")
+        jax.eval_shape(lambda q: wrong(panda, q, "panda_hnd"), panda.q_default)
 
 
 # --- Robot ----------------------------------------------------------------------------------------
 
+FRAME_POSE = jax.jit(dynamics.frame_pose, static_argnums=2)
+
 
 def test_end_effectors_are_frames(panda: Robot) -> None:
     assert panda.frame("hand") is panda.frame("panda_hand_tcp")
-    for ours, theirs in zip(
-        dynamics.frame_pose(panda, panda.q_default, "hand"),
-        dynamics.frame_pose(panda, panda.q_default, "panda_hand_tcp"),
-        strict=True,
-    ):
+    poses = (FRAME_POSE(panda, panda.q_default, name) for name in ("hand", "panda_hand_tcp"))
+    for ours, theirs in zip(*poses, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
 def test_root_frame_does_not_move(panda: Robot) -> None:
-    position, rotation = dynamics.frame_pose(panda, panda.q_default, "panda_link0")
+    position, rotation = FRAME_POSE(panda, panda.q_default, "panda_link0")
     np.testing.assert_array_equal(position, np.zeros(3))
     np.testing.assert_array_equal(rotation, np.eye(3))
-    np.testing.assert_array_equal(
-        dynamics.frame_jacobian(panda, panda.q_default, "panda_link0"), np.zeros((6, 7))
-    )
+    jacobian = jax.jit(dynamics.frame_jacobian, static_argnums=2)
+    found = jacobian(panda, panda.q_default, "panda_link0")
+    np.testing.assert_array_equal(found, np.zeros((6, 7)))
 
 
 def test_replace(panda: Robot) -> None:
@@ -418,13 +425,13 @@ def test_replace_makes_axes_for_vmap(panda: Robot) -> None:
     """Numbers that are no masses: which axis of each leaf is the batch."""
     masses = np.asarray(panda.mass) * np.array([[1.0], [2.0]])
     axes = jax.tree.map(lambda _: None, panda).replace(mass=0, inertia=None)
-    gravity = jax.vmap(dynamics.gravity_forces, in_axes=(axes, None))
+    gravity = jax.jit(jax.vmap(dynamics.gravity_forces, in_axes=(axes, None)))
     one, two = gravity(panda.replace(mass=masses), panda.q_default)
     np.testing.assert_allclose(two, 2 * one, rtol=1e-6)
 
 
 def test_robot_is_immutable(panda: Robot) -> None:
-    terms = dynamics.compute_terms(panda, panda.q_default, np.zeros(7))
+    terms = jax.jit(dynamics.compute_terms)(panda, panda.q_default, np.zeros(7))
     things = (
         (panda, "mass"),
         (panda.topology, "name"),
@@ -460,8 +467,8 @@ def test_joints_are_numbered_depth_first_in_the_order_of_the_file(tree: Robot) -
     assert (topology.parent < np.arange(7)).all()
 
 
-def test_a_tree_can_be_batched_twice() -> None:
-    robot = dynamics.load_robot("g1")
+def test_a_tree_can_be_batched_twice(joints: Robot) -> None:
+    robot = joints
     q = jnp.asarray(robot.q_default)
     steps = 0.1 * jnp.eye(robot.nv)[:2]
 

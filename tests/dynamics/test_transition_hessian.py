@@ -29,7 +29,7 @@ def resisting(robot: Robot) -> Robot:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("rough", [False, True])
+@pytest.mark.parametrize("rough", with_slow([False, True], False))
 @pytest.mark.parametrize(
     "name", with_slow(["double_pendulum", "joints", "panda"], "joints", "panda")
 )
@@ -38,10 +38,10 @@ def test_is_that_of_the_step(name: str, rough: bool, x64: None, joints_path: Pat
     robot = dynamics.load_urdf(path) if path else dynamics.load_robot(name)
     robot = resisting(robot) if rough else robot
     n, draw = robot.nv, np.random.default_rng(0)
-    q = dynamics.random_configuration(robot, jax.random.key(1))
+    q = jax.jit(dynamics.random_configuration)(robot, jax.random.key(1))
     v, tau = jnp.asarray(draw.normal(size=n)), jnp.asarray(3 * draw.normal(size=n))
     weight = jnp.asarray(draw.normal(size=2 * n))
-    end, speed = dynamics.step(robot, q, v, tau, DT)
+    end, speed = jax.jit(dynamics.step)(robot, q, v, tau, DT)
 
     def weighted(z: Array) -> Array:
         start = dynamics.integrate(robot, q, z[:n], 1.0)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import with_slow
 
 from fraxenv.kernels import explain, fuse
 from fraxenv.kernels.executors import FEW, MANY
@@ -27,7 +28,7 @@ def smoothed(x: Array, gain: Array) -> tuple[Array, Array]:
     return jax.lax.scan(on, last, forwards, reverse=True)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", with_slow([np.float32, np.float64], np.float64))
 def test_the_bits_are_those_of_many(dtype: type) -> None:
     with jax.enable_x64(dtype is np.float64):
         rounds = MANY // 8

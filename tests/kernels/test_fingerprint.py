@@ -265,14 +265,12 @@ print([t.of(fn) for fn in t.ALL.values()])
 
 
 def test_other_processes_find_the_same() -> None:
-    printed = [
-        subprocess.run(
-            [sys.executable, "-c", PROGRAM], env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True, text=True, check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]  # fmt: skip
-    assert printed[0] == printed[1] == f"{[of(fn) for fn in ALL.values()]}\n"
+    assert sys.flags.hash_randomization  # so that strings have other hashes there
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=os.environ | {"PYTHONHASHSEED": "1"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"{[of(fn) for fn in ALL.values()]}\n"
 
 
 def test_recalled_kernels_are_the_same(
@@ -281,7 +279,7 @@ def test_recalled_kernels_are_the_same(
     monkeypatch.setenv("FRAXENV_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
     monkeypatch.delenv("FRAXENV_CACHE", raising=False)
     x = np.random.default_rng(0).normal(size=(37, 5)).astype(np.float32)
-    whole = {name: fn for name, fn in ALL.items() if name != "another kind of key"}
+    whole = {name: ALL[name] for name in list(ALL)[:-1:2]}  # about one of each two that are alike
     made = {name: fuse(lambda x, fn=fn: fn(x), "native")(x) for name, fn in whole.items()}
 
     def evaluated(*_: Any) -> Any:

@@ -25,7 +25,7 @@ SETTINGS = [
         )
         for n in INTEGERS
     ),
-    ("int32", "xla"),
+    pytest.param("int32", "xla", marks=pytest.mark.slow),
     ("uint8", "xla"),
 ]
 
@@ -96,8 +96,19 @@ NUMBERS += (65536.0, 2147483520.0, 2147483648.0, -2147483648.0, -2147483904.0, 4
 NUMBERS += (9.3e18, -9.3e18, 1.9e19, 1e30, -1e30, np.inf, -np.inf, np.nan, 16777217.0, -1.0)
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
-@pytest.mark.parametrize("source", ["bool", "float32", "float64", *INTEGERS])
+SOURCES = ("bool", "float32", "float64", *INTEGERS)
+
+
+@pytest.mark.parametrize(
+    ("source", "backend"),
+    [
+        *((n, "native") for n in SOURCES),
+        *(
+            pytest.param(n, "xla", marks=() if n in ("float32", "uint8") else pytest.mark.slow)
+            for n in SOURCES
+        ),
+    ],
+)
 def test_conversions(source: str, backend: str, x64: None, equal: Callable[..., None]) -> None:
     """Between all dtypes; numbers beyond the range of integers give its ends, NaN gives zero."""
     dtype = np.dtype(source)

@@ -220,7 +220,7 @@ CHOICES: dict[str, Any] = {
 
 
 @given(**CHOICES)
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_random_programs(**choices: Any) -> None:
     _check(**choices, dtype=np.float32)
 

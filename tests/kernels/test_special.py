@@ -80,7 +80,18 @@ EXTREMES: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+in_both = pytest.mark.parametrize(
+    ("backend", "dtype"),
+    [
+        *(("native", d) for d in ("float32", "float64")),
+        ("xla", "float32"),
+        pytest.param("xla", "float64", marks=pytest.mark.slow),
+    ],
+    indirect=["dtype"],
+)
+
+
+@in_both
 def test_functions_of_one_number(backend: str, dtype: np.dtype) -> None:
     x = numbers(dtype)
 
@@ -95,7 +106,7 @@ def test_functions_of_one_number(backend: str, dtype: np.dtype) -> None:
         assert_same_kind(asin, np.arcsin(x), 2, True, "asin")
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+@in_both
 def test_functions_of_two_numbers(backend: str, dtype: np.dtype) -> None:
     a, b = (x.ravel() for x in np.meshgrid(numbers(dtype), numbers(dtype)))
 
@@ -162,25 +173,29 @@ def test_one_lane_leaves_the_others_alone(value: float, equal: Equal) -> None:
         equal(pick(fused(changed)), pick(expected))
 
 
+PANDA = dynamics.load_robot("panda")
+
+
+def _forward_dynamics(q: Any, v: Any, tau: Any) -> Any:
+    return dynamics.forward_dynamics(PANDA, q, v, tau)
+
+
+_fused, _plain = fuse(_forward_dynamics, "native"), jax.jit(jax.vmap(_forward_dynamics))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, 1e6])
 def test_forward_dynamics(value: float) -> None:
     """What is not a number, or huge, in one environment: as in `vmap` there, nothing elsewhere."""
-    panda = dynamics.load_robot("panda")
     rng = np.random.default_rng(0)
     n, lane = 33, 5
-    state = rng.normal(size=(3, n, panda.nv)).astype(np.float32)
-    state[0] += np.asarray(panda.q_default, np.float32)
-
-    def fn(q: Any, v: Any, tau: Any) -> Any:
-        return dynamics.forward_dynamics(panda, q, v, tau)
-
-    fused, plain = fuse(fn, "native"), jax.jit(jax.vmap(fn))
-    expected = np.asarray(fused(*state))
+    state = rng.normal(size=(3, n, PANDA.nv)).astype(np.float32)
+    state[0] += np.asarray(PANDA.q_default, np.float32)
+    expected = np.asarray(_fused(*state))
     for array in range(3):
-        for joint in range(panda.nv):
+        for joint in range(PANDA.nv):
             changed = state.copy()
             changed[array, lane, joint] = value
-            actual, right = np.asarray(fused(*changed)), np.asarray(plain(*changed))
+            actual, right = np.asarray(_fused(*changed)), np.asarray(_plain(*changed))
             others = np.delete(np.arange(n), lane)
             np.testing.assert_array_equal(actual[others], expected[others])
             # An infinite torque is infinite acceleration in one and not a number in the other.
@@ -220,9 +235,14 @@ def test_subnormal_numbers_are_zero(threads: Callable[[int], None]) -> None:
         "large": lambda v: v * 1e30, "ratio": lambda v: v / info.tiny,
         "root": lambda v: jnp.sqrt(abs(v)),
     }  # fmt: skip
-    for name, fn in flushed.items():
-        actual = np.asarray(fuse(fn, "native")(x))
-        np.testing.assert_array_equal(actual, jax.jit(jax.vmap(fn))(np.zeros_like(x)), name)
-        np.testing.assert_array_equal(actual, jax.jit(jax.vmap(fn))(x), name)
+
+    def every(v: Any) -> Any:
+        return {name: fn(v) for name, fn in flushed.items()}
+
+    plain = jax.jit(jax.vmap(every))
+    actual, of_zeros, same = fuse(every, "native")(x), plain(np.zeros_like(x)), plain(x)
+    for name in flushed:
+        np.testing.assert_array_equal(actual[name], of_zeros[name], name)
+        np.testing.assert_array_equal(actual[name], same[name], name)
     tiny = np.full(3, info.tiny, np.float32)
     np.testing.assert_array_equal(fuse(lambda v: v * 0.5, "native")(tiny), 0)

@@ -178,20 +178,8 @@ def panda() -> Any:
 def test_a_full_disk(
     small_disk: Path, tmp_path: Path, panda: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Training stops with a line, keeps the checkpoint, and goes on when there is room."""
-    run = small_disk / "run"
-    config = dataclasses.replace(SMALL, total_timesteps=3 * ROUND)
-    full: list[Path] = []
-
-    def on_round(_: Any) -> None:
-        if not full:
-            full.append(fill(small_disk))
-
-    with pytest.raises(OSError, match="No space left"):
-        train(config, run, on_round=on_round)
-    assert rounds(run) == 1
-    load_policy(run)
-
+    """A state is not saved, nothing half written stays, and training says so in one line."""
+    fill(small_disk)
     env, params, state = panda
     with pytest.raises(CheckpointError, match=r"cannot be written: No space left.*room"):
         fraxenv.save_state(small_disk / "s.npz", env, state, params)
@@ -204,6 +192,22 @@ def test_a_full_disk(
     assert "No space left" in line
     assert str(small_disk / "another") in line
 
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_while_training(small_disk: Path) -> None:
+    """Training stops, keeps the checkpoint, and goes on when there is room."""
+    run = small_disk / "run"
+    config = dataclasses.replace(SMALL, total_timesteps=3 * ROUND)
+    full: list[Path] = []
+
+    def on_round(_: Any) -> None:
+        if not full:
+            full.append(fill(small_disk))
+
+    with pytest.raises(OSError, match="No space left"):
+        train(config, run, on_round=on_round)
+    assert rounds(run) == 1
+    load_policy(run)
     full[0].unlink()
     assert train(config, run, resume=True)
     assert [m["round"] for m in read_metrics(run)] == [1, 2, 3]

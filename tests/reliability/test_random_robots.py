@@ -94,7 +94,7 @@ def test_random_robots_without_mimics(x64: None, machine: tuple[str, bool], seed
 
 
 @given(robots(max_bodies=9))
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_random_robots_load(machine: tuple[str, bool]) -> None:
     """Without compiling anything: a finite robot of that many bodies, twice the same."""
     text, floating = machine

@@ -46,8 +46,9 @@ def arguments(name: str) -> Arguments:
         if joint.kind == "floating":
             start = scene.system.topology.v_index[i]
             moved[:, start + 2] = np.where(np.arange(MOST) % 2, ROOMY, -1e-4)
-    q = jax.vmap(lambda q, x: dynamics.integrate(scene.system, q, x, 1.0))(at, moved)
-    inertia = np.diagonal(dynamics.crba(scene.system, at[0]))
+    moving = jax.jit(jax.vmap(lambda q, x: dynamics.integrate(scene.system, q, x, 1.0)))
+    q = moving(at, moved)
+    inertia = np.diagonal(jax.jit(dynamics.crba)(scene.system, at[0]))
     v, tau = 0.3 * rng.normal(size=(2, MOST, scene.nv))
     given = q, v, 30 * inertia * tau, np.zeros_like(v), ctrl
     return tuple(np.array(x, np.float32) for x in given)  # type: ignore[return-value]

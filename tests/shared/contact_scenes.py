@@ -36,6 +36,14 @@ def cube(cone: str = "elliptic") -> str:
 <geom name="cube" type="box" size=".05 .04 .03" mass="1"/></body></worldbody></mujoco>"""
 
 
+def ball() -> str:
+    """A ball that touches the floor: the least that a contact takes to compile."""
+    return f"""<mujoco>{option()}<worldbody>
+<geom name="floor" type="plane" size="1 1 .1"/>
+<body name="ball" pos="0 0 .031"><freejoint/>
+<geom name="ball" size=".03" mass="1"/></body></worldbody></mujoco>"""
+
+
 def held(impratio: float = 10) -> str:
     """A cube between two pads, stiffer than most, that motors press; nothing else holds it."""
     pad = """<body name="{n}" pos="0 {y} 0"><joint name="{n}" type="slide" axis="0 {s} 0"

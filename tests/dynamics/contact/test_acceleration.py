@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contact_scenes import EQUALITIES, Trial, cube, grasp, quadruped, rollout, trial
+from contact_scenes import EQUALITIES, Trial, ball, cube, grasp, quadruped, rollout, trial
 from jax import Array
 
 from fraxenv import dynamics
@@ -21,8 +21,9 @@ from fraxenv.dynamics.terms import compute_terms
 
 ROUNDS = 60
 
-SCENES = {"cube": cube()}
+SCENES = {"ball": ball()}
 SLOW = {
+    "cube": cube(),
     "equalities": EQUALITIES,
     "quadruped, condim 4": quadruped(condim=4),
     "cube, pyramidal": cube("pyramidal"),
@@ -204,7 +205,7 @@ def test_derivatives_by_parameters() -> None:
 def test_derivatives_are_finite_everywhere(mode: Callable[..., Any]) -> None:
     """At touch, lift-off, slip and rest; away from the floor as well."""
     with jax.enable_x64(True):
-        t = trial(cube())
+        t = trial(ball())
 
         def f(q: Array, v: Array, tau: Array) -> Array:
             return constrained_acceleration(t.scene, q, v, tau, ctrl=jnp.zeros(0))[0]

@@ -232,7 +232,13 @@ def slots(kinds: tuple[str, str]) -> Callable[[tuple[Array, ...], Array], Array]
 
 @dtype_with_slow("float64")
 @pytest.mark.parametrize(
-    "kinds", with_slow(PAIRS, ("capsule", "box"), ("box", "box")), ids="-".join
+    "kinds",
+    with_slow(
+        PAIRS,
+        *(("plane", k) for k in ("sphere", "capsule", "box")),  # in test_acceleration.py, too
+        *(("sphere", "capsule"), ("capsule", "box"), ("box", "box")),
+    ),
+    ids="-".join,
 )
 def test_derivatives_are_finite(kinds: tuple[str, str], dtype: np.dtype) -> None:
     poses = joined([all_poses(kinds, 900)[0], coincident(kinds, 300)])
@@ -339,7 +345,7 @@ def test_the_depth_of_a_box_that_lies_has_its_own_digits_in_float32() -> None:
 @pytest.mark.usefixtures("x64")
 def test_a_cylinder_s_distances_are_exact_where_mujoco_s_are_rounding() -> None:
     """Tilted by an angle t, MuJoCo's are off by 1e-16 / t of the radius, by extended precision."""
-    poses, tilt, exact = leaning_cylinders(2_000)
+    poses, tilt, exact = leaning_cylinders(FEW)
     margin = np.full(len(poses), 5.0)
     kinds = ("plane", "cylinder")
 
@@ -355,7 +361,7 @@ def test_a_cylinder_s_distances_are_exact_where_mujoco_s_are_rounding() -> None:
     assert np.median(theirs[tilt < 1e-6]) > 1e-12
 
     with jax.enable_x64(False):
-        found = ours.__wrapped__(kinds)(single(poses), margin)
+        found = ours(kinds)(single(poses), margin)
     # Of sizes and heights up to 0.1 m, each rounded to 4e-9.
     assert errors(found)[tilt > 2e-5].max() < 3e-8
 

@@ -42,15 +42,19 @@ def test_derivatives_of_the_cost(cost: Callable[[Array, Friction], Array], d: in
     f = Friction(*(jnp.asarray(rng.uniform(0.2, 1.5, s)) for s in (n, (n, d - 1), n)))
     kind = cost.__name__
     force, hessian = (getattr(cones, f"{kind}_{name}") for name in ("force", "hessian"))
-    expected = jax.jit(jax.vmap(cost))(x, f)
-    slope = jax.jit(jax.vmap(jax.grad(cost)))(x, f)
-    bend = np.asarray(jax.jit(jax.vmap(jax.hessian(cost)))(x, f))
+
+    @jax.jit
+    def both(x: Array, f: Friction) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        automatic = (jax.vmap(d)(x, f) for d in (cost, jax.grad(cost), jax.hessian(cost)))
+        pushed = force(x, f)
+        return (cones.cone_cost(x, pushed), pushed, hessian(x, f)), tuple(automatic)
+
+    ours, (expected, slope, bend) = jax.tree.map(np.asarray, both(x, f))
     # All zones are there: free, and bent in some directions or in all.
     ranks = np.linalg.matrix_rank(bend, hermitian=True, tol=1e-9)
     assert {0, d - 1, d} <= set(ranks)
 
-    np.testing.assert_allclose(cones.cone_cost(x, force(x, f)), expected, atol=1e-12)
-    np.testing.assert_allclose(force(x, f), -slope, atol=1e-12)
+    np.testing.assert_allclose(ours[0], expected, atol=1e-12)
+    np.testing.assert_allclose(ours[1], -slope, atol=1e-12)
     upper = np.triu(np.ones((d, d), bool))
-    found = np.asarray(hessian(x, f))
-    np.testing.assert_allclose(found[:, upper], bend[:, upper], atol=1e-11)
+    np.testing.assert_allclose(ours[2][:, upper], bend[:, upper], atol=1e-11)

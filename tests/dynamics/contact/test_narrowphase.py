@@ -101,7 +101,7 @@ def scene(request: pytest.FixtureRequest) -> Constraints:
 @pytest.mark.usefixtures("x64")
 def test_every_pair_is_in_its_slots(panda: Robot, scene: Constraints) -> None:
     q = panda.q_default + 0.3
-    kin = forward_kinematics(panda, q)
+    kin = jax.jit(forward_kinematics)(panda, q)
     found = jax.jit(find_contacts)(panda, scene, kin)
     assert found.distance.shape == (scene.layout.slots,)
 
@@ -144,7 +144,9 @@ def test_fused_as_vmapped(panda: Robot, scene: Constraints) -> None:
 @pytest.mark.usefixtures("x64")
 def test_no_pairs(panda: Robot, scene: Constraints) -> None:
     none = replace(scene, layout=replace(scene.layout, pairs=()))
-    found = find_contacts(panda, none, forward_kinematics(panda, panda.q_default))
+    found = jax.eval_shape(
+        lambda q: find_contacts(panda, none, forward_kinematics(panda, q)), panda.q_default
+    )
     shapes = found.distance.shape, found.position.shape, found.frame.shape, found.active.shape
     assert shapes == ((0,), (0, 3), (0, 3, 3), (0,))
 
@@ -188,11 +190,12 @@ def test_a_pairs_own_parameters_are_taken() -> None:
     pairs = [Pair((0, 1), 3, 1), Pair((1, 2), 3, 1, parameters=1), Pair((0, 2), 3, 1, parameters=0)]
     constraints = constraints_of(geoms, pairs, random_geoms(rng, ["sphere"] * 3))
     all_mixed = replace(constraints.layout, pairs=tuple(replace(p, parameters=-1) for p in pairs))
-    mixed = mixed_parameters(replace(constraints, layout=all_mixed), np.dtype(float))
+    parameters = jax.jit(mixed_parameters, static_argnums=1)
+    mixed = parameters(replace(constraints, layout=all_mixed), np.dtype(float))
     own = {name: rng.uniform(0.1, 1, (2, n)) for name, n in PARAMETERS.items()}
     own["friction"][1, 0] = 0.0
     given = PairParameters(**own, margin=rng.uniform(0, 1, 2), gap=rng.uniform(0, 1, 2))
-    found = mixed_parameters(replace(constraints, pairs=given), np.dtype(float))
+    found = parameters(replace(constraints, pairs=given), np.dtype(float))
     for name in (*PARAMETERS, "margin", "gap"):
         expected = np.asarray(getattr(given, name))[[1, 0]]
         if name == "friction":

@@ -319,6 +319,7 @@ def test_derivatives_by_differences(x64: None, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
+@dtype_with_slow("float64")
 def test_moving_a_shape_changes_the_distance_as_much(dtype: np.dtype, name: str) -> None:
     """The gradient by a translation is a unit vector, and opposite for the other shape."""
     a, b = (cast(place(k, 1000, i).ours, dtype) for i, k in enumerate(PAIRS[name]))

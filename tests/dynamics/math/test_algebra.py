@@ -12,7 +12,7 @@ from fraxenv.dynamics.math import algebra
 @pytest.mark.parametrize("n", [3, 6])
 def test_determinant(n: int, x64: None) -> None:
     matrices = np.random.default_rng(n).normal(size=(20, n, n))
-    result = jax.vmap(algebra.determinant)(matrices)
+    result = jax.jit(jax.vmap(algebra.determinant))(matrices)
     np.testing.assert_allclose(result, np.linalg.det(matrices), rtol=1e-12, atol=1e-12)
 
 
@@ -23,7 +23,7 @@ def test_determinants_of_singular_matrices_have_derivatives(n: int, x64: None) -
     matrix[-1, -1] = 0
     expected = np.zeros((n, n))
     expected[-1, -1] = 1
-    np.testing.assert_array_equal(jax.grad(algebra.determinant)(matrix), expected)
+    np.testing.assert_array_equal(jax.jit(jax.grad(algebra.determinant))(matrix), expected)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 13])
@@ -35,5 +35,5 @@ def test_smallest(n: int) -> None:
 
 
 def test_the_first_of_equal_entries_is_the_smallest() -> None:
-    _, index = algebra.smallest(np.array([[2.0, 1.0, 1.0], [3.0, 3.0, 3.0]]))
+    _, index = jax.jit(algebra.smallest)(np.array([[2.0, 1.0, 1.0], [3.0, 3.0, 3.0]]))
     assert index.tolist() == [1, 0]

@@ -172,7 +172,7 @@ def test_normalize(x64: None, scale: float, w: Vector) -> None:
 def test_normalize_zero_is_identity(dtype: np.dtype) -> None:
     zero = jnp.zeros(4, dtype)
     np.testing.assert_array_equal(dynamics.quaternion_normalize(zero), [1, 0, 0, 0])
-    assert np.isfinite(jax.jacfwd(dynamics.quaternion_normalize)(zero)).all()
+    assert np.isfinite(jax.jit(jax.jacfwd(dynamics.quaternion_normalize))(zero)).all()
 
 
 # --- Derivatives ----------------------------------------------------------------------------------
@@ -183,16 +183,23 @@ def test_gradients_are_finite_at_every_angle(dtype: np.dtype) -> None:
     r = Rotation.from_rotvec(GRID)
     w, matrices, a = GRID.astype(dtype), r.as_matrix().astype(dtype), wxyz(r).astype(dtype)
     a = np.concatenate([a, -a, np.array([[1, 0, 0, 0], [-1, 0, 0, 0]], dtype)])
-    for f, argument in (
+    functions = (
         (dynamics.rotation_exp, w),
         (dynamics.quaternion_log, a),
         (dynamics.rotation_log, matrices),
         (lambda m: dynamics.orientation_error(m, m), matrices),
         (algebra.norm, w),
-    ):
-        forward = every(jax.jacfwd(f), argument)
+    )
+
+    def both_ways() -> list[tuple[Array, Array]]:  # in one program, to compile
+        return [
+            (jax.vmap(jax.jacfwd(f))(x), jax.vmap(jax.grad(lambda x, f=f: jnp.sum(f(x))))(x))
+            for f, x in functions
+        ]
+
+    for (_, argument), found in zip(functions, jax.jit(both_ways)(), strict=True):
+        forward, reverse = map(np.asarray, found)
         assert np.isfinite(forward).all()
-        reverse = every(jax.grad(lambda x, f=f: jnp.sum(f(x))), argument)
         expected = forward.sum(axis=tuple(range(1, forward.ndim - argument.ndim + 1)))
         np.testing.assert_allclose(reverse, expected, rtol=1e-4, atol=1e-6)
 
@@ -253,4 +260,4 @@ def test_norm(dtype: np.dtype) -> None:
     assert algebra.norm(jnp.asarray([3, 0, -4], dtype)) == 5
     zero = jnp.zeros(3, dtype)
     assert algebra.norm(zero) == 0
-    np.testing.assert_array_equal(jax.grad(algebra.norm)(zero), zero)
+    np.testing.assert_array_equal(jax.jit(jax.grad(algebra.norm))(zero), zero)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
+from jax import Array
 
 from fraxenv import dynamics
 from fraxenv.dynamics.model.bundled import bundled_urdf
@@ -13,22 +15,32 @@ FINGER = "panda_finger_joint1"
 HALF_OPEN = 0.02  # m, as the fingers of panda.urdf are
 
 
+@jax.jit
+def numbers(robot: dynamics.Robot, q: Array, v: Array) -> tuple[Array, ...]:
+    """Mass matrices, bias forces, and poses of the hand, of a batch."""
+
+    def single(q: Array, v: Array) -> tuple[Array, ...]:
+        terms = dynamics.compute_terms(robot, q, v)
+        pose = dynamics.frame_pose(robot, q, "hand", kin=terms.kin)
+        return terms.mass_matrix, terms.bias, *pose
+
+    return jax.vmap(single)(q, v)
+
+
 def test_a_half_open_gripper_is_the_panda(x64: None, panda: dynamics.Robot) -> None:
     """Mass matrix, bias forces and the hand's pose; the fingers weigh on no joint of the arm."""
     gripper = dynamics.load_robot("panda_gripper")
     assert (gripper.nq, gripper.joint_names[-1]) == (8, FINGER)
     rng = np.random.default_rng(0)
-    for _ in range(5):
-        q, v = np.asarray(panda.q_default) + rng.uniform(-0.5, 0.5, 7), rng.uniform(-1, 1, 7)
-        Q, V = np.append(q, HALF_OPEN), np.append(v, 0.0)
-        M = dynamics.crba(gripper, Q)
-        np.testing.assert_allclose(M[:7, :7], dynamics.crba(panda, q), atol=1e-12)
-        np.testing.assert_allclose(M[7], [0] * 7 + [0.03], atol=1e-12)
-        bias = dynamics.bias_forces(gripper, Q, V)
-        np.testing.assert_allclose(bias[:7], dynamics.bias_forces(panda, q, v), atol=1e-12)
-        poses = dynamics.frame_pose(gripper, Q, "hand"), dynamics.frame_pose(panda, q, "hand")
-        for ours, theirs in zip(*poses, strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-12)
+    q, v = np.asarray(panda.q_default) + rng.uniform(-0.5, 0.5, (5, 7)), rng.uniform(-1, 1, (5, 7))
+    Q, V = np.insert(q, 7, HALF_OPEN, axis=1), np.insert(v, 7, 0.0, axis=1)
+    M, bias, *pose = numbers(gripper, Q, V)
+    expected, arms_bias, *arms_pose = numbers(panda, q, v)
+    np.testing.assert_allclose(M[:, :7, :7], expected, atol=1e-12)
+    np.testing.assert_allclose(M[:, 7], [[0] * 7 + [0.03]] * 5, atol=1e-12)
+    np.testing.assert_allclose(bias[:, :7], arms_bias, atol=1e-12)
+    for ours, theirs in zip(pose, arms_pose, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 
 def test_locked_fingers_make_it_the_panda(panda: dynamics.Robot) -> None:
@@ -51,8 +63,8 @@ def test_the_pads_meet_at_width_zero() -> None:
     assert [p.size for p in pads] == [(0.0175, 0.0152, 0.0185)] * 2
     for x in (0.0, 0.04):
         q = np.append(robot.q_default[:7], x)
-        centre, axes = dynamics.frame_pose(robot, q, "hand")
-        poses = dynamics.forward_kinematics(robot, q)
+        _, _, (centre,), (axes,) = numbers(robot, q[None], np.zeros((1, 8)))
+        poses = jax.jit(dynamics.forward_kinematics)(robot, q)
         at = [poses.position[p.body] + poses.rotation[p.body] @ p.position for p in pads]
         inner = [float((a - centre) @ axes[:, 1]) for a in at]
         np.testing.assert_allclose(inner, [x + 0.0076, -x - 0.0076], atol=1e-6)
@@ -72,16 +84,15 @@ def test_hands_on_bare_flanges(x64: None, arm: str) -> None:
     bare, robot = dynamics.load_robot(arm), dynamics.load_robot(f"{arm}_gripper")
     assert (robot.nv, robot.end_effectors) == (bare.nv + 1, ("hand",))
     assert np.sum(robot.mass) == pytest.approx(np.sum(bare.mass) + 0.66, abs=1e-9)
-    q, v = np.asarray(bare.q_default) + 0.1, np.zeros(robot.nv)
-    flange, axes = dynamics.frame_pose(bare, q, "hand")
-    hand, turned = dynamics.frame_pose(robot, np.append(q, 0.0), "hand")
-    np.testing.assert_allclose(hand, flange + 0.0924 * axes[:, 2], atol=1e-12)
-    np.testing.assert_allclose(turned, axes, atol=1e-12)
-    M = dynamics.crba(robot, np.append(q, 0.01))
-    np.testing.assert_allclose(M[-1], [0] * bare.nv + [0.06], atol=1e-12)
+    q = np.asarray(bare.q_default) + 0.1
+    flange, axes = jax.jit(dynamics.frame_pose, static_argnums=2)(bare, q, "hand")
     # Payloads do not depend on how far the fingers are open, which is symmetric.
-    wide, closed = (dynamics.bias_forces(robot, np.append(q, x), v)[:-1] for x in (0.04, 0.0))
-    np.testing.assert_allclose(wide, closed, atol=1e-12)
+    opened = np.stack([np.append(q, x) for x in (0.0, 0.04)])
+    M, (closed, wide), hand, turned = numbers(robot, opened, np.zeros((2, robot.nv)))
+    np.testing.assert_allclose(hand[0], flange + 0.0924 * axes[:, 2], atol=1e-12)
+    np.testing.assert_allclose(turned[0], axes, atol=1e-12)
+    np.testing.assert_allclose(M[1, -1], [0] * bare.nv + [0.06], atol=1e-12)
+    np.testing.assert_allclose(wide[:-1], closed[:-1], atol=1e-12)
 
 
 def test_refusals() -> None:

@@ -17,6 +17,7 @@ from support import packaged
 from fraxenv import dynamics
 from fraxenv.dynamics import Robot
 from fraxenv.dynamics.model import bundled
+from fraxenv.dynamics.rebuild import fit
 from fraxenv.dynamics.rebuild.__main__ import main as rebuild
 
 ROBOTS = Path(dynamics.__file__).parent / "robots"
@@ -57,7 +58,8 @@ def robot(request: pytest.FixtureRequest) -> Robot:
 
 def closest_pair(robot: Robot) -> float:
     """Distance of the closest self-collision pair of spheres in the default configuration, m."""
-    poses = (np.asarray(x) for x in dynamics.forward_kinematics(robot, robot.q_default))
+    kinematics = jax.jit(dynamics.forward_kinematics)
+    poses = (np.asarray(x) for x in kinematics(robot, robot.q_default))
     world = (np.zeros((1, 3)), np.eye(3)[None])  # the body -1
     position, rotation = (np.concatenate(pair) for pair in zip(poses, world, strict=True))
     shapes = robot.topology.collision_shapes
@@ -168,7 +170,7 @@ def test_g1_stands_on_the_floor_and_can_be_welded() -> None:
     g1 = dynamics.load_robot("g1")
     np.testing.assert_array_equal(g1.q_default[:7], [0, 0, 0.793, 1, 0, 0, 0])
     for foot in ("left_foot", "right_foot"):
-        position, _ = dynamics.frame_pose(g1, g1.q_default, foot)
+        position, _ = jax.jit(dynamics.frame_pose, static_argnums=2)(g1, g1.q_default, foot)
         assert position[2] == pytest.approx(0.036, abs=1e-3)  # the sole is 0.035 m below
 
     welded = dynamics.load_urdf(ROBOTS / "g1.urdf", q_default=g1.q_default[7:])
@@ -309,6 +311,12 @@ def arm(tmp_path: Path) -> list[str]:
     return [str(path), "my_arm", "--output", str(tmp_path / "out"), *described, *spheres]
 
 
+@pytest.fixture
+def rough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits that are found fast, for what does not depend on how good they are."""
+    monkeypatch.setattr(fit, "_CUTS", 2)
+
+
 def test_a_robot_is_rebuilt(arm: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     tool = ["--frames", "tool", "c", "0", "0", "0.05", "--end-effectors", "hand", "tool"]
     assert rebuild([*arm, *tool, "--default", "j1", "0.25"]) == 0
@@ -347,7 +355,7 @@ def test_a_robot_is_rebuilt(arm: list[str], capsys: pytest.CaptureFixture[str]) 
     assert "No mesh or shape could be read for b:" in said
 
 
-def test_what_meets_in_the_default_is_no_pair(arm: list[str]) -> None:
+def test_what_meets_in_the_default_is_no_pair(arm: list[str], rough: None) -> None:
     assert rebuild([*arm, "--default", "j2", "2.9"]) == 0  # folded, the tip at the foot
     options = tomllib.loads((Path(arm[3]) / "my_arm.toml").read_text())
     robot = dynamics.load_urdf(Path(arm[3]) / "my_arm.urdf", **options)
@@ -400,6 +408,7 @@ def test_rebuilding_is_repeatable_and_keeps_shapes(arm: list[str]) -> None:
 )
 def test_a_refusal_says_why_and_leaves_the_files_alone(
     arm: list[str],
+    rough: None,
     capsys: pytest.CaptureFixture[str],
     extra: tuple[str, ...],
     message: str,

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+from jax import Array
 
 from fraxenv import dynamics
 from fraxenv.dynamics.model.bundled import bundled_urdf
 from fraxenv.errors import ConfigError, UnknownNameError
 
 pin = pytest.importorskip("pinocchio")
+
+pose = jax.jit(dynamics.frame_pose, static_argnums=2)
 
 LOCKED = {
     "panda": ("panda_joint1", "panda_joint4", "panda_joint7"),
@@ -36,18 +40,24 @@ def test_against_pinocchios_reduced_model(x64: None, name: str) -> None:
     data = model.createData()
     assert reduced.nv == model.nv == robot.nv - len(ids)
     assert list(reduced.joint_names) == list(model.names)[1:]
+    unarmed = reduced.replace(armature=np.zeros(reduced.nv))
+
+    @jax.jit
+    def ours(x: Array, v: Array, a: Array) -> tuple[Array, list[tuple[Array, Array]]]:
+        kin = dynamics.compute_kinematics(unarmed, x)
+        poses = [dynamics.frame_pose(unarmed, x, f, kin=kin) for f in reduced.end_effectors]
+        return dynamics.rnea(unarmed, x, v, a, kin=kin), poses
+
     for _ in range(5):
         x, v, a = rng.uniform(-1, 1, (3, reduced.nv))
-        tau = pin.rnea(model, data, x, v, a)
-        unarmed = reduced.replace(armature=np.zeros(reduced.nv))
-        np.testing.assert_allclose(dynamics.rnea(unarmed, x, v, a), tau, atol=1e-9)
-        for frame in reduced.end_effectors:
+        tau, poses = ours(x, v, a)
+        np.testing.assert_allclose(tau, pin.rnea(model, data, x, v, a), atol=1e-9)
+        for frame, found in zip(reduced.end_effectors, poses, strict=True):
             target = reduced.frame(frame).name
             pin.framesForwardKinematics(model, data, x)
-            pose = data.oMf[model.getFrameId(target)]
-            found = dynamics.frame_pose(reduced, x, frame)
-            np.testing.assert_allclose(found[0], pose.translation, atol=1e-12)
-            np.testing.assert_allclose(found[1], pose.rotation, atol=1e-12)
+            theirs = data.oMf[model.getFrameId(target)]
+            np.testing.assert_allclose(found[0], theirs.translation, atol=1e-12)
+            np.testing.assert_allclose(found[1], theirs.rotation, atol=1e-12)
 
 
 def test_shapes_limits_and_defaults_stay(x64: None) -> None:
@@ -56,20 +66,20 @@ def test_shapes_limits_and_defaults_stay(x64: None) -> None:
     for name in ("position_limits", "velocity_limits", "effort_limits"):
         kept = [n not in LOCKED["g1"] for n in robot.joint_names]
         np.testing.assert_array_equal(getattr(reduced, name), getattr(robot, name)[kept])
-    q, r = np.asarray(robot.q_default), np.asarray(reduced.q_default)
-    for a, b in zip(
-        dynamics.robot_geometry(robot, q), dynamics.robot_geometry(reduced, r), strict=True
-    ):
+
+    @jax.jit
+    def of_default(robot: dynamics.Robot) -> tuple[dynamics.RobotGeometry, Array]:
+        q = robot.q_default
+        return dynamics.robot_geometry(robot, q), dynamics.self_distances(robot, q)
+
+    (geometry, whole), (reduced_geometry, fewer) = map(of_default, (robot, reduced))
+    for a, b in zip(geometry, reduced_geometry, strict=True):
         for field in vars(a):
             np.testing.assert_allclose(getattr(a, field), getattr(b, field), atol=1e-12)
-    between = dict(
-        zip(dynamics.self_distance_names(robot), dynamics.self_distances(robot, q), strict=True)
-    )
-    left = zip(
-        dynamics.self_distance_names(reduced), dynamics.self_distances(reduced, r), strict=True
-    )
+    between = dict(zip(dynamics.self_distance_names(robot), whole.tolist(), strict=True))
+    left = zip(dynamics.self_distance_names(reduced), fewer.tolist(), strict=True)
     for name, distance in left:
-        assert float(between[name]) == pytest.approx(float(distance), abs=1e-12)
+        assert between[name] == pytest.approx(distance, abs=1e-12)
     assert 0 < len(reduced.topology.self_collision_pairs) < len(between)
 
 
@@ -113,8 +123,8 @@ def test_joints_that_follow_others_still_do(tmp_path: Path, x64: None) -> None:
     reduced = dynamics.lock_joints(robot, ["lift"], [0.5, 0.0])
     assert reduced.joint_names == ("finger",)
     for frame in ("palm", "finger", "thumb"):
-        expected = dynamics.frame_pose(robot, [0.5, 0.7], frame)
-        for ours, theirs in zip(dynamics.frame_pose(reduced, [0.7], frame), expected, strict=True):
+        expected = pose(robot, np.array([0.5, 0.7]), frame)
+        for ours, theirs in zip(pose(reduced, np.array([0.7]), frame), expected, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 
@@ -125,8 +135,8 @@ def test_followers_are_locked_with_the_joint_that_they_follow(tmp_path: Path, x6
     reduced = dynamics.lock_joints(robot, ["finger"], [0.0, 0.7])
     assert reduced.joint_names == ("lift",)
     for frame in ("palm", "finger", "thumb"):
-        expected = dynamics.frame_pose(robot, [0.5, 0.7], frame)
-        for ours, theirs in zip(dynamics.frame_pose(reduced, [0.5], frame), expected, strict=True):
+        expected = pose(robot, np.array([0.5, 0.7]), frame)
+        for ours, theirs in zip(pose(reduced, np.array([0.5]), frame), expected, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 

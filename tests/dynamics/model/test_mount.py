@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import Array
 
 from fraxenv import dynamics
 from fraxenv.errors import ArrayError
@@ -23,17 +25,21 @@ def test_frames_move_and_gravity_stays(x64: None, name: str) -> None:
     rng = np.random.default_rng(0)
     q = np.asarray(robot.q_default) + rng.uniform(-0.3, 0.3, robot.nq)
     v, tau = rng.normal(size=(2, robot.nv))
-    for frame in robot.frame_names:
-        p, R = dynamics.frame_pose(robot, q, frame)
-        moved = dynamics.frame_pose(mounted, q, frame)
-        np.testing.assert_allclose(moved[0], POSITION + ROTATION @ p, atol=1e-12)
-        np.testing.assert_allclose(moved[1], ROTATION @ R, atol=1e-12)
+
+    @jax.jit
+    def seen(robot: dynamics.Robot) -> tuple[list[tuple[Array, Array]], Array, Array]:
+        kin = dynamics.compute_kinematics(robot, q)
+        poses = [dynamics.frame_pose(robot, q, name, kin=kin) for name in robot.frame_names]
+        a = dynamics.forward_dynamics(robot, q, v, tau, kin=kin)
+        return poses, a, dynamics.robot_geometry(robot, q, kin=kin).spheres.position
+
     turned = robot.replace(gravity=ROTATION.T @ np.asarray(robot.gravity))
-    a, expected = (dynamics.forward_dynamics(r, q, v, tau) for r in (mounted, turned))
+    (moved, a, centres), (poses, expected, own) = map(seen, (mounted, turned))
+    for (p, R), (position, rotation) in zip(poses, moved, strict=True):
+        np.testing.assert_allclose(position, POSITION + ROTATION @ p, atol=1e-12)
+        np.testing.assert_allclose(rotation, ROTATION @ R, atol=1e-12)
     np.testing.assert_allclose(a, expected, rtol=1e-9, atol=1e-9)
-    geometry, own = (dynamics.robot_geometry(r, q) for r in (mounted, robot))
-    centres = POSITION + np.asarray(own.spheres.position) @ ROTATION.T
-    np.testing.assert_allclose(geometry.spheres.position, centres, atol=1e-12)
+    np.testing.assert_allclose(centres, POSITION + np.asarray(own) @ ROTATION.T, atol=1e-12)
     np.testing.assert_array_equal(
         robot.topology.position[0], dynamics.load_robot(name).topology.position[0]
     )

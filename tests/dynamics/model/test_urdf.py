@@ -949,15 +949,17 @@ def test_panda_kinematics_are_the_published_table(panda: Robot, x64: None) -> No
         return pose
 
     rng = np.random.default_rng(0)
+    kinematics = jax.jit(dynamics.forward_kinematics)
+    hand_pose = jax.jit(lambda q: dynamics.frame_pose(panda, q, "hand"))
     for q in rng.uniform(*panda.position_limits.T, (10, 7)):
         pose = np.eye(4)
-        poses = dynamics.forward_kinematics(panda, q)
+        poses = jax.tree.map(np.asarray, kinematics(panda, q))
         for i in range(7):
             pose = pose @ motion("x", alpha[i], (a[i], 0, 0)) @ motion("z", q[i], (0, 0, d[i]))
             np.testing.assert_allclose(poses.position[i], pose[:3, 3], atol=1e-12)
             np.testing.assert_allclose(poses.rotation[i], pose[:3, :3], atol=1e-12)
         hand = pose @ motion("z", -np.pi / 4, (0, 0, 0.212))
-        position, rotation = dynamics.frame_pose(panda, q, "hand")
+        position, rotation = hand_pose(q)
         np.testing.assert_allclose(position, hand[:3, 3], atol=1e-12)
         np.testing.assert_allclose(rotation, hand[:3, :3], atol=1e-12)
 
@@ -965,14 +967,16 @@ def test_panda_kinematics_are_the_published_table(panda: Robot, x64: None) -> No
 def test_panda_ready_pose(panda: Robot) -> None:
     ready = [0, -np.pi / 6, 0, -3 * np.pi / 4, 0, 5 * np.pi / 9, 0]
     np.testing.assert_allclose(panda.q_default, ready, atol=1e-12)
-    position, rotation = dynamics.frame_pose(panda, panda.q_default, "hand")
+    pose = jax.jit(lambda q: dynamics.frame_pose(panda, q, "hand"))
+    position, rotation = pose(panda.q_default)
     np.testing.assert_allclose(position, [0.375, 0, 0.409], atol=1e-3)
     assert rotation[2, 2] < -0.98  # the hand points down
 
 
 def test_panda_does_not_collide_with_itself_at_rest(panda: Robot, x64: None) -> None:
     topology = panda.topology
-    poses = dynamics.forward_kinematics(panda, panda.q_default)
+    kinematics = jax.jit(dynamics.forward_kinematics)
+    poses = jax.tree.map(np.asarray, kinematics(panda, panda.q_default))
     assert len(topology.self_collision_pairs) >= 7
     assert all(s.kind == "sphere" for s in topology.collision_shapes)
 

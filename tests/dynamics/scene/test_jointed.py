@@ -15,6 +15,8 @@ from fraxenv import dynamics
 from fraxenv.dynamics import box_geom, jointed_body, placed_body, plane_geom, sphere_geom
 from fraxenv.errors import ArrayError, ConfigError
 
+pose = jax.jit(dynamics.frame_pose, static_argnums=2)
+
 LID: dict[str, Any] = {
     "kind": "revolute",
     "axis": (0.0, -2.0, 0.0),
@@ -49,7 +51,7 @@ def test_mujoco_has_the_same_masses_forces_and_poses(chest) -> None:
     mujoco.mj_forward(model, data)
     with jax.enable_x64(True):
         terms = jax.jit(dynamics.compute_terms)(chest.system, data.qpos, data.qvel)
-        at, rotation = map(np.asarray, dynamics.frame_pose(chest.system, q, "lid"))
+        at, rotation = map(np.asarray, pose(chest.system, q, "lid"))
     np.testing.assert_allclose(terms.mass_matrix, mass_matrix(model, data), atol=1e-11)
     np.testing.assert_allclose(terms.bias, data.qfrc_bias, atol=1e-11)
     # The knob by hand: a turn about the hinge, then the mount's turn and place.
@@ -95,7 +97,7 @@ def test_what_is_put_somewhere_stays_there() -> None:
             None, [step, ball], pairs=[("tread", "ball")], integrator="discrete"
         )
         q = jnp.asarray(scene.system.q_default)
-        at, rotation = map(np.asarray, dynamics.frame_pose(scene.system, q, "step"))
+        at, rotation = map(np.asarray, pose(scene.system, q, "step"))
         np.testing.assert_allclose(at, (1.0, 2.0, 0.3), atol=1e-12)
         np.testing.assert_allclose(rotation[:2, 0], (np.cos(0.4), np.sin(0.4)), atol=1e-12)
 

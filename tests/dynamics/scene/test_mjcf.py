@@ -24,7 +24,7 @@ TOLERANCE = 1e-12
 
 
 GYMNASIUM = Path(find_spec("gymnasium").origin).parent / "envs" / "mujoco" / "assets"  # type: ignore
-SLOW = ("quadruped", "gantry", "balls", "equalities")
+SLOW = ("quadruped", "gantry", "balls", "equalities", "hand")
 OTHERS = ("ant", "half_cheetah", "hopper", "humanoid", "reacher", "swimmer", "walker2d_v5")
 """Models of Gymnasium, which nobody wrote for these tests."""
 

@@ -178,11 +178,15 @@ def test_units_do_not_matter() -> None:
 @dtype_with_slow("float64")
 def test_what_counts_as_met(dtype: np.dtype, size: float) -> None:
     """A row wants more than a bound does, by less than the tolerance, and by more than that."""
-    more = TOLERANCE[dtype.itemsize] * (1 + size / 2) * np.array([0.7, 1.4])
-    one, far = np.ones((2, 1, 1)), np.full((2, 1), np.inf)
-    problem = QP(one, one / 2, size / 2 + more[:, None], one, np.full((2, 1), size), far)
+    more = TOLERANCE[dtype.itemsize] * (1 + size / 2) * np.tile([0.7, 1.4], SIZE // 2)
+    A, b = np.zeros((SIZE, M, N)), np.full((SIZE, M), -np.inf)
+    A[:, 0, 0], b[:, 0] = 0.5, size / 2 + more
+    one, far = np.tile(np.eye(N), (SIZE, 1, 1)), np.full((SIZE, N), np.inf)
+    lower = -far
+    lower[:, 0] = size
+    problem = QP(one, A, b, one, lower, far)
     active = np.asarray(solved(cast(problem, dtype)).active)
-    np.testing.assert_array_equal((active == 0).any(axis=1), [False, True])
+    np.testing.assert_array_equal((active == 0).any(axis=1), np.tile([False, True], SIZE // 2))
 
 
 def test_units_of_rows_do_not_matter(x64: None) -> None:
@@ -347,6 +351,7 @@ def test_extreme_problems_are_finite(dtype: np.dtype, kind: str) -> None:
     solution = solved(cast(problem, dtype), max_active=capacity)
     for part in solution:
         assert np.isfinite(part).all()
+    assert solution.active.shape == (SIZE, 8 if capacity is None else capacity)
     image = product(problem.C, np.asarray(solution.x, float))
     slip = 1e-3 * (1 + np.abs(image))
     assert (image >= problem.lower - slip).all()
@@ -364,21 +369,26 @@ def test_derivatives(x64: None) -> None:
     changes = QP(*(rng.normal(size=p.shape) for p in some))
     changes = cast(changes._replace(H=symmetric, C=symmetric[::-1]), float)
     problem, step = cast(some, float), 1e-6
+    moved = [jax.tree.map(lambda p, d, s=s: p + s * step * d, problem, changes) for s in (1, -1, 0)]
+    # Before, after and between are one batch, so that one program is compiled.
+    batch = jax.tree.map(lambda *p: jnp.concatenate(p), *moved)
+    directions = jax.tree.map(lambda d: jnp.tile(d, (3, *(1,) * (d.ndim - 1))), changes)
+    weight = jnp.asarray(rng.normal(size=(18, N)))
 
-    def x_of(problem: QP) -> Array:
-        return jax.vmap(lambda p: solve_qp(p, softness=1e-9).x)(problem)
+    @jax.jit
+    def both_ways(batch: QP, directions: QP, weight: Array) -> tuple[Array, Array, QP]:
+        x, linear = jax.linearize(
+            lambda p: jax.vmap(lambda p: solve_qp(p, softness=1e-9).x)(p), batch
+        )
+        (backward,) = jax.linear_transpose(linear, batch)(weight)
+        return x, linear(directions), backward
 
-    def moved(sign: float) -> QP:
-        return jax.tree.map(lambda p, d: p + sign * step * d, problem, changes)
-
-    solve = jax.jit(x_of)
-    numeric = (solve(moved(1)) - solve(moved(-1))) / (2 * step)
-    x, forward = jax.jit(lambda p, d: jax.jvp(x_of, (p,), (d,)))(problem, changes)
-    np.testing.assert_allclose(forward, numeric, rtol=1e-4, atol=1e-4)
-    weight = jnp.asarray(rng.normal(size=x.shape))
-    backward = jax.jit(jax.grad(lambda p: jnp.sum(weight * x_of(p))))(problem)
-    inner = sum(jnp.sum(g * d) for g, d in zip(backward, changes, strict=True))
-    np.testing.assert_allclose(inner, jnp.sum(weight * forward), rtol=1e-9)
+    x, forward, backward = both_ways(batch, directions, weight)
+    after, before, _ = np.split(np.asarray(x), 3)
+    numeric = (after - before) / (2 * step)
+    np.testing.assert_allclose(forward[12:], numeric, rtol=1e-4, atol=1e-4)
+    inner = sum(np.sum(g * d) for g, d in zip(backward, directions, strict=True))
+    np.testing.assert_allclose(inner, np.sum(weight * forward), rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -422,10 +432,9 @@ def test_derivatives_are_finite_everywhere(dtype: np.dtype) -> None:
 
 
 def test_room_for_active_rows() -> None:
-    for n, room in ((5, 8), (20, 16)):
-        problem = jax.tree.map(lambda x: jnp.asarray(x[0]), problems("plain", n=n))
-        assert jax.eval_shape(solve_qp, problem).active.shape == (room,)
-    assert jax.eval_shape(partial(solve_qp, max_active=3), problem).active.shape == (3,)
+    assert solved(cast(problems("plain"), np.float32)).active.shape == (SIZE, 8)
+    problem = jax.tree.map(lambda x: jnp.asarray(x[0]), problems("plain", n=20))
+    assert jax.eval_shape(solve_qp, problem).active.shape == (16,)
 
 
 @pytest.mark.parametrize("name", QP._fields)

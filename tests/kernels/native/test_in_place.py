@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import chex
@@ -55,25 +56,28 @@ def custom_call(f: Callable[..., Any], *args: Any) -> str:
     return line
 
 
+KERNEL = jax.vmap(fusible(step, "native"))
+ONE, PLAIN, ROLLOUT = jax.jit(KERNEL), jax.jit(jax.vmap(step)), jax.jit(partial(rollout, KERNEL))
+BOTH = jax.jit(lambda now: (now, KERNEL(now)))
+
+
 @pytest.mark.parametrize("size", [1, 16, 37, 400])
 @pytest.mark.parametrize("count", [1, 3])
 def test_steps_in_place(size: int, count: int, threads: Threads, equal: Equal) -> None:
     threads(count)
-    kernel = jax.vmap(fusible(step, "native"))
-    one, now = jax.jit(kernel), state(size)
+    now = state(size)
     kept = jax.tree.map(np.array, now)
     after, sums = now, []
     for _ in range(20):
-        after, total = one(after)
+        after, total = ONE(after)
         sums.append(total)
-    equal(jax.jit(rollout, static_argnums=0)(kernel, now), (after, jnp.stack(sums)))
-    chex.assert_trees_all_close(one(now), jax.vmap(step)(now), rtol=1e-7, atol=1e-5)
+    equal(ROLLOUT(now), (after, jnp.stack(sums)))
+    chex.assert_trees_all_close(ONE(now), PLAIN(now), rtol=1e-7, atol=1e-5)
     # Who still has what it was computed from keeps it.
-    once, again = one(now), one(now)
+    once, again = ONE(now), ONE(now)
     chex.assert_trees_all_equal(now, kept)
     chex.assert_trees_all_equal(once, again)
-    both = jax.jit(lambda s: (s, kernel(s)))(now)
-    chex.assert_trees_all_equal(both, (kept, once))
+    chex.assert_trees_all_equal(BOTH(now), (kept, once))
 
 
 def test_nothing_is_copied_between_the_rounds_of_a_scan() -> None:
@@ -103,4 +107,4 @@ def test_other_results_have_memory_of_their_own(fn: Callable[[State], Any]) -> N
 
 def test_exchanged_and_repeated(equal: Equal) -> None:
     fn = lambda now: (now[1], now[0], now[1], now[2])  # noqa: E731
-    equal(fuse(fn, "native")(state(37)), jax.vmap(fn)(state(37)))
+    equal(fuse(fn, "native")(state(37)), jax.jit(jax.vmap(fn))(state(37)))

@@ -178,8 +178,18 @@ def assert_same_bits(actual: Any, expected: Any) -> None:
         np.testing.assert_array_equal(np.asarray(a).view(np.uint8), np.asarray(e).view(np.uint8))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("loop", LOOPS)
+DOUBLE = (in_a_scan, newton)
+"""In this precision, too, in quick runs."""
+
+
+@pytest.mark.parametrize(
+    ("loop", "dtype"),
+    [
+        pytest.param(f, d, marks=pytest.mark.slow if d == "float64" and f not in DOUBLE else ())
+        for f in LOOPS
+        for d in ("float32", "float64")
+    ],
+)
 def test_what_vmap_computes(
     loop: Callable[..., Any],
     dtype: str,

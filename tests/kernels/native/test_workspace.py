@@ -24,7 +24,7 @@ from fraxenv.kernels.native import gather, module, refill, schedule, workspace
 
 pytestmark = pytest.mark.cpu
 
-N = 12
+N = 6
 ROUNDS = 100
 SIZES = ((1, 2), (7, 1), (16, 1), (64, 2), (100, 1), (100, 2))
 """Batches, and threads."""
@@ -176,7 +176,7 @@ def assert_one_kernel(fn: Callable[..., Any], *args: Any, **axes: Any) -> Any:
 
 LONG = (
     derivative, derivative_of_checkpointed, derivative_of_nested, one_in_another, other_types,
-    from_the_last_round, columns_of_a_result, part_of_a_result,
+    rows_of_a_result, from_the_last_round, columns_of_a_result, part_of_a_result,
 )  # fmt: skip
 """To compile in float32; or much like others."""
 
@@ -289,43 +289,45 @@ def in_a_process(code: str) -> str:
 
 
 def test_large_tables_and_wide_rows_do_not_end_the_process() -> None:
-    """What ran over the stack: 200 rounds of 300 numbers, on threads of all kinds.
+    """What ran over the stack: 1000 rounds of 60 numbers, on threads of all kinds.
 
     And a ragged end of rows of 60 000 numbers, nearly 4 MB for a vector.
     """
     printed = in_a_process("""
         import os
         os.environ["FRAXENV_CACHE"] = "0"
+        import warnings
         import jax, jax.numpy as jnp, numpy as np
         from jax import lax
-        from fraxenv.kernels import explain, fuse, set_threads
+        from fraxenv.kernels import KernelWarning, fuse, set_threads
 
-        a = jnp.linspace(-0.1, 0.1, 300)
+        warnings.simplefilter("error", KernelWarning)
+        a = jnp.linspace(-0.1, 0.1, 60)
 
         def fn(x):
             c, ys = lax.scan(
-                lambda c, _: ((c := 0.9 * jnp.roll(c, 1) + a * c), c), x, None, length=200
+                lambda c, _: ((c := 0.9 * jnp.roll(c, 1) + a * c), c), x, None, length=1000
             )
             g, sums = lax.scan(lambda g, r: (0.9 * g + a * r, g.sum()), c, ys, reverse=True)
             return g, sums.sum()
 
-        x = np.random.default_rng(0).uniform(-1, 1, (67, 300)).astype(np.float32)
+        x = np.random.default_rng(0).uniform(-1, 1, (67, 60)).astype(np.float32)
         expected = jax.jit(jax.vmap(fn))(x)
+        fused = jax.jit(fuse(fn, "native"))
         for n in (1, 2, 7):
             set_threads(n)
-            found = fuse(fn, "native")(x)
+            found = fused(x)
             for f, e in zip(found, expected):
                 assert np.abs(f - e).max() < 1e-5 * np.abs(e).max()
-        print(explain(fn, "native")(x).backend)
 
         fn = lambda x: (x, x[::2][:3] + 1)
         x = np.random.default_rng(0).normal(size=(19, 60000)).astype(np.float32)
         same, more = fuse(fn, "native")(x)
         np.testing.assert_array_equal(same, x)
         np.testing.assert_array_equal(more, x[:, ::2][:, :3] + 1)
-        print(explain(fn, "native")(x).backend)
+        print("done")
     """)
-    assert printed.split() == ["native", "native"]
+    assert printed.split() == ["done"]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory as Linux does")
@@ -361,13 +363,13 @@ def test_too_large_a_workspace_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     fn = lambda x: lax.scan(lambda c, _: ((c := 0.9 * c + 1), c), x, None, length=200)[1]  # noqa: E731
     with pytest.warns(KernelWarning, match=r"need \d+ MiB of memory .* 1 MiB is the most.*'vmap'"):
         found = fuse(fn, "native")(x)
-    np.testing.assert_allclose(found, jax.vmap(fn)(x), rtol=1e-6)
+    np.testing.assert_allclose(found, jax.jit(jax.vmap(fn))(x), rtol=1e-6)
 
 
 def waits(x: Array) -> Array:
     """All numbers are needed twice: the second time, from the last to the first."""
-    y = x * x * jnp.linspace(0.5, 1, 100, dtype=jnp.float32)
-    for k in (*range(100), *range(99, -1, -1)):
+    y = x * x * jnp.linspace(0.5, 1, 50, dtype=jnp.float32)
+    for k in (*range(50), *range(49, -1, -1)):
         x = x * 0.5 + y[k] / (1 + x * x)
     return x
 
@@ -405,8 +407,8 @@ def looped(x: Array) -> Array:
 
 
 WAITS: dict[str, tuple[Callable[[Array], Array], int]] = {
-    "straight": (waits, 4_000),
-    "in a loop": (looped, 4_000),
+    "straight": (waits, 2_000),
+    "in a loop": (looped, 2_000),
     "passed on": (passed_on, 2_000),
     "until": (until, 3_000),
 }  # fmt: skip
@@ -430,16 +432,16 @@ def test_what_waits_is_kept_in_memory(name: str, monkeypatch: pytest.MonkeyPatch
 def test_too_many_inputs_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def fn(x: Array) -> Array:
         total = jnp.sin(x[0])
-        for k in (*range(100), *range(99, -1, -1)):
+        for k in (*range(40), *range(39, -1, -1)):
             total = 0.5 * total + jnp.cos(x[k]) / (1 + x[k] * total)
         return total
 
-    x = np.linspace(0.1, 0.9, 400, dtype=np.float32).reshape(4, 100)
+    x = np.linspace(0.1, 0.9, 160, dtype=np.float32).reshape(4, 40)
     monkeypatch.setattr(workspace, "LARGEST_STACK", 1_000)
     said = r"KiB of numbers wait at once .* room for 0 KiB.*'vmap'"
     with pytest.warns(KernelWarning, match=said):
         found = fuse(fn, "native")(x)
-    np.testing.assert_allclose(found, jax.vmap(fn)(x), rtol=1e-5)
+    np.testing.assert_allclose(found, jax.jit(jax.vmap(fn))(x), rtol=1e-5)
 
 
 # --- With lanes that move -------------------------------------------------------------------------
@@ -501,9 +503,10 @@ def test_lanes_do_not_move_with_large_tables(monkeypatch: pytest.MonkeyPatch) ->
     """A tile has room for one vector of them: nobody to share with."""
     monkeypatch.setattr(gather, "SHORTEST", 1)
     monkeypatch.setattr(gather, "SHARE", 0.0)
+    monkeypatch.setattr(gather, "TILE_BYTES", 1 << 14)
 
     def fn(x: Array, n: Array) -> Any:
-        c, ys = lax.scan(keep, x, None, length=200)
+        c, ys = lax.scan(keep, x, None, length=80)
         return lax.cond(n == 3, lambda: ys + layer(c), lambda: ys)
 
     x, n = arrays(33)[0], np.arange(33, dtype=np.int32) % 8

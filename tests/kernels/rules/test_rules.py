@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from support import with_slow
 
 from fraxenv.kernels import evaluator, fuse
 from fraxenv.kernels.errors import KernelWarning
@@ -92,7 +93,7 @@ def case(
 # --- elementwise ---
 
 
-@case(lambda m: (m.normal(7), m.normal(7)), entrywise=True)
+@case(lambda m: (m.normal(3), m.normal(3)), entrywise=True)
 def arithmetic(x: Any, y: Any) -> Any:
     return {
         "add": x + y, "sub": x - y, "mul": x * y, "div": x / y, "rem": lax.rem(x, y),
@@ -105,7 +106,7 @@ def arithmetic(x: Any, y: Any) -> Any:
     }  # fmt: skip
 
 
-@case(lambda m: (m.normal(4), m.normal(4), m.normal(4)), entrywise=True)
+@case(lambda m: (m.normal(2), m.normal(2), m.normal(2)), entrywise=True)
 def simplifications(x: Any, y: Any, z: Any) -> Any:
     """Everything that the program's algebra rewrites, with one rounding each."""
     numbers = (0.0, 1.0, -1.0, 0.5, -8.0, 3.0, 1e-30)
@@ -126,7 +127,7 @@ def simplifications(x: Any, y: Any, z: Any) -> Any:
     return constant, signs
 
 
-@case(lambda m: (m.uniform(-1, 1, 9), m.uniform(-4, 4, 9), m.uniform(0.1, 4, 9)), entrywise=True)
+@case(lambda m: (m.uniform(-1, 1, 4), m.uniform(-4, 4, 4), m.uniform(0.1, 4, 4)), entrywise=True)
 def elementary(unit: Any, x: Any, positive: Any) -> Any:
     return {
         "sin": jnp.sin(x), "cos": jnp.cos(x), "tan": jnp.tan(unit), "asin": jnp.arcsin(unit),
@@ -136,7 +137,7 @@ def elementary(unit: Any, x: Any, positive: Any) -> Any:
         "exp2": jnp.exp2(x), "expm1": jnp.expm1(unit), "log": jnp.log(positive),
         "log1p": jnp.log1p(unit * 0.9), "cbrt": jnp.cbrt(x), "sqrt": jnp.sqrt(positive),
         "rsqrt": lax.rsqrt(positive), "pow": positive**x, "powers": (x**2, x**3, x**-2, x**7, x**0),
-        "pow_int": lax.pow(x, jnp.full(9, 3)), "logistic": jax.nn.sigmoid(x), "erf": lax.erf(x),
+        "pow_int": lax.pow(x, jnp.full(4, 3)), "logistic": jax.nn.sigmoid(x), "erf": lax.erf(x),
         "erf_inv": lax.erf_inv(unit * 0.99), "sinc": jnp.sinc(x), "softplus": jax.nn.softplus(x),
         "log2": jnp.log2(positive), "log10": jnp.log10(positive),
         # In newer JAX, an operation of its own: 1 - x².
@@ -209,7 +210,9 @@ def shapes(x: Any, n: Any) -> Any:
 @case(lambda m: (m.normal(3, 4), m.integers(-9, 9, 5)))
 def padding(x: Any, n: Any) -> Any:
     zero = jnp.zeros((), x.dtype)
-    configurations = itertools.product((-1, 0, 2), (-2, 0, 1), (0, 2))
+    # Any two of them together.
+    configurations = [(-1, -2, 0), (-1, 0, 2), (-1, 1, 0), (0, -2, 2), (0, 0, 0), (0, 1, 2),
+                      (2, -2, 0), (2, 0, 2), (2, 1, 0)]  # fmt: skip
     return (
         [lax.pad(x, zero + 7, [(low, high, inside), (high, low, 1)])
          for low, high, inside in configurations],
@@ -431,11 +434,11 @@ def cholesky(a: Any, two: Any, v: Any, w: Any) -> Any:
 
 @case(
     lambda m: (
-        m.triangular(4),
-        m.normal(4, 3),
-        m.normal(3, 4),
-        m.triangular(3, 2),
-        m.normal(2, 3, 1),
+        m.triangular(3),
+        m.normal(3, 2),
+        m.normal(2, 3),
+        m.triangular(2, 2),
+        m.normal(2, 2, 1),
     )
 )
 def triangular(a: Any, left: Any, right: Any, two: Any, rest: Any) -> Any:
@@ -664,7 +667,8 @@ def random_bits(key: Any, raw: Any, seed: Any) -> Any:
             "permutation": jax.random.permutation(a, 4), "choice": jax.random.choice(b, 9, (2,)),
         }  # fmt: skip
 
-    return draw(key), draw(raw), {
+    one, two = jax.random.split(raw)
+    return draw(key), (one, jax.random.bits(two, (2,)), jax.random.fold_in(raw, 7)), {
         "made": (jax.random.key(seed), jax.random.PRNGKey(seed), jax.random.key(3)),
         "data": (jax.random.key_data(key), jax.random.wrap_key_data(raw), jax.random.clone(key)),
         "moved": (jax.random.split(key, 4)[1:3], jnp.stack([key, jax.random.key(0)])[::-1],
@@ -689,15 +693,20 @@ def random_numbers(key: Any, raw: Any, seed: Any) -> Any:
             "ball": jax.random.laplace(two, (2,)), "gumbel": jax.random.gumbel(one, (2,)),
         }  # fmt: skip
 
-    return draw(key), draw(raw)
+    return draw(key), jax.random.normal(raw, (2,))
 
 
 # --- the tests ---
 
 # Interpreted, the GPU's executor runs the same code as "xla" for a single operation.
-IN_PALLAS = ("gathers", "products", "while_loops")
-# One after the other in this precision and in that, the other is slow.
-QUICK_NATIVE = dict(zip(CASES, itertools.cycle(["float32", "float64"])))
+IN_PALLAS = ("while_loops",)
+# One after the other in this precision and in that, the other is slow; but for what is quick in
+# float32 in test_catalogue.py.
+IN_CATALOGUE = ("arithmetic", "cumulative", "elementary", "shapes")
+QUICK_NATIVE = {
+    name: None if name in IN_CATALOGUE else dtype
+    for name, dtype in zip(CASES, itertools.cycle(["float32", "float64"]))
+}
 SETTINGS = [
     pytest.param(
         name,
@@ -769,7 +778,7 @@ def test_cholesky_of_what_is_not_definite(backend: str) -> None:
     np.testing.assert_array_equal(np.isnan(known[3]), np.eye(3))
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("backend", with_slow(["native", "xla"], "xla"))
 def test_order_of_ties(backend: str) -> None:
     """Bit by bit as XLA's: `sort` keeps the order of zeros of either sign, `top_k` does not."""
     few = np.array([np.nan, -np.nan, 1, -0.0, 0, 1, np.inf, -np.inf], np.float32)
