@@ -371,9 +371,18 @@ def control_loop(
         if observer is not None:
             there = cast(ObserverState, observed)
             observed = observer.after(robot, terms, commanded, there, control_dt, dt)
-        for substep in range(rates.physics // rates.control):
-            current = known if substep == 0 else None
-            q, v, scene = physics.step(model, q, v, applied, dt, current, scene)
+        q, v, scene = physics.step(model, q, v, applied, dt, known, scene)
+
+        def again(moving: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
+            q, v, scene = moving
+            return physics.step(model, q, v, applied, dt, None, scene), None
+
+        moving, others = (q, v, scene), rates.physics // rates.control - 1
+        if others > 1:  # one step's program, however many follow
+            moving, _ = jax.lax.scan(again, moving, None, others)
+        elif others == 1:
+            moving, _ = again(moving, None)
+        q, v, scene = moving
         telemetry |= {"saturation": jnp.mean(saturated.astype(dtype)), "torque": commanded}
         carry = (q, v, scene, controller_state, actuator_state, observed, worst)
         return carry, telemetry
