@@ -78,7 +78,7 @@ def left_alone(env, params, states, steps: int):
 
 def batched(states):
     """One batch of states."""
-    return jax.tree.map(lambda *x: jnp.stack(x), *states)
+    return jax.tree.map(lambda *x: np.stack(x), *states)
 
 
 def changed(state, name: str, q=None, v=None):
