@@ -413,7 +413,7 @@ def swing_up(most: float) -> Limited:
 
 
 def weak_panda() -> Limited:
-    """`panda_problem` by 0.3 of the motors' torques, which hold the arm, and no more."""
+    """`panda_problem` by 0.3 of the torques of its motors."""
     robot = plain(dynamics.load_robot("panda"))
     q, bound = np.asarray(robot.q_default), 0.3 * np.asarray(robot.effort_limits)
     theirs = reaching(pinocchio_panda(), np.concatenate([q, np.zeros(robot.nv)]), REACH)
