@@ -98,8 +98,10 @@ def slopes(env: Environment, given: Any, h: float) -> tuple[Array, Array, Array]
     return reverse, forward, (many(h) - many(-h)) / (2 * h)
 
 
-def test_equal_to_differences_and_to_forward_mode(x64: None) -> None:
-    env, params = small(physics_hz=200)  # few of its steps for each of control: each is traced
+@pytest.mark.parametrize("physics_hz", [200, pytest.param(500, marks=pytest.mark.slow)])
+def test_equal_to_differences_and_to_forward_mode(physics_hz: int, x64: None) -> None:
+    """With two steps of physics in one of the controller, and with more, which are a loop."""
+    env, params = small(physics_hz=physics_hz)
     given = arguments(env, params)
     ends = jax.jit(rollout(env))(*given)[1]
     assert ends.any()
