@@ -25,9 +25,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import compute_terms, step, transition_derivatives
+from fraxenv.dynamics import compute_terms
 from fraxenv.dynamics.math.algebra import matmul
-from fraxenv.dynamics.transition_hessian import transition_hessian
 from fraxenv.errors import ConfigError, check_choice, check_count
 from fraxenv.kernels import fusible
 
@@ -42,9 +41,9 @@ from .constraints import (
     updated,
     violation,
 )
-from .guess import Guess
 from .guess import guess as standing
 from .held import at_limits, corrected
+from .motion import advanced, curvature, linearised
 from .problem import (
     Problem,
     Quadratic,
@@ -60,7 +59,7 @@ from .problem import (
 )
 from .residuals import Residual
 from .riccati import Gains, Knots, backward
-from .states import between, moved
+from .states import Guess, between, moved
 
 LENGTHS = tuple(2.0**-k for k in range(10))
 """Of the steps that are tried; of those that are good enough the best is taken."""
@@ -427,8 +426,8 @@ def _expanded(
 
     def knot(running: Any, q: Array, v: Array, tau: Array, q_next: Array, v_next: Array) -> Any:
         terms = compute_terms(robot, q, v)
-        A, B = transition_derivatives(robot, q, v, tau, dt, terms=terms)
-        gap = between(robot, q_next, v_next, *step(robot, q, v, tau, dt, terms=terms))
+        A, B = linearised(problem, terms, tau)
+        gap = between(robot, q_next, v_next, *advanced(problem, terms, tau))
         it = quadratic_cost(robot, running, terms, tau)
         return A, B, gap, jax.tree.map(lambda x: dt * x, it)
 
@@ -468,7 +467,7 @@ def _bends(
     def knot(running: Any, q: Array, v: Array, tau: Array, costate: Array) -> Array:
         terms = compute_terms(robot, q, v)
         of_cost = jnp.asarray(problem.dt) * cost_bend(robot, running, terms, tau)
-        of_step = transition_hessian(robot, q, v, tau, problem.dt, costate, terms=terms)
+        of_step = curvature(problem, terms, tau, costate)
         return of_cost + of_step
 
     def end(terminal: Any, q: Array, v: Array) -> Array:
@@ -559,7 +558,7 @@ def _rolled(
         terms = compute_terms(robot, q, v)
         running = {k: at_knot(term, own.get(k)) for k, term in problem.running.items()}
         total = total + problem.dt * cost(robot, running, terms, tau)
-        after = step(robot, q, v, tau, problem.dt, terms=terms)
+        after = advanced(problem, terms, tau)
         after = moved(robot, *after, left * gap)
         return (*after, total, pulled + jnp.sum(pull * dx)), (q, v, tau)
 
@@ -597,7 +596,8 @@ def _gaps(problem: Problem, options: Options, begin: tuple[Array, Array], now: _
     robot = problem.robot
 
     def knot(q: Array, v: Array, tau: Array, q_next: Array, v_next: Array) -> Array:
-        return between(robot, q_next, v_next, *step(robot, q, v, tau, problem.dt))
+        after = advanced(problem, compute_terms(robot, q, v), tau)
+        return between(robot, q_next, v_next, *after)
 
     at = now.q[:-1], now.v[:-1], now.tau, now.q[1:], now.v[1:]
     gaps = jax.vmap(fusible(knot, options.backend))(*at)

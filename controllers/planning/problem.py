@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import Obstacles, Robot, Terms
+from fraxenv.dynamics import Obstacles, Robot, Scene, Terms
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ArrayError, ConfigError, check_count, is_concrete
@@ -27,18 +27,22 @@ class Problem:
     """Optimal control of a robot over a number of time steps, from a state that is given later.
 
     The cost is the sum of the terms: of running ones at the beginning of every step times `dt`, of
-    terminal ones after the last. Motion is `dynamics.step` with the integrator "euler".
+    terminal ones after the last. Motion is `dynamics.step` with the integrator "euler"; of a scene,
+    `dynamics.scene_step` with the scene's.
 
     Attributes:
-        robot: the model.
+        robot: the model; or a scene, with everything that touches, which is then in `scene`, and
+            its forest of bodies here: states and torques have the objects' coordinates as well.
         horizon: number of steps, N.
         dt: of a step, s.
         running: terms at the beginnings of steps, by name.
         terminal: terms at the end, by name; torques are zero there.
         control_limits: True for the robot's effort limits, which are then kept exactly; or
-            `(lower, upper)` of (nv,), N m and N; None for none.
+            `(lower, upper)` of (nv,), N m and N; None for none, but for joints of a scene that
+            nothing drives, such as those of free objects (effort limit 0).
         constraints: barriers that are to be at their margins or above, at all knots but the first.
         obstacles: what they are kept off, at the first knot; moving on at their `velocity`.
+        scene: what `robot` moves in, if it was given as a scene.
     """
 
     robot: Robot
@@ -49,8 +53,15 @@ class Problem:
     control_limits: Any = None
     constraints: tuple[Barrier, ...] = ()
     obstacles: Obstacles = NO_OBSTACLES
+    scene: Scene | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.robot, Scene):
+            object.__setattr__(self, "scene", _undriven(self.robot))
+            object.__setattr__(self, "robot", self.robot.system)
+            if self.control_limits is None:
+                free = jnp.where(jnp.asarray(self.robot.effort_limits) > 0, jnp.inf, 0.0)
+                object.__setattr__(self, "control_limits", (-free, free))
         check_count("Problem: horizon", self.horizon)
         if is_concrete(self.dt) and not np.all(np.asarray(self.dt) > 0):
             raise ConfigError(f"Problem: dt={self.dt!r}, expected a positive time, s.")
@@ -78,6 +89,15 @@ class Problem:
         if self.control_limits is True:
             bound = jnp.asarray(self.robot.effort_limits)
             object.__setattr__(self, "control_limits", (-bound, bound))
+
+
+def _undriven(scene: Scene) -> Scene:
+    if np.any(scene.actuators.bias):
+        raise ConfigError(
+            f"Problem: scene {scene.name!r} has servos, which would act beside a plan's torques. "
+            "Build it without actuators, or with motors, whose place the torques take."
+        )
+    return scene
 
 
 def constraint_term(i: int) -> str:
