@@ -38,8 +38,9 @@ class Problem:
         running: terms at the beginnings of steps, by name.
         terminal: terms at the end, by name; torques are zero there.
         control_limits: True for the robot's effort limits, which are then kept exactly; or
-            `(lower, upper)` of (nv,), N m and N; None for none, but for joints of a scene that
-            nothing drives, such as those of free objects (effort limit 0).
+            `(lower, upper)` of (nv,), N m and N; None for none. In a scene what nothing drives has
+            no torque in either case: free objects, joints with an effort limit of 0, and those
+            without a motor where others have one.
         constraints: barriers that are to be at their margins or above, at all knots but the first.
         obstacles: what they are kept off, at the first knot; moving on at their `velocity`.
         scene: what `robot` moves in, if it was given as a scene.
@@ -57,11 +58,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         if isinstance(self.robot, Scene):
-            object.__setattr__(self, "scene", _undriven(self.robot))
+            object.__setattr__(self, "scene", _without_servos(self.robot))
             object.__setattr__(self, "robot", self.robot.system)
-            if self.control_limits is None:
-                free = jnp.where(jnp.asarray(self.robot.effort_limits) > 0, jnp.inf, 0.0)
-                object.__setattr__(self, "control_limits", (-free, free))
         check_count("Problem: horizon", self.horizon)
         if is_concrete(self.dt) and not np.all(np.asarray(self.dt) > 0):
             raise ConfigError(f"Problem: dt={self.dt!r}, expected a positive time, s.")
@@ -86,18 +84,29 @@ class Problem:
                     f"Problem: a cost is named {constraint_term(i)!r}, as that of constraints[{i}] "
                     "is. Give it another name."
                 )
-        if self.control_limits is True:
+        if self.control_limits is True or (self.control_limits is None and self.scene is not None):
             bound = jnp.asarray(self.robot.effort_limits)
+            if self.scene is not None:
+                driven = (bound > 0) & _motorised(self.scene)
+                bound = jnp.where(driven, bound if self.control_limits else jnp.inf, 0.0)
             object.__setattr__(self, "control_limits", (-bound, bound))
 
 
-def _undriven(scene: Scene) -> Scene:
+def _without_servos(scene: Scene) -> Scene:
     if np.any(scene.actuators.bias):
         raise ConfigError(
             f"Problem: scene {scene.name!r} has servos, which would act beside a plan's torques. "
             "Build it without actuators, or with motors, whose place the torques take."
         )
     return scene
+
+
+def _motorised(scene: Scene) -> np.ndarray:
+    """Degrees of freedom (nv,) with a motor: all in a scene that says nothing of motors."""
+    dofs = scene.actuators.dofs
+    has = np.full(scene.system.nv, not dofs)
+    has[list(dofs)] = True
+    return has
 
 
 def constraint_term(i: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,6 +35,10 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         path.write_text(CART.format(name=name, start=start, damping=damping, effort=effort))
         made.append(dynamics.load_urdf(path))
     return build_scene(made[0], [made[1]], timestep=DT)
+
+
+def driven(scene: Scene, actuator: JointActuator) -> Scene:
+    return scene.replace(actuators=joint_actuators(scene.system, [actuator], "scene"))
 
 
 def pushing(model: Scene, **options: object) -> plan.Problem:
@@ -110,14 +116,17 @@ def test_nothing_drives_what_has_no_motor(scene: Scene) -> None:
     bound = jnp.array([1.0, 2.0])
     given = pushing(scene, control_limits=(-bound, bound)).control_limits
     np.testing.assert_array_equal(given[1], bound)
+    system = scene.system.replace(effort_limits=np.array([8.0, 5.0]))
+    strong = dataclasses.replace(scene, system=system)
+    np.testing.assert_array_equal(pushing(strong, control_limits=True).control_limits[1], [8, 5])
+    # Where the first has a motor the second has none.
+    for limits, most in ((True, 8.0), (None, np.inf)):
+        found = pushing(driven(strong, motor_actuator("cue")), control_limits=limits)
+        np.testing.assert_array_equal(found.control_limits[1], [most, 0.0])
 
 
 def test_what_cannot_be_planned_is_told(scene: Scene) -> None:
-    def driven(actuator: JointActuator) -> Scene:
-        return scene.replace(actuators=joint_actuators(scene.system, [actuator], "scene"))
-
-    assert pushing(driven(motor_actuator("cue"))).scene is not None
     with pytest.raises(ConfigError, match="has servos, which would act beside"):
-        pushing(driven(position_actuator("cue", 10.0)))
+        pushing(driven(scene, position_actuator("cue", 10.0)))
     with pytest.raises(ArrayError, match=r"guess: tau has shape \(3, 2\), expected \(70, 2\)"):
         plan.guess(pushing(scene), np.zeros(2), tau=np.zeros((3, 2)))
