@@ -1,6 +1,7 @@
 """Planning: trajectories that cost little, by exact derivatives. Public as `fraxenv.plan`."""
 
 from .ddp import STATUS, Options, Plan, solve
+from .explain import PlanExplanation, explain
 from .guess import Guess, guess
 from .inverse_kinematics import IKSolution, inverse_kinematics
 from .mpc import MPC, MPCState, shift
@@ -43,6 +44,7 @@ __all__ = [
     "Norm",
     "Options",
     "Plan",
+    "PlanExplanation",
     "Problem",
     "Residual",
     "Sampled",
@@ -50,6 +52,7 @@ __all__ = [
     "below",
     "com",
     "cosh",
+    "explain",
     "frame_twist",
     "guess",
     "inverse_kinematics",

@@ -226,7 +226,11 @@ def beginning(
     """The state (q (nq,), v (nv,)) in which a plan begins.
 
     Raises:
-        ArrayError: an array has the wrong shape; `who` was given it.
+        ArrayError: an array has the wrong shape, or is known not to be finite; `who` was given it.
     """
     q = shaped(f"{who}: state, q", state[0], (robot.nq,), dtype)
-    return q, shaped(f"{who}: state, v", state[1], (robot.nv,), dtype)
+    v = shaped(f"{who}: state, v", state[1], (robot.nv,), dtype)
+    for name, x in (("q", q), ("v", v)):
+        if is_concrete(x) and not np.all(np.isfinite(np.asarray(x))):
+            raise ArrayError(f"{who}: state, {name} = {np.asarray(x)}, expected finite numbers.")
+    return q, v
