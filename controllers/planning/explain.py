@@ -199,8 +199,8 @@ def _advice(problem: Problem, plan: Any, status: str, missed: Any, start: Any) -
         return (
             "no step improves the cost any more, however short, and constraints are missed: they "
             "contradict each other or the torques' limits, or the way to where they hold is "
-            "blocked: begin on the other side, or leave one out. If it is by little, numbers may end "
-            "here: Options(missing=...), or float64."
+            "blocked: begin on the other side, or leave one out. If it is by little, numbers may "
+            "end here: Options(missing=...), or float64."
         )
     kinks = " or jumps, as where things begin to touch" if problem.scene is not None else ""
     return (

@@ -64,8 +64,7 @@ def test_it_arrives(action: str) -> None:
 @pytest.mark.parametrize(
     ("recipe", "says"),
     [
-        ({"id": "PandaPick-v0"}, "needs a task of hands whose goals are at rest"),
-        ({"id": "PandaTrack-v0"}, "goals are at rest"),
+        ({"id": "PandaPick-v0"}, "needs a task of hands and goals for them"),
         ({"id": "PandaReach-v0", "goal_env": True}, "in a flat observation"),
         ({"robot": FLOATING, "task": "reach", "end_effector": "hand"}, "its base floats"),
     ],
