@@ -2,7 +2,7 @@
 
 from .ddp import STATUS, Options, Plan, solve
 from .explain import PlanExplanation, explain
-from .guess import Guess, guess
+from .guess import guess
 from .inverse_kinematics import IKSolution, inverse_kinematics
 from .mpc import MPC, MPCState, shift
 from .norms import (
@@ -33,6 +33,7 @@ from .residuals import (
     velocity,
 )
 from .sample import Sampled, Sampling, sample, sample_controls
+from .states import Guess
 
 __all__ = [
     "MPC",

@@ -370,7 +370,8 @@ def _gains_within(
 
     def unsettled(at: tuple[Any, ...]) -> Array:
         _, _, changed, count = at
-        return changed & (count < PASSES)
+        more: Array = changed & (count < PASSES)
+        return more
 
     none = jax.tree.map(
         lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gains_with, knots.held)

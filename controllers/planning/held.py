@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fraxenv.dynamics.math.algebra import matmul
@@ -25,7 +26,7 @@ CLOSE = 16.0
 
 def at_limits(tau: Array, lower: Array, upper: Array) -> Array:
     """(N, nv): 1 at the upper limit, or where there is no room, -1 at the lower, 0 between."""
-    eps = CLOSE * float(jnp.finfo(tau.dtype).eps)
+    eps = CLOSE * float(np.finfo(tau.dtype).eps)
     high = (tau >= upper - eps * jnp.abs(upper)) | (lower >= upper)
     low = tau <= lower + eps * jnp.abs(lower)
     held: Array = jnp.where(high, 1, jnp.where(low, -1, 0)).astype(jnp.int8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,10 +56,26 @@ class Problem:
     obstacles: Obstacles = NO_OBSTACLES
     scene: Scene | None = None
 
+    if TYPE_CHECKING:
+        # What may be given for `robot` is more than what it is then.
+        def __init__(
+            self,
+            robot: Robot | Scene,
+            horizon: int = 50,
+            dt: ArrayLike = 0.01,
+            running: Mapping[str, Residual] = ...,
+            terminal: Mapping[str, Residual] = ...,
+            control_limits: Any = None,
+            constraints: tuple[Barrier, ...] = (),
+            obstacles: Obstacles = NO_OBSTACLES,
+            scene: Scene | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
-        if isinstance(self.robot, Scene):
-            object.__setattr__(self, "scene", _without_servos(self.robot))
-            object.__setattr__(self, "robot", self.robot.system)
+        given: object = self.robot
+        if isinstance(given, Scene):
+            object.__setattr__(self, "scene", _without_servos(given))
+            object.__setattr__(self, "robot", given.system)
         check_count("Problem: horizon", self.horizon)
         if is_concrete(self.dt) and not np.all(np.asarray(self.dt) > 0):
             raise ConfigError(f"Problem: dt={self.dt!r}, expected a positive time, s.")

@@ -6,7 +6,7 @@ control" (ICRA 2020), section III.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -96,7 +96,7 @@ def backward(
         moved = Vx + bent
         return moved, -jnp.sum(moved * gap), jnp.sum(gap * bent)
 
-    def knot(carry: tuple[Array, ...], at: Knots) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    def knot(carry: tuple[Array, ...], at: Knots) -> tuple[tuple[Array, ...], Any]:
         V, Vx, Vxx, slope, bend, fine = carry
         after = Vx, Vxx
         Vx, first, second = closed(Vx, Vxx, at.gap)
