@@ -140,7 +140,9 @@ def _problem(
     terminal = {}
     moves = isinstance(task, Track)
     if moves:
+        # Without it the arm, which the goal's path leaves free, would wander to its limits.
         running["still"] = plan.velocity(weight=1e-3)
+        running["posture"] = plan.posture(robot.q_default, weight=0.5)
     else:
         terminal["still"] = plan.velocity(weight=1.0)
     for hand in task.hands.names:

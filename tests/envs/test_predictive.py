@@ -61,6 +61,17 @@ def test_it_arrives(action: str) -> None:
     assert np.argmax(success, axis=0).max() < (15 if action == "torque" else 30)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("action", "off"), [("torque", 1.5e-3), ("ee_delta_pose", 6e-3)])
+def test_it_follows(action: str, off: float) -> None:
+    """A figure eight, to less than a millimetre rms with torques; scripted it is 6.7 mm."""
+    env, params = fraxenv.make("PandaTrack-v0", action=action)
+    recording = record(env, params, mpc_policy(env, params), KEY, steps=150, num_envs=32)
+    arrived = np.asarray(recording.infos["position_error"])[25:]
+    assert np.sqrt(np.mean(arrived**2)) < off
+    assert np.mean(recording.infos["success"][25:]) > 0.99
+
+
 @pytest.mark.parametrize(
     ("recipe", "says"),
     [
