@@ -80,7 +80,9 @@ class PredictivePolicy:
         return compute_terms(self.env.robot, q, velocity(self.env, seen["joint_velocity"]))
 
 
-def mpc_policy(env: Environment, params: EnvParams, iterations: int = 1) -> PredictivePolicy:
+def mpc_policy(
+    env: Environment, params: EnvParams, iterations: int | None = None
+) -> PredictivePolicy:
     """Model-predictive control of the hands to their goals, off obstacles and limits.
 
     Actions that are torques are the plan's; others send the hands to where they are on the plan a
@@ -92,7 +94,8 @@ def mpc_policy(env: Environment, params: EnvParams, iterations: int = 1) -> Pred
         env: the environment, of a task of hands and goals for them (reach, track, and those derived
             from them).
         params: its parameters.
-        iterations: of each `plan.solve`.
+        iterations: of each `plan.solve`; 1 if omitted, and 2 where goals move: after a single one a
+            plan may be far off, from which it takes a second to come back.
 
     Raises:
         ConfigError: the task is not one of these, the robot's base floats, or actions are neither
@@ -117,7 +120,8 @@ def mpc_policy(env: Environment, params: EnvParams, iterations: int = 1) -> Pred
     times = dt * jnp.arange(round(HORIZON / dt) + 1)
     aim = partial(_references, env, task, barriers.obstacles(margin=CLEARANCE), times)
     problem = _problem(robot, task, aim(nothing, jnp.asarray(robot.q_default)), dt)
-    return PredictivePolicy(env, plan.MPC(problem, plan.Options(iterations)), aim, act)
+    count = (2 if isinstance(task, Track) else 1) if iterations is None else iterations
+    return PredictivePolicy(env, plan.MPC(problem, plan.Options(count)), aim, act)
 
 
 def _problem(
