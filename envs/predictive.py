@@ -80,29 +80,33 @@ class PredictivePolicy:
         return compute_terms(self.env.robot, q, velocity(self.env, seen["joint_velocity"]))
 
 
-def mpc_policy(env: Environment, params: EnvParams, iterations: int = 1) -> PredictivePolicy:
+def mpc_policy(
+    env: Environment, params: EnvParams, iterations: int | None = None
+) -> PredictivePolicy:
     """Model-predictive control of the hands to their goals, off obstacles and limits.
 
     Actions that are torques are the plan's; others send the hands to where they are on the plan a
-    little later. What the environment has for safety acts as ever. Obstacles that move are planned
-    around as if they were at rest.
+    little later. What the environment has for safety acts as ever. A goal that moves (track) is
+    expected on the parabola through what the observation tells of it. Obstacles that move are
+    planned around as if they were at rest.
 
     Args:
-        env: the environment, of a task of hands with goals at rest (reach, and those derived from
-            it).
+        env: the environment, of a task of hands and goals for them (reach, track, and those derived
+            from them).
         params: its parameters.
-        iterations: of each `plan.solve`.
+        iterations: of each `plan.solve`; 1 if omitted, and 2 where goals move: after a single one a
+            plan may be far off, from which it takes a second to come back.
 
     Raises:
         ConfigError: the task is not one of these, the robot's base floats, or actions are neither
             torques nor `Steerable`.
     """
     robot, task = env.robot, params.task
-    hands = isinstance(task, PoseGoals) and not isinstance(task, ObjectGoals | Track)
+    hands = isinstance(task, PoseGoals) and not isinstance(task, ObjectGoals)
     if not isinstance(task, PoseGoals) or not hands or isinstance(env, GoalEnvironment):
         raise ConfigError(
-            f"{env.name} has no policy 'mpc': it needs a task of hands whose goals are at rest, "
-            "such as reach, in a flat observation. Pass 'scripted', or a policy of your own."
+            f"{env.name} has no policy 'mpc': it needs a task of hands and goals for them, such as "
+            "reach or track, in a flat observation. Pass 'scripted', or a policy of your own."
         )
     if -1 in robot.topology.dof_coordinate:
         raise ConfigError(
@@ -112,10 +116,12 @@ def mpc_policy(env: Environment, params: EnvParams, iterations: int = 1) -> Pred
     torques = isinstance(params.action, JointTorque)
     act = _torques(env, params) if torques else _sent(env, params, task)
     nothing = terms_of(env, jnp.zeros(sum(env.observation_layout.values())))
-    aim = partial(_references, env, task, barriers.obstacles(margin=CLEARANCE))
-    references = aim(nothing, jnp.asarray(robot.q_default))
-    problem = _problem(robot, task, references, max(1.0 / env.policy_hz, STEP))
-    return PredictivePolicy(env, plan.MPC(problem, plan.Options(iterations)), aim, act)
+    dt = max(1.0 / env.policy_hz, STEP)
+    times = dt * jnp.arange(round(HORIZON / dt) + 1)
+    aim = partial(_references, env, task, barriers.obstacles(margin=CLEARANCE), times)
+    problem = _problem(robot, task, aim(nothing, jnp.asarray(robot.q_default)), dt)
+    count = (2 if isinstance(task, Track) else 1) if iterations is None else iterations
+    return PredictivePolicy(env, plan.MPC(problem, plan.Options(count)), aim, act)
 
 
 def _problem(
@@ -135,12 +141,20 @@ def _problem(
         "position limits": plan.below(barriers.joint_position(margin=0.05), weight=100.0),
         "velocity limits": plan.below(barriers.joint_velocity(margin=0.1), weight=10.0),
     }
-    terminal = {"still": plan.velocity(weight=1.0)}
+    terminal = {}
+    moves = isinstance(task, Track)
+    if moves:
+        # Without it the arm, which the goal's path leaves free, would wander to its limits.
+        running["still"] = plan.velocity(weight=1e-3)
+        running["posture"] = plan.posture(robot.q_default, weight=0.5)
+    else:
+        terminal["still"] = plan.velocity(weight=1.0)
     for hand in task.hands.names:
-        name = f"reach {hand}"
+        name, last = f"reach {hand}", f"arrive {hand}" if moves else f"reach {hand}"
         # The distance, and not its square: the pull is the same near the goal.
-        reach = plan.position(hand, references[name], weight=20.0, norm=plan.l2(ROUND))
-        running[name] = terminal[name] = reach
+        options: Any = {"weight": 20.0, "norm": plan.l2(ROUND)}
+        running[name] = plan.position(hand, references[name], each=moves, **options)
+        terminal[last] = plan.position(hand, references[last], **options)
         if task.orientation:
             name = f"turn {hand}"
             turn = plan.orientation(hand, references[name], weight=20.0)
@@ -162,19 +176,41 @@ def _references(
     env: Environment,
     task: PoseGoals,
     off: barriers.Barrier,
+    times: Array,
     seen: Mapping[str, Array],
     q: Array,
 ) -> dict[str, Any]:
-    """Goals and obstacles of an observation's terms and `q` (nq,)."""
+    """Goals, at the times (N + 1,) of knots where they move, and obstacles.
+
+    Of an observation's terms and `q` (nq,).
+    """
     found: dict[str, Any] = {}
-    for name, (way, turn) in zip(task.hands.names, ways_to_goals(seen), strict=True):
+    for i, (name, (way, turn)) in enumerate(
+        zip(task.hands.names, ways_to_goals(seen), strict=True)
+    ):
         position, rotation = frame_pose(env.robot, q, name)
-        found[f"reach {name}"] = position + way
+        if isinstance(task, Track):
+            expected = position + _expected(task, times, i, seen)
+            found[f"reach {name}"], found[f"arrive {name}"] = expected[:-1], expected[-1]
+        else:
+            found[f"reach {name}"] = position + way
         if task.orientation:
             found[f"turn {name}"] = matmul(rotation_exp(turn), rotation)
     if isinstance(task, AmongObstacles):
         found["obstacles"] = off, obstacles(env, task, seen, q)
     return found
+
+
+def _expected(task: Track, times: Array, hand: int, seen: Mapping[str, Array]) -> Array:
+    """Ways (n, 3), m, of a hand to where its goal will be at times (n,), s.
+
+    By where it is, how fast it moves, and where it will be after the task's lookahead.
+    """
+    now, then = (0.1 * seen[name].reshape(-1, 3)[hand] for name in ("to_goal", "to_goal_ahead"))
+    speed, ahead = seen["goal_velocity"].reshape(-1, 3)[hand], jnp.asarray(task.lookahead)
+    bend = (then - now - ahead * speed) / ahead**2
+    t = times.astype(now.dtype)[:, None]
+    return now + t * speed + t**2 * bend
 
 
 def _torques(env: Environment, params: EnvParams) -> _Act:

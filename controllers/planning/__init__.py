@@ -1,7 +1,8 @@
 """Planning: trajectories that cost little, by exact derivatives. Public as `fraxenv.plan`."""
 
 from .ddp import STATUS, Options, Plan, solve
-from .guess import Guess, guess
+from .explain import PlanExplanation, explain
+from .guess import guess
 from .inverse_kinematics import IKSolution, inverse_kinematics
 from .mpc import MPC, MPCState, shift
 from .norms import (
@@ -32,6 +33,7 @@ from .residuals import (
     velocity,
 )
 from .sample import Sampled, Sampling, sample, sample_controls
+from .states import Guess
 
 __all__ = [
     "MPC",
@@ -43,6 +45,7 @@ __all__ = [
     "Norm",
     "Options",
     "Plan",
+    "PlanExplanation",
     "Problem",
     "Residual",
     "Sampled",
@@ -50,6 +53,7 @@ __all__ = [
     "below",
     "com",
     "cosh",
+    "explain",
     "frame_twist",
     "guess",
     "inverse_kinematics",

@@ -117,6 +117,11 @@ def beyond(problem: Problem, backend: str, q: Array, v: Array) -> tuple[Array, .
         q: (N + 1, nq), rad and m.
         v: (N + 1, nv), rad/s and m/s.
     """
+    return tuple(h.at[0].set(jnp.inf) for h in above_margins(problem, backend, q, v))
+
+
+def above_margins(problem: Problem, backend: str, q: Array, v: Array) -> tuple[Array, ...]:
+    """As `beyond`, of the first knot as well, which nobody can change."""
     robot = problem.robot
 
     def knot(barriers: tuple[Barrier, ...], world: Obstacles, q: Array, v: Array) -> Any:
@@ -125,7 +130,7 @@ def beyond(problem: Problem, backend: str, q: Array, v: Array) -> tuple[Array, .
 
     many = jax.vmap(fusible(knot, backend), (None, 0, 0, 0))
     found: tuple[Array, ...] = many(problem.constraints, _worlds(problem), q, v)
-    return tuple(h.at[0].set(jnp.inf) for h in found)
+    return found
 
 
 def violation(above: tuple[Array, ...]) -> Array:

@@ -6,8 +6,10 @@ nine of them only where the full step disappoints.
 
 Source: Mastalli et al., "Crocoddyl: an efficient and versatile framework for multi-contact optimal
 control" (ICRA 2020), section III. What is accepted and how it is regularised is as in its
-`SolverFDDP`, which takes the longest step that is good enough where this takes the best, unless the
-full one improves most of what was expected.
+`SolverFDDP`, but for two things: that takes the longest step that is good enough, this the best,
+unless the full one improves most of what was expected; and that regularises more after steps of a
+hundredth, this after those of a quarter. Where torques are at their limits no feedback keeps a
+motion near what was expected of it, and steps stay short.
 """
 
 from __future__ import annotations
@@ -23,9 +25,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import compute_terms, step, transition_derivatives
+from fraxenv.dynamics import compute_terms
 from fraxenv.dynamics.math.algebra import matmul
-from fraxenv.dynamics.transition_hessian import transition_hessian
 from fraxenv.errors import ConfigError, check_choice, check_count
 from fraxenv.kernels import fusible
 
@@ -40,8 +41,9 @@ from .constraints import (
     updated,
     violation,
 )
-from .guess import Guess
 from .guess import guess as standing
+from .held import at_limits, corrected
+from .motion import advanced, curvature, linearised
 from .problem import (
     Problem,
     Quadratic,
@@ -57,7 +59,7 @@ from .problem import (
 )
 from .residuals import Residual
 from .riccati import Gains, Knots, backward
-from .states import between, moved
+from .states import Guess, between, moved
 
 LENGTHS = tuple(2.0**-k for k in range(10))
 """Of the steps that are tried; of those that are good enough the best is taken."""
@@ -76,8 +78,11 @@ FLAT = 1e-12
 LEAST, MOST, FACTOR = 1e-9, 1e9, 10.0
 """Regularisation: its range, and by how much it changes."""
 
-SHORT, LONG = 0.01, 0.5
+SHORT, LONG = 0.25, 0.5
 """Steps no longer than the first raise the regularisation, longer ones than the second lower it."""
+
+PASSES = 10
+"""At most, of finding which torques are at their limits in an iteration."""
 
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Of what exact Hessians have besides Gauss and Newton's: the most that leaves them positive
@@ -298,7 +303,8 @@ def _iteration(
     knots, terminal, own = _expanded(problem, options, now)
     first_gap = between(robot, now.q[0], now.v[0], *begin)
     dt = None if robot.topology.quaternions else jnp.asarray(problem.dt, first_gap.dtype)
-    gains = _gains(options, knots, terminal, own, first_gap, now, dt)
+    given = options, terminal, own, first_gap, now, dt
+    gains, settled = _gains_within(knots, *given)
     total = gains.value
 
     gaps = jnp.concatenate([first_gap[None], knots.gap])
@@ -313,7 +319,7 @@ def _iteration(
     regularisation = jnp.clip(now.regularisation * factor, LEAST, MOST)
 
     count = now.iterations + 1
-    converged = now.closed & gains.fine & (promised < options.tolerance)
+    converged = now.closed & gains.fine & settled & (promised < options.tolerance)
     stuck = up & (now.regularisation >= MOST)
     status = jnp.where(count >= options.iterations, ITERATIONS, RUNNING)
     status = jnp.where(stuck, REGULARISATION, status)
@@ -339,9 +345,45 @@ def _iteration(
     )
 
 
-def _gains(
-    options: Options,
+def _gains_within(
     knots: Knots,
+    options: Options,
+    terminal: Quadratic,
+    own: Array | None,
+    first_gap: Array,
+    now: _Iterate,
+    dt: Array | None,
+) -> tuple[Gains, Array]:
+    """With torques held at limits where they belong; and whether that was found out."""
+    if knots.held is None:
+        return _gains(knots, options, terminal, own, first_gap, now, dt), jnp.array(True)
+
+    def gains_with(held: Array) -> Gains:
+        trial = knots._replace(held=held)
+        return _gains(trial, options, terminal, own, first_gap, now, dt)
+
+    def again(at: tuple[Any, ...]) -> tuple[Any, ...]:
+        held, _, _, count = at
+        gains, trial = gains_with(held), knots._replace(held=held)
+        right = alone(corrected, options.backend)(trial, gains, first_gap, now.regularisation)
+        return right, gains, jnp.any(right != held), count + 1
+
+    def unsettled(at: tuple[Any, ...]) -> Array:
+        _, _, changed, count = at
+        more: Array = changed & (count < PASSES)
+        return more
+
+    none = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gains_with, knots.held)
+    )
+    start = knots.held, none, jnp.array(True), jnp.zeros((), jnp.int32)
+    _, gains, changed, _ = jax.lax.while_loop(unsettled, again, start)
+    return gains, ~changed
+
+
+def _gains(
+    knots: Knots,
+    options: Options,
     terminal: Quadratic,
     own: Array | None,
     first_gap: Array,
@@ -385,8 +427,8 @@ def _expanded(
 
     def knot(running: Any, q: Array, v: Array, tau: Array, q_next: Array, v_next: Array) -> Any:
         terms = compute_terms(robot, q, v)
-        A, B = transition_derivatives(robot, q, v, tau, dt, terms=terms)
-        gap = between(robot, q_next, v_next, *step(robot, q, v, tau, dt, terms=terms))
+        A, B = linearised(problem, terms, tau)
+        gap = between(robot, q_next, v_next, *advanced(problem, terms, tau))
         it = quadratic_cost(robot, running, terms, tau)
         return A, B, gap, jax.tree.map(lambda x: dt * x, it)
 
@@ -401,10 +443,11 @@ def _expanded(
     bend = own = None
     if options.hessian == "exact":
         bend, own = _bends(problem, options, now, A, it, last)
-    lower = upper = None
+    lower = upper = held = None
     if problem.control_limits is not None:
         lower, upper = (x - now.tau for x in problem.control_limits)
-    return Knots(A, B, gap, it, bend, lower, upper), last, own
+        held = at_limits(now.tau, *problem.control_limits)
+    return Knots(A, B, gap, it, bend, lower, upper, held), last, own
 
 
 def _bends(
@@ -425,7 +468,7 @@ def _bends(
     def knot(running: Any, q: Array, v: Array, tau: Array, costate: Array) -> Array:
         terms = compute_terms(robot, q, v)
         of_cost = jnp.asarray(problem.dt) * cost_bend(robot, running, terms, tau)
-        of_step = transition_hessian(robot, q, v, tau, problem.dt, costate, terms=terms)
+        of_step = curvature(problem, terms, tau, costate)
         return of_cost + of_step
 
     def end(terminal: Any, q: Array, v: Array) -> Array:
@@ -516,7 +559,7 @@ def _rolled(
         terms = compute_terms(robot, q, v)
         running = {k: at_knot(term, own.get(k)) for k, term in problem.running.items()}
         total = total + problem.dt * cost(robot, running, terms, tau)
-        after = step(robot, q, v, tau, problem.dt, terms=terms)
+        after = advanced(problem, terms, tau)
         after = moved(robot, *after, left * gap)
         return (*after, total, pulled + jnp.sum(pull * dx)), (q, v, tau)
 
@@ -554,7 +597,8 @@ def _gaps(problem: Problem, options: Options, begin: tuple[Array, Array], now: _
     robot = problem.robot
 
     def knot(q: Array, v: Array, tau: Array, q_next: Array, v_next: Array) -> Array:
-        return between(robot, q_next, v_next, *step(robot, q, v, tau, problem.dt))
+        after = advanced(problem, compute_terms(robot, q, v), tau)
+        return between(robot, q_next, v_next, *after)
 
     at = now.q[:-1], now.v[:-1], now.tau, now.q[1:], now.v[1:]
     gaps = jax.vmap(fusible(knot, options.backend))(*at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fraxenv.dynamics import Obstacles, Robot, Terms
+from fraxenv.dynamics import Obstacles, Robot, Scene, Terms
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ArrayError, ConfigError, check_count, is_concrete
@@ -27,18 +27,23 @@ class Problem:
     """Optimal control of a robot over a number of time steps, from a state that is given later.
 
     The cost is the sum of the terms: of running ones at the beginning of every step times `dt`, of
-    terminal ones after the last. Motion is `dynamics.step` with the integrator "euler".
+    terminal ones after the last. Motion is `dynamics.step` with the integrator "euler"; of a scene,
+    `dynamics.scene_step` with the scene's.
 
     Attributes:
-        robot: the model.
+        robot: the model; or a scene, with everything that touches, which is then in `scene`, and
+            its forest of bodies here: states and torques have the objects' coordinates as well.
         horizon: number of steps, N.
         dt: of a step, s.
         running: terms at the beginnings of steps, by name.
         terminal: terms at the end, by name; torques are zero there.
         control_limits: True for the robot's effort limits, which are then kept exactly; or
-            `(lower, upper)` of (nv,), N m and N; None for none.
+            `(lower, upper)` of (nv,), N m and N; None for none. In a scene what nothing drives has
+            no torque in either case: free objects, joints with an effort limit of 0, and those
+            without a motor where others have one.
         constraints: barriers that are to be at their margins or above, at all knots but the first.
         obstacles: what they are kept off, at the first knot; moving on at their `velocity`.
+        scene: what `robot` moves in, if it was given as a scene.
     """
 
     robot: Robot
@@ -49,8 +54,28 @@ class Problem:
     control_limits: Any = None
     constraints: tuple[Barrier, ...] = ()
     obstacles: Obstacles = NO_OBSTACLES
+    scene: Scene | None = None
+
+    if TYPE_CHECKING:
+        # What may be given for `robot` is more than what it is then.
+        def __init__(
+            self,
+            robot: Robot | Scene,
+            horizon: int = 50,
+            dt: ArrayLike = 0.01,
+            running: Mapping[str, Residual] = ...,
+            terminal: Mapping[str, Residual] = ...,
+            control_limits: Any = None,
+            constraints: tuple[Barrier, ...] = (),
+            obstacles: Obstacles = NO_OBSTACLES,
+            scene: Scene | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
+        given: object = self.robot
+        if isinstance(given, Scene):
+            object.__setattr__(self, "scene", _without_servos(given))
+            object.__setattr__(self, "robot", given.system)
         check_count("Problem: horizon", self.horizon)
         if is_concrete(self.dt) and not np.all(np.asarray(self.dt) > 0):
             raise ConfigError(f"Problem: dt={self.dt!r}, expected a positive time, s.")
@@ -75,9 +100,29 @@ class Problem:
                     f"Problem: a cost is named {constraint_term(i)!r}, as that of constraints[{i}] "
                     "is. Give it another name."
                 )
-        if self.control_limits is True:
+        if self.control_limits is True or (self.control_limits is None and self.scene is not None):
             bound = jnp.asarray(self.robot.effort_limits)
+            if self.scene is not None:
+                driven = (bound > 0) & _motorised(self.scene)
+                bound = jnp.where(driven, bound if self.control_limits else jnp.inf, 0.0)
             object.__setattr__(self, "control_limits", (-bound, bound))
+
+
+def _without_servos(scene: Scene) -> Scene:
+    if np.any(scene.actuators.bias):
+        raise ConfigError(
+            f"Problem: scene {scene.name!r} has servos, which would act beside a plan's torques. "
+            "Build it without actuators, or with motors, whose place the torques take."
+        )
+    return scene
+
+
+def _motorised(scene: Scene) -> np.ndarray:
+    """Degrees of freedom (nv,) with a motor: all in a scene that says nothing of motors."""
+    dofs = scene.actuators.dofs
+    has = np.full(scene.system.nv, not dofs)
+    has[list(dofs)] = True
+    return has
 
 
 def constraint_term(i: int) -> str:
@@ -197,7 +242,11 @@ def beginning(
     """The state (q (nq,), v (nv,)) in which a plan begins.
 
     Raises:
-        ArrayError: an array has the wrong shape; `who` was given it.
+        ArrayError: an array has the wrong shape, or is known not to be finite; `who` was given it.
     """
     q = shaped(f"{who}: state, q", state[0], (robot.nq,), dtype)
-    return q, shaped(f"{who}: state, v", state[1], (robot.nv,), dtype)
+    v = shaped(f"{who}: state, v", state[1], (robot.nv,), dtype)
+    for name, x in (("q", q), ("v", v)):
+        if is_concrete(x) and not np.all(np.isfinite(np.asarray(x))):
+            raise ArrayError(f"{who}: state, {name} = {np.asarray(x)}, expected finite numbers.")
+    return q, v

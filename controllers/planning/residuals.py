@@ -36,7 +36,7 @@ from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.dynamics.math.rigid import pose_log, pose_log_derivative
 from fraxenv.dynamics.math.rotation import right_jacobian_inverse, rotation_log
-from fraxenv.errors import ArrayError, ConfigError
+from fraxenv.errors import ArrayError, ConfigError, is_concrete
 
 from ..safety.barriers import NO_OBSTACLES, Barrier, situation
 from .norms import Norm, is_joint, quadratic, rectify
@@ -95,7 +95,15 @@ def residual(
         weight: (m,) or (); with `each` also (N, m).
         norm: `quadratic()` if omitted.
         each: whether leaves of `reference` have a leading axis, a value for every knot.
+
+    Raises:
+        ConfigError: a weight is negative.
     """
+    if is_concrete(weight) and np.any(np.asarray(weight) < 0):
+        raise ConfigError(
+            f"a weight of {np.min(np.asarray(weight))}: what is worth more the larger it is has no "
+            "least cost. Expected numbers of at least 0."
+        )
     return Residual(function, reference, weight, norm or quadratic(), each)
 
 

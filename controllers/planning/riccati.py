@@ -1,13 +1,12 @@
 """The backward pass of differential dynamic programming: gains, and the value of every knot.
 
 Source: Mastalli et al., "Crocoddyl: an efficient and versatile framework for multi-contact optimal
-control" (ICRA 2020), section III; with limits Tassa, Mansard and Todorov, "Control-limited
-differential dynamic programming" (ICRA 2014).
+control" (ICRA 2020), section III.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,6 @@ from jax import Array
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.solvers.cholesky import cholesky, cholesky_solve
 
-from .box_qp import box_qp
 from .problem import Quadratic
 
 
@@ -31,6 +29,8 @@ class Knots(NamedTuple):
         bend: (3 nv, 3 nv), what an exact Hessian has besides; None for Gauss and Newton's.
         lower: (nv,), least change of the torques; None without limits.
         upper: (nv,), largest one.
+        held: (nv,), 1 where a torque is at its upper limit whatever happens, -1 at its lower, 0
+            where it is free, and nothing keeps it from going beyond.
     """
 
     A: Array
@@ -40,6 +40,7 @@ class Knots(NamedTuple):
     bend: Array | None
     lower: Array | None
     upper: Array | None
+    held: Array | None
 
 
 class Gains(NamedTuple):
@@ -49,7 +50,9 @@ class Gains(NamedTuple):
         value: (), the cost as it is.
         k: (N, nv).
         K: (N, nv, 2 nv).
-        curvature: (N + 1, 2 nv, 2 nv), second derivative of the value of a knot.
+        gradient: (N + 1, 2 nv), derivative of the value of a knot, at the state that it is
+            planned in.
+        curvature: (N + 1, 2 nv, 2 nv), second derivative of it.
         slope: (), what a unit step improves, to first order; with gaps, without what depends on
             how far the states move.
         bend: (), the same to second order.
@@ -59,6 +62,7 @@ class Gains(NamedTuple):
     value: Array
     k: Array
     K: Array
+    gradient: Array
     curvature: Array
     slope: Array
     bend: Array
@@ -92,22 +96,26 @@ def backward(
         moved = Vx + bent
         return moved, -jnp.sum(moved * gap), jnp.sum(gap * bent)
 
-    def knot(carry: tuple[Array, ...], at: Knots) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    def knot(carry: tuple[Array, ...], at: Knots) -> tuple[tuple[Array, ...], Any]:
         V, Vx, Vxx, slope, bend, fine = carry
+        after = Vx, Vxx
         Vx, first, second = closed(Vx, Vxx, at.gap)
-        after = Vxx
         xx, ux, uu = _before(at.A, at.B, Vxx, dt)
         Qx, Qu = at.cost.x + matmul(at.A.T, Vx), at.cost.u + matmul(at.B.T, Vx)
         Qxx, Qux, Quu = at.cost.xx + xx, at.cost.ux + ux, at.cost.uu + uu + eye_u
         if at.bend is not None:
             m = 2 * n
             Qxx, Qux, Quu = Qxx + at.bend[:m, :m], Qux + at.bend[m:, :m], Quu + at.bend[m:, m:]
-        factor = cholesky(Quu)
-        if at.lower is None or at.upper is None:
+        if at.held is None or at.lower is None or at.upper is None:
+            factor = cholesky(Quu)
             k, K = -cholesky_solve(factor, Qu), -cholesky_solve(factor, Qux)
         else:
-            k, K = box_qp(Quu, Qu, Qux, at.lower, at.upper)
-        # `K^T (Quu K + Qux)` is zero: rows of `K` at a limit are, and the others solve for it.
+            free = at.held == 0
+            factor = cholesky(jnp.where(free[:, None] & free, Quu, jnp.eye(n, dtype=Quu.dtype)))
+            k = jnp.where(free, 0, jnp.where(at.held > 0, at.upper, at.lower))
+            k = k - cholesky_solve(factor, jnp.where(free, Qu + matmul(Quu, k), 0))
+            K = -cholesky_solve(factor, jnp.where(free[:, None], Qux, 0))
+        # `K^T (Quu K + Qux)` is zero: rows of `K` that are held are, and the others solve for it.
         Vx = Qx + matmul(Qux.T, k)
         Vxx = Qxx + _symmetric(Qux, K) + eye_x
         slope = slope + first - jnp.sum(Qu * k)
@@ -120,8 +128,10 @@ def backward(
     start: tuple[Array, ...] = *end, zero, zero, jnp.array(True)
     (V, Vx, Vxx, slope, bend, fine), (k, K, after) = jax.lax.scan(knot, start, knots, reverse=True)
     _, first, second = closed(Vx, Vxx, first_gap)
-    curvature = jnp.concatenate([Vxx[None], after])
-    return Gains(V, k, K, curvature, slope + first, bend + second, fine)
+    gradient, curvature = (
+        jnp.concatenate([x[None], y]) for x, y in zip((Vx, Vxx), after, strict=True)
+    )
+    return Gains(V, k, K, gradient, curvature, slope + first, bend + second, fine)
 
 
 def _before(A: Array, B: Array, P: Array, dt: Array | None) -> tuple[Array, Array, Array]:

@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fraxenv.dynamics import compute_terms, step
+from fraxenv.dynamics import compute_terms
 
-from .guess import Guess
+from .motion import advanced
 from .problem import Problem, at_knot, cost
+from .states import Guess
 
 
 def rolled(problem: Problem, begin: tuple[Array, Array], tau: Array) -> tuple[Guess, Array]:
@@ -31,7 +32,7 @@ def rolled(problem: Problem, begin: tuple[Array, Array], tau: Array) -> tuple[Gu
         terms = compute_terms(robot, q, v)
         running = {k: at_knot(term, own.get(k)) for k, term in problem.running.items()}
         total = total + problem.dt * cost(robot, running, terms, u)
-        return (*step(robot, q, v, u, problem.dt, terms=terms), total), (q, v)
+        return (*advanced(problem, terms, u), total), (q, v)
 
     start: tuple[Array, ...] = *begin, jnp.zeros((), tau.dtype)
     (q, v, total), (qs, vs) = jax.lax.scan(knot, start, (each, tau))

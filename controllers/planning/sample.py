@@ -27,11 +27,11 @@ from fraxenv.kernels import fusible
 
 from .alone import alone
 from .ddp import ITERATIONS, NOT_FINITE, Plan
-from .guess import Guess
 from .guess import guess as standing
 from .problem import Problem, beginning, of_dtype, shaped, spread
 from .rollout import rolled
 from .splines import SPLINES
+from .states import Guess
 
 Cost = Callable[[Array], Array]
 """Of controls (N, m): (), pure."""

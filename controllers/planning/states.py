@@ -1,12 +1,28 @@
-"""States of a robot as plans compare them: tangent vectors `[dq; dv]` (2 nv,)."""
+"""States of a robot as plans have and compare them: by tangent vectors `[dq; dv]` (2 nv,)."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from fraxenv.dynamics import Robot, difference, integrate
+
+
+class Guess(NamedTuple):
+    """Where to begin: states of all knots, and torques; the states need not follow from them.
+
+    Attributes:
+        q: (N + 1, nq), rad and m.
+        v: (N + 1, nv), rad/s and m/s.
+        tau: (N, nv), N m and N.
+    """
+
+    q: Array
+    v: Array
+    tau: Array
 
 
 def displacement(robot: Robot, q0: Array, q1: Array) -> Array:

@@ -17,7 +17,6 @@ from support import packaged
 
 from fraxenv import dynamics, plan
 from fraxenv.controllers.planning import batches
-from fraxenv.controllers.planning.box_qp import box_qp
 from fraxenv.controllers.planning.problem import cost, of_dtype
 from fraxenv.dynamics import Robot, compute_terms
 from fraxenv.errors import ArrayError, ConfigError
@@ -117,20 +116,61 @@ def test_limits_are_kept_exactly(x64: None) -> None:
     assert loose.cost < tight.cost < 400
 
 
-def test_the_bounded_program_is_quadprogs() -> None:
+@pytest.mark.parametrize("hessian", ["gauss-newton", pytest.param("exact", marks=pytest.mark.slow)])
+def test_with_limits_a_linear_robots_plan_is_quadprogs(
+    hessian: str, sliders: Robot, x64: None
+) -> None:
+    """Of all torques at once, in one step: most are at limits, which differ by direction."""
     quadprog = pytest.importorskip("quadprog")
-    draw = np.random.default_rng(0)
-    with jax.enable_x64(True):
-        solve = jax.jit(box_qp)
-        for _ in range(20):
-            A = draw.normal(size=(6, 6))
-            H, g = A @ A.T + 0.1 * np.eye(6), 3 * draw.normal(size=6)
-            lower, upper = -draw.uniform(0, 1, 6), draw.uniform(0, 1, 6)
-            x, K = solve(H, g, np.eye(6), lower, upper)
-            C, b = np.hstack([np.eye(6), -np.eye(6)]), np.concatenate([lower, -upper])
-            np.testing.assert_allclose(x, quadprog.solve_qp(H, -g, C, b)[0], atol=1e-9)
-            bound = np.isclose(x, lower) | np.isclose(x, upper)
-            assert (np.asarray(K)[bound] == 0).all()
+    N, lower, upper = 30, np.array([-1.5, -1.0]), np.array([1.0, 2.0])
+    problem = regulator(sliders, horizon=N, control_limits=(lower, upper))
+    x = np.array([1.0, -2.0, 0.3, 0.1])
+    how = plan.Options(hessian=hessian)
+    found = jax.jit(lambda q, v: plan.solve(problem, (q, v), None, how))(x[:2], x[2:])
+    assert (int(found.iterations), plan.STATUS[int(found.status)]) == (2, "converged")
+
+    at = jnp.zeros(2), jnp.zeros(2), jnp.zeros(2)
+    A, B = (np.asarray(m) for m in jax.jit(dynamics.transition_derivatives)(sliders, *at, 0.05))
+    Q, H, g = 0.05 * np.diag([4.0, 4.0, 0.5, 0.5]), 0.05 * 0.1 * np.eye(2 * N), np.zeros(2 * N)
+    of_start, of_torques = np.eye(4), np.zeros((4, 2 * N))
+    for k in range(1, N):
+        of_start, of_torques = A @ of_start, A @ of_torques
+        of_torques[:, 2 * k - 2 : 2 * k] = B
+        H += of_torques.T @ Q @ of_torques
+        g += of_torques.T @ Q @ of_start @ x
+    C, b = np.hstack([np.eye(2 * N), -np.eye(2 * N)]), np.r_[np.tile(lower, N), np.tile(-upper, N)]
+    tau = quadprog.solve_qp(H, -g, C, b)[0]
+    assert 10 < np.sum((np.abs(tau) > 0.999) & (np.abs(tau) < 2.001)) < 2 * N
+    np.testing.assert_allclose(found.tau.ravel(), tau, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hessian", ["gauss-newton", "exact"])
+def test_a_pendulum_swings_up_by_one_motor_at_its_limit(hessian: str, x64: None) -> None:
+    """Crocoddyl's `double_pendulum_fwddyn.py` with 0.6 N m, as `planning_peers.py` has it."""
+    path = packaged("example-robot-data", "double_pendulum_description/urdf/double_pendulum.urdf")
+    robot, weights, dt = dynamics.load_urdf(Path(path)), np.array([1.0] * 4 + [0.1] * 2), 0.01
+    none, bound = np.zeros(2), np.array([0.6, 0.0])
+    robot = robot.replace(armature=none, damping=none, friction=none)
+
+    def away(robot: Robot, terms: dynamics.Terms, tau: Array, _: Any) -> Array:
+        return jnp.concatenate([jnp.sin(terms.q), 1 - jnp.cos(terms.q), terms.v])
+
+    up = [plan.residual(away, None, w * weights) for w in (1e-5 / dt, 100.0)]
+    problem = plan.Problem(
+        robot,
+        horizon=100,
+        dt=dt,
+        running={"up": up[0], "effort": plan.torque(0.0, 1e-4 / dt)},
+        terminal={"up": up[1]},
+        control_limits=(-bound, bound),
+    )
+    how = plan.Options(200, hessian=hessian)
+    found = jax.jit(lambda q: plan.solve(problem, (q, none), None, how))(np.array([3.14, 0.0]))
+    assert plan.STATUS[int(found.status)] == "converged"
+    assert found.cost < 0.005
+    assert (np.abs(found.tau) <= bound).all()
+    assert 10 < (np.abs(found.tau[:, 0]) == 0.6).sum() < 50
 
 
 @pytest.mark.parametrize("hessian", ["gauss-newton", pytest.param("exact", marks=pytest.mark.slow)])
