@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fraxenv.dynamics import (
+    Robot,
     Scene,
     Terms,
     compute_terms,
@@ -25,19 +26,19 @@ from .states import between, moved
 
 def advanced(problem: Problem, terms: Terms, tau: Array) -> tuple[Array, Array]:
     """The state (q, v) a step after the one of the terms, under torques (nv,), N m and N."""
-    robot, dt = problem.robot, problem.dt
-    if problem.scene is None:
+    robot, scene, dt = problem.robot, problem.scene, problem.dt
+    if scene is None:
         return step(robot, terms.q, terms.v, tau, dt, terms=terms)
-    q, v, _ = scene_step(_scene(problem), terms.q, terms.v, tau, dt, terms=terms)
+    q, v, _ = scene_step(_of(scene, robot), terms.q, terms.v, tau, dt, terms=terms)
     return q, v
 
 
 def linearised(problem: Problem, terms: Terms, tau: Array) -> tuple[Array, Array]:
     """Derivatives of the step, on the tangent space: A (2 nv, 2 nv) and B (2 nv, nv)."""
-    robot, dt = problem.robot, problem.dt
-    if problem.scene is None:
+    robot, scene, dt = problem.robot, problem.scene, problem.dt
+    if scene is None:
         return transition_derivatives(robot, terms.q, terms.v, tau, dt, terms=terms)
-    found = contact_transition_derivatives(_scene(problem), terms.q, terms.v, tau, dt)
+    found = contact_transition_derivatives(_of(scene, robot), terms.q, terms.v, tau, dt)
     return found.A, found.B
 
 
@@ -62,7 +63,6 @@ def curvature(problem: Problem, terms: Terms, tau: Array, costate: Array) -> Arr
     return bent
 
 
-def _scene(problem: Problem) -> Scene:
-    """With the robot of the problem, which may have been replaced."""
-    assert problem.scene is not None
-    return dataclasses.replace(problem.scene, system=problem.robot)
+def _of(scene: Scene, robot: Robot) -> Scene:
+    """The scene with the robot of its problem, which may have been replaced."""
+    return dataclasses.replace(scene, system=robot)

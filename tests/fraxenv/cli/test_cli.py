@@ -137,7 +137,7 @@ def test_list_finds(capsys: Capture) -> None:
         (
             ["rollout", "PandaPick-v0", "--policy", "mpc"],
             1,
-            "needs a task of hands whose goals are at rest",
+            "needs a task of hands and goals for them",
         ),
         (["view", "PandaReach-v0", "--recording", "nothing.npz"], 1, "nothing.npz"),
     ],
