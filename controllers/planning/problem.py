@@ -109,7 +109,7 @@ class Problem:
 
 
 def _without_servos(scene: Scene) -> Scene:
-    if np.any(scene.actuators.bias):
+    if is_concrete(scene.actuators.bias) and np.any(np.asarray(scene.actuators.bias)):
         raise ConfigError(
             f"Problem: scene {scene.name!r} has servos, which would act beside a plan's torques. "
             "Build it without actuators, or with motors, whose place the torques take."
