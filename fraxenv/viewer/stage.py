@@ -13,6 +13,7 @@ from ..rendering import Camera, Shape
 _FURTHER: Final = 1.3  # than the camera of pictures, which need not leave room for panels
 _GROUND: Final = (236, 239, 243)
 _CELLS: Final = (214, 219, 226)
+_SKY: Final = (255, 255, 255)
 _SECTIONS: Final = (190, 197, 206)
 
 _Appearance = tuple[str, tuple[float, ...], tuple[float, float, float, float]]
@@ -34,7 +35,9 @@ class Stage:
         self._nodes: list[tuple[_Appearance, Any]] = []
         scene = server.scene
         scene.set_up_direction("+z")
-        scene.configure_environment_map("city", background=False, environment_intensity=0.8)
+        # Light from a map of surroundings takes a browser without a graphics card three seconds.
+        scene.configure_environment_map(None)
+        scene.add_light_hemisphere("/sky", sky_color=_SKY, ground_color=_SECTIONS, intensity=2.0)
         scene.add_grid(
             "/ground",
             infinite_grid=True,
