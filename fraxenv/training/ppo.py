@@ -25,24 +25,22 @@ class PPO(rejax.PPO):  # type: ignore[misc]
     def collect_trajectories(self, ts: Any) -> tuple[Any, Any]:
         """Take `num_steps` in all environments: rejax's new state, and the transitions.
 
-        The critic is asked once, of all steps together.
+        All random numbers are drawn before, and the critic is asked once, of all steps together:
+        small programs, one for each step, take longer.
         """
         space = self.env.action_space(self.env_params)
+        rng, noise, keys = self._drawn(ts.rng)
+        ts = ts.replace(rng=rng)
 
-        def step(ts: Any, _: None) -> tuple[Any, Any]:
-            rng, key_action, key_step = jax.random.split(ts.rng, 3)
-            action, log_prob = self.actor.apply(
-                ts.actor_ts.params, ts.last_obs, key_action, method="action_log_prob"
-            )
+        def step(ts: Any, drawn: tuple[Array, Array]) -> tuple[Any, Any]:
+            noise, keys = drawn
+            policy = self.actor.apply(ts.actor_ts.params, ts.last_obs, method="_action_dist")
+            action = policy.loc + policy.scale_diag * noise
             obs, env_state, reward, done, info = self.vmap_step(
-                jax.random.split(key_step, self.num_envs),
-                ts.env_state,
-                jnp.clip(action, space.low, space.high),
-                self.env_params,
+                keys, ts.env_state, jnp.clip(action, space.low, space.high), self.env_params
             )
-            taken = Trajectory(ts.last_obs, action, log_prob, reward, None, done)
+            taken = Trajectory(ts.last_obs, action, policy.log_prob(action), reward, None, done)
             ts = ts.replace(
-                rng=rng,
                 env_state=env_state,
                 last_obs=obs,
                 last_done=done,
@@ -51,7 +49,7 @@ class PPO(rejax.PPO):  # type: ignore[misc]
             ran_out = jnp.logical_and(done, jnp.logical_not(info["terminated"]))
             return ts, (taken, ran_out, info["final_observation"])
 
-        ts, (taken, ran_out, final) = jax.lax.scan(step, ts, None, self.num_steps)
+        ts, (taken, ran_out, final) = jax.lax.scan(step, ts, (noise, keys))
 
         def worth(obs: Array) -> Array:
             rows = self.critic.apply(ts.critic_ts.params, obs.reshape(-1, *obs.shape[2:]))
@@ -65,6 +63,18 @@ class PPO(rejax.PPO):  # type: ignore[misc]
         )
         reward = taken.reward + self.gamma * rest
         return ts, taken.replace(reward=reward, value=worth(taken.obs))
+
+    def _drawn(self, rng: Array) -> tuple[Array, Array, Array]:
+        """The next key, and all steps' noise (T, N, actions) and keys (T, N)."""
+
+        def three(rng: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
+            rng, key_action, key_step = jax.random.split(rng, 3)
+            return rng, (key_action, key_step)
+
+        rng, (key_action, key_step) = jax.lax.scan(three, rng, None, self.num_steps)
+        shape = self.num_envs, *self.env.action_space(self.env_params).shape
+        noise = jax.vmap(lambda key: jax.random.normal(key, shape))(key_action)
+        return rng, noise, jax.vmap(lambda key: jax.random.split(key, self.num_envs))(key_step)
 
     def update_critic(self, ts: Any, batch: Any) -> Any:
         """One step of the critic's weights downhill the mean square of its errors.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from ..making.make import make
 from ..storage.files import write_atomic
 from ..storage.pytrees import load_pytree, save_pytree
 from .algorithms import create_algorithm, init_state, with_demonstrations
+from .compiler import compiler_options
 from .config import TrainConfig, load_config, save_config
 
 CONFIG = "config.yaml"
@@ -82,7 +84,7 @@ def train(
     # What is learnt from may be gigabytes: an argument of the program, not a constant in it.
     known = jax.tree.map(jnp.asarray, getattr(algorithm, "demonstrations", None))
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=compiler_options(config.algorithm))
     def next_round(state: Any, known: Any) -> tuple[Any, Metrics]:
         learner = algorithm if known is None else algorithm.replace(demonstrations=known)
         result: tuple[Any, Metrics] = learner.train(train_state=state)

@@ -28,6 +28,7 @@ from fraxenv.errors import CheckpointError
 from fraxenv.training import (
     PPOConfig,
     SACConfig,
+    compiler,
     evaluate_in_parts,
     join_evaluations,
     load_config,
@@ -248,6 +249,33 @@ def test_to_ppo_a_time_limit_is_no_end() -> None:
     assert np.ptp(rest) > 0.1
     np.testing.assert_allclose(happened.reward[0], reward + config.gamma * rest, atol=1e-5)
     np.testing.assert_array_equal(happened.done[0], True)
+
+
+def test_ppo_acts_as_rejax_does() -> None:
+    """One step after the other asks the actor for the same actions, with the same keys."""
+    env, params = fraxenv.make(SMALL.env, **SMALL.overrides)
+    algorithm = create_algorithm(SMALL, env, params)
+    before = init_state(algorithm, 0)
+    after, happened = jax.jit(lambda state: algorithm.collect_trajectories(state))(before)
+    rng = before.rng
+    ask = jax.jit(lambda *args: algorithm.actor.apply(*args, method="action_log_prob"))
+    for k in range(SMALL.num_steps):
+        rng, key, _ = jax.random.split(rng, 3)
+        action, log_prob = ask(before.actor_ts.params, happened.obs[k], key)
+        np.testing.assert_allclose(happened.action[k], action, atol=1e-5)
+        np.testing.assert_allclose(happened.log_prob[k], log_prob, atol=1e-5)
+    np.testing.assert_array_equal(after.rng, rng)
+
+
+def test_options_that_xla_does_not_know_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        compiler, "_OPTIONS", {"xla_cpu_prefer_vector_width": 512, "xla_cpu_of_another_version": 1}
+    )
+    monkeypatch.setenv("XLA_FLAGS", "")
+    assert compiler.compiler_options("ppo") == {"xla_cpu_prefer_vector_width": 512}
+    assert compiler.compiler_options("shac") == {}
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_prefer_vector_width=256")
+    assert compiler.compiler_options("ppo") == {}
 
 
 def test_the_critic_gets_to_any_target() -> None:
