@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fraxenv.controllers import Controller
+from fraxenv.controllers.observer import MomentumObserver, ObserverState
 from fraxenv.controllers.safety.barriers import NO_OBSTACLES
 from fraxenv.controllers.safety.filter import SafetyFilter, SafetyReport, no_safety_report
 from fraxenv.dynamics import (
@@ -19,12 +20,14 @@ from fraxenv.dynamics import (
     Robot,
     compute_terms,
     effort_bounds,
+    move_obstacles,
     terms_with_payload,
     with_payload,
 )
 from fraxenv.dynamics.actuation import felt_velocity
 
 from .actions.base import ActionSpace
+from .control_loop import informed
 
 
 class ArmMemory(NamedTuple):
@@ -34,11 +37,13 @@ class ArmMemory(NamedTuple):
         space: the action space's memory.
         controller: the controller's.
         target: what the arm is told to do.
+        observer: the observer's; None without one.
     """
 
     space: Any
     controller: Any
     target: Any
+    observer: ObserverState | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class ArmControl:
         controller: of the space's targets.
         dt: s, between control steps.
         safety: the filter of its torques; None for none.
+        observer: of torques that act and are not in the model; None for none.
     """
 
     robot: Robot
@@ -58,14 +64,16 @@ class ArmControl:
     controller: Controller[Any]
     dt: float
     safety: SafetyFilter | None = None
+    observer: MomentumObserver | None = None
 
     def begin(self, q: Array, v: Array) -> ArmMemory:
         """The memory of an arm that is told to stay at `q` (nq,), rad and m."""
-        space = self.space.init(self.robot, q)
+        space, terms = self.space.init(self.robot, q), compute_terms(self.robot, q, v)
         return ArmMemory(
             space,
-            self.controller.init(self.robot, compute_terms(self.robot, q, v)),
+            self.controller.init(self.robot, terms),
             self.space.hold(self.robot, q, space),
+            None if self.observer is None else self.observer.init(terms),
         )
 
     def aim(self, memory: ArmMemory, q: Array, action: Array) -> ArmMemory:
@@ -96,10 +104,19 @@ class ArmControl:
         if load is not None:
             terms = terms_with_payload(robot, terms, load)
             robot = with_payload(robot, load)
-        tau, controller, _ = self.controller(robot, terms, memory.target, memory.controller, dt)
+        observed, told = informed(self.observer, robot, terms, memory.observer, dt)
+        tau, controller, _ = self.controller(robot, told[0], memory.target, memory.controller, dt)
         bounds = effort_bounds(robot, felt_velocity(robot, v, terms.mass_matrix, dt))
         report = no_safety_report(q.dtype)
         if self.safety is not None:
             near = self.safety.look_around(robot, q, obstacles, kin=terms.kin)
-            tau, report = self.safety(robot, terms, tau, dt, near, bounds)
-        return jnp.clip(tau, *bounds), memory._replace(controller=controller), report
+            error = None
+            if self.observer is not None and observed is not None:
+                late = 0 if self.observer.informs == "controller" else self.observer.late
+                near = move_obstacles(near, late * dt) if late else near
+                error = None if self.safety.robust is None else observed.error
+            tau, report = self.safety(robot, told[1], tau, dt, near, bounds, error=error)
+        tau = jnp.clip(tau, *bounds)
+        if self.observer is not None and observed is not None:
+            observed = self.observer.after(robot, terms, tau, observed, dt)
+        return tau, memory._replace(controller=controller, observer=observed), report

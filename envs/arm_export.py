@@ -44,7 +44,8 @@ def arm_library(
         NAME_policy(observation) -> action              of a policy, if one is given
 
     The controller's numbers are `gains`; `report` is the safety filter's. Both it and `obstacles`
-    are there where the environment has a filter, and obstacles.
+    are there where the environment has a filter, and obstacles. Where it has an observer the memory
+    has its state: what acts on the arm and is not in the model is compensated, and there to read.
 
     Args:
         env: the environment, of one arm.
@@ -53,7 +54,8 @@ def arm_library(
     """
     params = env.default_params if params is None else params
     robot, space, safety = env.robot, params.action, params.safety
-    arm = ArmControl(robot, space, params.controller, 1.0 / env.control_hz, safety)
+    rate = 1.0 / env.control_hz
+    arm = ArmControl(robot, space, params.controller, rate, safety, params.observer)
     observation, state = env.reset(jax.random.key(0), params)
     ends = Hands.of(getattr(space, "end_effector", robot.frame_names[-1])).names
 

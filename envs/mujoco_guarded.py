@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from fraxenv.controllers.observer import MomentumObserver
 from fraxenv.controllers.safety.barriers import NO_OBSTACLES
 from fraxenv.controllers.safety.filter import SafetyReport, no_safety_report, worse_report
 from fraxenv.dynamics import Robot
@@ -103,6 +104,7 @@ class ArmOptions:
         controller: of its targets; None for the usual one.
         velocity_limits: of the joints; None for none.
         safety: the filter.
+        observer: of torques that act and are not in the model; None for none.
         obstacles: names of geoms and bodies; None for what stands still.
         robot: a model of the arm; None for MuJoCo's.
         joints: what MuJoCo's model calls its joints; None if the same.
@@ -117,6 +119,7 @@ class ArmOptions:
     controller: Any
     velocity_limits: float | Sequence[float] | None
     safety: Any
+    observer: MomentumObserver | None
     obstacles: Sequence[str] | None
     robot: Robot | None = None
     joints: Sequence[str] | None = None
@@ -162,7 +165,8 @@ def guarded_arm(
         robot = with_self_collision(robot) if asked.robot is None else robot
         around = _around(mujoco, model, robot, asked)
         standing = _standing(mujoco, model, around)
-    control = ArmControl(robot, space, law, float(model.opt.timestep), guard)
+    dt = float(model.opt.timestep)
+    control = ArmControl(robot, space, law, dt, guard, asked.observer)
     return GuardedArm(control, around, standing, holds), drive
 
 

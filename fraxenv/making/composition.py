@@ -405,9 +405,10 @@ def build_payload(
     return load
 
 
-def build_observer(given: object, safety: SafetyFilter | None) -> MomentumObserver | None:
+def build_observer(given: object, safety: object) -> MomentumObserver | None:
     """The observer of torques that the model lacks; None for none. A robust filter has one."""
-    if given is None and safety is not None and safety.robust is not None:
+    robust = isinstance(safety, SafetyFilter) and safety.robust is not None
+    if given is None and robust:
         return MomentumObserver(gain=100.0, informs="safety")
     if given is None or isinstance(given, MomentumObserver):
         return given

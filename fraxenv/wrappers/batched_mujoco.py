@@ -20,6 +20,7 @@ from ..envs.mujoco_batch import DrivenArm, checked_action, geom_rows, passive_of
 from ..envs.mujoco_guarded import ArmOptions, guarded_arm
 from ..errors import ConfigError, import_extra
 from ..kernels import fusible
+from ..making.composition import build_observer
 
 
 class EEAction(NamedTuple):
@@ -83,6 +84,7 @@ def ee_action(
     controller: Any = None,
     velocity_limits: float | Sequence[float] | None = None,
     safety: Any = None,
+    observer: Any = None,
     obstacles: Sequence[str] | None = None,
     backend: str = "auto",
 ) -> EEAction:
@@ -105,6 +107,9 @@ def ee_action(
             position servos differential inverse kinematics.
         velocity_limits: of the arm's joints, rad/s and m/s; none by default.
         safety: "cbf" or a `SafetyFilter` of the end effector "hand".
+        observer: of torques that act on the arm and that the model lacks, such as a load or
+            friction, for controller and filter: "momentum", a `MomentumObserver`, or a dict of its
+            fields. None by default, but with a robust filter.
         obstacles: names of geoms and bodies that the filter keeps the arm off; by default all that
             stand still in the world and can touch something.
         backend: of the kernels; see `fraxenv.fuse`.
@@ -133,6 +138,7 @@ def ee_action(
         controller,
         velocity_limits,
         safety,
+        build_observer(observer, safety),
         obstacles,
         robot,
         joints,

@@ -23,6 +23,7 @@ from ..envs.mujoco_guarded import ArmOptions, GuardedArm, guarded_arm
 from ..envs.mujoco_load import held_bodies
 from ..errors import ActionError, ConfigError, check_choice, import_extra
 from ..kernels import fusible, resolve
+from ..making.composition import build_observer
 from .gymnasium.packing import layout_of, pack, unpack, unpack_here
 from .mujoco_physics import physics_of, preceded
 
@@ -71,6 +72,9 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         safety: "cbf" or a `SafetyFilter` of the end effector "hand": the filter of the torques, at
             every physics step. It knows the arm's geoms that can touch something; of meshes the
             boxes around them.
+        observer: of torques that act on the arm and that the model lacks, such as a load or
+            friction, for controller and filter: "momentum", a `MomentumObserver`, or a dict of its
+            fields. None by default, but with a robust filter.
         obstacles: names of geoms and bodies that the filter keeps the arm off; by default all that
             stand still in the world and can touch something. Geoms that are neither spheres,
             capsules, cylinders, boxes nor planes count as the boxes around them.
@@ -106,6 +110,7 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         data: Any = None,
         velocity_limits: float | Sequence[float] | None = None,
         safety: Any = None,
+        observer: Any = None,
         obstacles: Sequence[str] | None = None,
         backend: str = "auto",
     ) -> None:
@@ -125,6 +130,7 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             data=data,
             velocity_limits=velocity_limits,
             safety=safety,
+            observer=observer,
             obstacles=obstacles,
             backend=backend,
             _disable_deepcopy=True,
@@ -143,6 +149,7 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             controller,
             velocity_limits,
             safety,
+            build_observer(observer, safety),
             obstacles,
             robot,
             joints,

@@ -121,6 +121,24 @@ def test_each_world_moves_as_the_wrapper_moves_it(
     assert [f._cache_size() for f in (worlds.aim, worlds.control)] == [1, 1]
 
 
+@pytest.mark.slow
+def test_an_observer_sees_the_same_in_every_world() -> None:
+    model, observer = arm_model(), {"gain": 30.0, "late": 1}
+    arm = ee_action(model, end_effector="grasp", action_options=DESIRED, observer=observer)
+    worlds = Worlds(arm, model, 2)
+    model.opt.gravity[2] *= 1.1  # all that stands still weighs more than they know
+    actions = np.random.default_rng(0).uniform(-1, 1, (20, 2, 6))
+    moved = np.array([worlds.step(a) for a in actions])
+    heavy = arm_model()
+    env = EndEffectorAction(
+        ArmEnv(heavy), end_effector="grasp", action_options=DESIRED, observer=observer
+    )
+    heavy.opt.gravity[2] *= 1.1
+    env.reset(seed=1)
+    expected = np.array([env.step(np.append(a, FINGER))[0] for a in actions[:, 1]])
+    np.testing.assert_allclose(moved[:, 1], expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("flag", ["", "gravity", "spring", "damper"])
 def test_passive_forces_are_mujoco_s(flag: str) -> None:
     from fraxenv.envs.mujoco_arm import arm_of, drive_of

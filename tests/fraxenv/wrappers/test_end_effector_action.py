@@ -124,6 +124,29 @@ def test_what_the_model_does_besides_makes_no_difference(options: dict[str, str]
     np.testing.assert_allclose(moved(wrapped(**options), 0), moved(usual(), 0), atol=2e-4)
 
 
+@pytest.mark.parametrize(
+    ("mass", "friction", "without"),
+    [(0.8, 0.0, 0.05), (0.0, 1.0, 0.003)],
+    ids=["load", "friction"],
+)
+def test_an_observer_finds_what_nobody_told_of(
+    mass: float, friction: float, without: float
+) -> None:
+    """A load in the hand, kg, or friction of every joint, N m, which the model lacked."""
+    missed = []
+    for observer in (None, "momentum"):
+        env = EndEffectorAction(
+            ArmEnv(), end_effector="grasp", action_options=DESIRED, observer=observer
+        )
+        model = env.unwrapped.model  # type: ignore[attr-defined]
+        model.body("wrist").mass += mass
+        model.dof_frictionloss[:6] = friction
+        mujoco.mj_setConst(model, mujoco.MjData(model))
+        missed.append(np.linalg.norm(moved(env, 1, 150) - [0, 0.05, 0]))
+    assert missed[0] > without
+    assert missed[1] < 1e-3
+
+
 def test_an_arm_in_a_plane() -> None:
     """Reacher's two joints cannot do most of what an action asks for, and do the rest."""
     env = EndEffectorAction(
