@@ -103,7 +103,7 @@ def measure(row: Row, seed: int, options: Options) -> dict[str, Any]:
     config = preset(row.env, row.algorithm)
     steps = options.total_timesteps or row.total_timesteps or config.total_timesteps
     config = dataclasses.replace(config, seed=seed, overrides=row.training, total_timesteps=steps)
-    _train(config, run)
+    trained(config, run)
     policy, *_ = load_policy(run)
     env, params = fraxenv.make(row.env, **row.evaluation)
     chunk = min(1000, options.episodes)
@@ -148,7 +148,7 @@ def measure(row: Row, seed: int, options: Options) -> dict[str, Any]:
     }
 
 
-def _train(config: TrainConfig, run: Path) -> None:
+def trained(config: TrainConfig, run: Path) -> None:
     with Progress(transient=True) as progress:
         rounds = progress.add_task(f"training into {run}", total=config.rounds)
 
