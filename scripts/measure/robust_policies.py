@@ -4,10 +4,11 @@ loose on robots that are not as modelled, in our physics and in MuJoCo's.
     python scripts/measure/robust_policies.py
     python scripts/measure/robust_policies.py --seeds 1 --mujoco-episodes 50
 
-PPO by its preset, on `PandaReachObstacles-v0` with each filter. A policy is evaluated with the
-filter that it was trained with: on the robot as modelled, and with everything randomised. MuJoCo
-has robots drawn alike, one for each episode. Time to the goal is that after which every step is one
-of success; of episodes that end in success. The results are in docs/safety.md.
+PPO by its preset, on `PandaReachObstacles-v0` with each filter. Policies are evaluated on the robot
+as modelled, and with everything randomised, with the filter that they were trained with; those of
+the plain filter without one, too ("taken off"). MuJoCo has robots drawn alike, one for each
+episode. Time to the goal is that after which every step is one of success; of episodes that end in
+success. The results are in docs/safety.md.
 """
 
 from __future__ import annotations
@@ -40,6 +41,14 @@ from fraxenv.training.config import preset
 
 ID = "PandaReachObstacles-v0"
 RANDOMISED: Mapping[str, Any] = load_env_config("panda-reach-everything")["randomisation"]
+FILTERS = {
+    "none": ("none", "none"),
+    "taken off": ("cbf", "none"),
+    "cbf": ("cbf", "cbf"),
+    "robust": ("robust", "robust"),
+}
+"""In training, and in evaluation."""
+
 IN_MODEL = ("link_mass", "link_com", "link_inertia", "payload", "payload_offset", "armature",
             "gravity")  # fmt: skip
 """What MuJoCo's model holds; the rest of an episode's draws is applied from outside."""
@@ -51,7 +60,8 @@ class Options:
 
     output: Path = Path("runs/robust_policies")
     """Folder for the runs and the results."""
-    filters: tuple[str, ...] = ("none", "cbf", "robust")
+    filters: tuple[str, ...] = tuple(FILTERS)
+    """Which: "none", "taken off", "cbf", "robust"."""
     seeds: int = 3
     """Trainings with each filter."""
     episodes: int = 2000
@@ -136,10 +146,11 @@ def main(options: Options) -> None:
     console, rows = Console(width=110), []
     table = Table("filter", "world", "success, %", "episodes in collision, %", "deepest, mm",
                   "to the goal, s")  # fmt: skip
-    for safety in options.filters:
-        runs = [options.output / f"{safety}-{seed}" for seed in range(options.seeds)]
+    for name in options.filters:
+        taught, safety = FILTERS[name]
+        runs = [options.output / f"{taught}-{seed}" for seed in range(options.seeds)]
         for seed, run in enumerate(runs):
-            trained(replace(preset(ID, "ppo"), seed=seed, overrides={"safety": safety}), run)
+            trained(replace(preset(ID, "ppo"), seed=seed, overrides={"safety": taught}), run)
         policies = [load_policy(run)[0] for run in runs]
         many, few = options.episodes, options.mujoco_episodes
         worlds: dict[str, tuple[Any, int]] = {
@@ -149,24 +160,26 @@ def main(options: Options) -> None:
         if few:
             worlds["randomised, MuJoCo"] = in_mujoco(safety, few), few
         for world, ((env, params), count) in worlds.items():
-            with console.status(f"{safety}, {world}"):
+            with console.status(f"{name}, {world}"):
                 run_episodes = evaluator(env, params, count)
                 found = [
                     jax.device_get(run_episodes(policy, jax.random.key(0x5EED)))
                     for policy in policies
                 ]
             row = {
-                "filter": safety, "world": world, "episodes": count,
+                "filter": name, "world": world, "episodes": count,
                 "success": [float(f["success"].mean()) for f in found],
                 "collisions": [float((f["nearest"] < 0).mean()) for f in found],
                 "deepest_mm": [float(max(0.0, -1e3 * f["nearest"].min())) for f in found],
                 "seconds": [
-                    float(np.median(f["since"][f["success"]]) / env.policy_hz) for f in found
+                    float(np.median(f["since"][f["success"]]) / env.policy_hz)
+                    if f["success"].any() else float("nan")
+                    for f in found
                 ],
             }  # fmt: skip
             rows.append(row)
             table.add_row(
-                safety, world,
+                name, world,
                 *(" / ".join(f"{100 * x:.1f}" for x in row[k]) for k in ("success", "collisions")),
                 *(" / ".join(f"{x:.{n}f}" for x in row[k])
                   for k, n in (("deepest_mm", 1), ("seconds", 2))),
