@@ -100,6 +100,8 @@ def create_algorithm(config: TrainConfig, env: Environment, params: EnvParams) -
     own: dict[str, Any] = {"agent_kwargs": network | sizes}
     if config.algorithm == "sac":
         kind, own = SAC, {"agent_kwargs": network, **sizes}
+    elif config.algorithm == "ppo":
+        own["num_updates"] = config.rounds * config.updates_per_round
     elif by_gradient:
         kind = {"apg": APG, "shac": SHAC}[config.algorithm]
         own["agent_kwargs"]["activation"] = getattr(flax.linen, config.activation)

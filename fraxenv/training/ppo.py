@@ -6,9 +6,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 import rejax
+from flax.training.train_state import TrainState
 from jax import Array
+from rejax.algos.algorithm import register_init
 from rejax.algos.ppo import Trajectory
+
+from .apg import struct_field
 
 
 class PPO(rejax.PPO):  # type: ignore[misc]
@@ -19,8 +24,30 @@ class PPO(rejax.PPO):  # type: ignore[misc]
     episode that went on. Takes the environments that `FiveTuple` makes, and none of rejax's
     normalisations.
 
-    Source: Pardo et al., "Time limits in reinforcement learning", ICML 2018, eq. 6.
+    Attributes:
+        num_updates: of the whole training, iterations; the learning rate falls linearly to zero
+            over them. None for one that stays.
+
+    Source: Pardo et al., "Time limits in reinforcement learning", ICML 2018, eq. 6; the decay,
+    which keeps the last policy from being a bad one by chance: Andrychowicz et al., "What matters
+    for on-policy deep actor-critic methods?", ICLR 2021.
     """
+
+    num_updates: int | None = struct_field(pytree_node=False, default=None)
+
+    @register_init  # type: ignore[untyped-decorator]
+    def initialize_network_params(self, rng: Array) -> dict[str, Any]:
+        """The networks' weights and optimisers."""
+        networks: dict[str, Any] = super().initialize_network_params(rng)
+        if self.num_updates is None:
+            return networks
+        steps = self.num_updates * self.num_epochs * self.num_minibatches
+        schedule = optax.linear_schedule(self.learning_rate, 0.0, steps)
+        tx = optax.chain(optax.clip(self.max_grad_norm), optax.adam(schedule))
+        return {
+            name: TrainState.create(apply_fn=(), params=state.params, tx=tx)
+            for name, state in networks.items()
+        }
 
     def collect_trajectories(self, ts: Any) -> tuple[Any, Any]:
         """Take `num_steps` in all environments: rejax's new state, and the transitions.
