@@ -278,6 +278,24 @@ def test_options_that_xla_does_not_know_are_left_out(monkeypatch: pytest.MonkeyP
     assert compiler.compiler_options("ppo") == {}
 
 
+def test_ppo_s_learning_rate_falls_to_zero() -> None:
+    env, params = fraxenv.make(SMALL.env, **SMALL.overrides)
+    learner = init_state(create_algorithm(SMALL, env, params), 0).critic_ts
+    gradients = jax.tree.map(np.ones_like, learner.params)
+    updates = SMALL.rounds * SMALL.updates_per_round * SMALL.num_epochs * SMALL.num_minibatches
+
+    def moved(done: int) -> float:
+        """The largest change of a weight in the step after so many."""
+        counted = jax.tree.map(lambda x: x + done if x.dtype == np.int32 else x, learner.opt_state)
+        after = learner.replace(opt_state=counted).apply_gradients(grads=gradients)
+        changes = jax.tree.map(lambda a, b: np.abs(a - b).max(), after.params, learner.params)
+        return float(max(jax.tree.leaves(changes)))
+
+    # Of gradients that are all alike Adam's first step is as long as the learning rate.
+    assert moved(updates) == 0.0
+    np.testing.assert_allclose(moved(0), SMALL.learning_rate, rtol=1e-3)
+
+
 def test_the_critic_gets_to_any_target() -> None:
     """However far it is from what the critic said when the steps were taken."""
     config = dataclasses.replace(SMALL, num_steps=2, learning_rate=0.03)
@@ -327,10 +345,14 @@ def test_only_where_time_ran_out_is_there_a_rest(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 def test_resuming_equals_an_uninterrupted_run(finished: Path, tmp_path: Path) -> None:
-    """Bitwise: stopped after two rounds, then continued to three."""
+    """Bitwise: stopped after two rounds of three, by Ctrl-C as a user does."""
     run = tmp_path / "second"
-    short = dataclasses.replace(SMALL, total_timesteps=2 * 512)
-    assert train(short, run)
+
+    def stop(metrics: Any) -> None:
+        if metrics["round"] == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    assert not train(SMALL, run, on_round=stop)
     assert train(SMALL, run, resume=True)
     for name in ("policy.npz", "checkpoint.npz"):
         with np.load(run / name) as a, np.load(finished / name) as b:
