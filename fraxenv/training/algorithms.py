@@ -27,6 +27,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
         "ent_coef",
         "vf_coef",
         "max_grad_norm",
+        "settling",
     ),
     "sac": ("num_epochs", "batch_size", "buffer_size", "fill_buffer", "polyak"),
     "apg": ("num_steps", "initial_std", "max_grad_norm"),

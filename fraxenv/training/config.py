@@ -14,7 +14,7 @@ from ..storage.config import TRAINING, list_presets, read_yaml, write_yaml
 
 AlgorithmName = Literal["ppo", "sac", "shac", "apg", "bc", "dagger"]
 
-_FRACTIONS = ("gamma", "gae_lambda", "td_lambda", "polyak")
+_FRACTIONS = ("settling", "gamma", "gae_lambda", "td_lambda", "polyak")
 """Fields that are fractions: at most 1."""
 
 ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "swish")
@@ -110,6 +110,7 @@ class PPOConfig(TrainConfig):
         ent_coef: weight of the entropy bonus.
         vf_coef: weight of the value loss.
         max_grad_norm: largest gradient element.
+        settling: share of the training, at its end, in which the learning rate falls to zero.
     """
 
     num_steps: int = 32
@@ -120,6 +121,7 @@ class PPOConfig(TrainConfig):
     ent_coef: float = 0.0
     vf_coef: float = 1.0
     max_grad_norm: float = 0.5
+    settling: float = 0.25
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,8 +25,8 @@ class PPO(rejax.PPO):  # type: ignore[misc]
     normalisations.
 
     Attributes:
-        num_updates: of the whole training, iterations; the learning rate falls linearly to zero
-            over them. None for one that stays.
+        num_updates: of the whole training, iterations. None for a learning rate that stays.
+        settling: share of these, the last ones, in which the learning rate falls to zero.
 
     Source: Pardo et al., "Time limits in reinforcement learning", ICML 2018, eq. 6; the decay,
     which keeps the last policy from being a bad one by chance: Andrychowicz et al., "What matters
@@ -34,6 +34,7 @@ class PPO(rejax.PPO):  # type: ignore[misc]
     """
 
     num_updates: int | None = struct_field(pytree_node=False, default=None)
+    settling: float = struct_field(pytree_node=False, default=0.25)
 
     @register_init  # type: ignore[untyped-decorator]
     def initialize_network_params(self, rng: Array) -> dict[str, Any]:
@@ -42,7 +43,8 @@ class PPO(rejax.PPO):  # type: ignore[misc]
         if self.num_updates is None:
             return networks
         steps = self.num_updates * self.num_epochs * self.num_minibatches
-        schedule = optax.linear_schedule(self.learning_rate, 0.0, steps)
+        falls = max(1, round(steps * self.settling))
+        schedule = optax.linear_schedule(self.learning_rate, 0.0, falls, steps - falls)
         tx = optax.chain(optax.clip(self.max_grad_norm), optax.adam(schedule))
         return {
             name: TrainState.create(apply_fn=(), params=state.params, tx=tx)
