@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import optax
 import rejax
-from flax.training.train_state import TrainState
 from jax import Array
 from rejax.algos.algorithm import register_init
 from rejax.algos.ppo import Trajectory
@@ -47,7 +46,7 @@ class PPO(rejax.PPO):  # type: ignore[misc]
         schedule = optax.linear_schedule(self.learning_rate, 0.0, falls, steps - falls)
         tx = optax.chain(optax.clip(self.max_grad_norm), optax.adam(schedule))
         return {
-            name: TrainState.create(apply_fn=(), params=state.params, tx=tx)
+            name: state.replace(tx=tx, opt_state=tx.init(state.params))
             for name, state in networks.items()
         }
 
