@@ -27,7 +27,7 @@ from fraxenv.dynamics import (
 from fraxenv.dynamics.actuation import felt_velocity
 
 from .actions.base import ActionSpace
-from .control_loop import informed
+from .control_loop import informed, steps_ahead
 
 
 class ArmMemory(NamedTuple):
@@ -110,11 +110,9 @@ class ArmControl:
         report = no_safety_report(q.dtype)
         if self.safety is not None:
             near = self.safety.look_around(robot, q, obstacles, kin=terms.kin)
-            error = None
-            if self.observer is not None and observed is not None:
-                late = 0 if self.observer.informs == "controller" else self.observer.late
-                near = move_obstacles(near, late * dt) if late else near
-                error = None if self.safety.robust is None else observed.error
+            late = steps_ahead(self.observer)
+            near = move_obstacles(near, late * dt) if late else near
+            error = None if self.safety.robust is None or observed is None else observed.error
             tau, report = self.safety(robot, told[1], tau, dt, near, bounds, error=error)
         tau = jnp.clip(tau, *bounds)
         if self.observer is not None and observed is not None:

@@ -321,6 +321,11 @@ def informed(
     return state, each[observer.informs]
 
 
+def steps_ahead(observer: MomentumObserver | None) -> int:
+    """How many control steps on the state is that the filter is given."""
+    return 0 if observer is None or observer.informs == "controller" else observer.late
+
+
 def control_loop(
     parts: LoopParts, state: LoopState, target: Any, rates: Rates
 ) -> tuple[LoopState, dict[str, Array], SafetyReport]:
@@ -342,7 +347,7 @@ def control_loop(
     dt = jnp.asarray(1.0 / rates.physics, dtype)
     control_dt = jnp.asarray(1.0 / rates.control, dtype)
     policy_dt = jnp.asarray(1.0 / rates.policy, dtype)
-    late = 0 if observer is None or observer.informs == "controller" else observer.late
+    late = steps_ahead(observer)
     if safety is not None:
         nearby = safety.look_around(bare, state.q, state.world.obstacles)
 
