@@ -9,6 +9,7 @@ from typing import Any
 import jax
 from jax import Array
 from jax.extend import core
+from jax.interpreters.partial_eval import dce_jaxpr_consts
 
 
 class Traced:
@@ -87,10 +88,19 @@ def trace(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Traced, list[
         return fn(*a, **k)
 
     closed, shape = jax.make_jaxpr(flattened, return_shape=True)(*flat)
+    closed = _needed(closed)
     name = getattr(fn, "__name__", type(fn).__name__)
     traced = Traced(name, closed, jax.tree.structure(shape))
     outer = [c for c in closed.consts if isinstance(c, jax.core.Tracer)]
     return traced, [*outer, *flat]
+
+
+def _needed(closed: core.ClosedJaxpr) -> core.ClosedJaxpr:
+    """Without what no result needs, which would be evaluated in vain: of derivatives, most."""
+    jaxpr = closed.jaxpr
+    kept = [False] * len(jaxpr.constvars) + [True] * len(jaxpr.invars)
+    jaxpr, used, _ = dce_jaxpr_consts(jaxpr, [True] * len(jaxpr.outvars), kept)
+    return core.ClosedJaxpr(jaxpr, [c for c, u in zip(closed.consts, used, strict=True) if u])
 
 
 def _run_inlined(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
