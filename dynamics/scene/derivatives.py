@@ -135,13 +135,14 @@ def contact_transition_derivatives(
     )
     hessian = terms.mass_matrix + jnp.diag(metric.slope) + rows.hessian(rows.violation(a))
     inverse = cholesky_solve(cholesky(hessian), eye)
-    a_by = _Slopes(*(matmul(inverse, x) for x in felt))
 
     if integrator == "euler" and not is_zero(system.damping):
         slope = dt * jnp.asarray(system.damping, v.dtype)
-        a, a_by = _implicit(scene, terms, a, a_by, slope)
-    elif integrator == "implicitfast":
-        a, a_by = _implicitfast(scene, terms, ctrl, a, a_by, inertial, dt)
+        a, a_by = _implicit(scene, terms, a, felt, inverse, slope)
+    else:
+        a_by = _Slopes(*(matmul(inverse, x) for x in felt))
+        if integrator == "implicitfast":
+            a, a_by = _implicitfast(scene, terms, ctrl, a, a_by, inertial, dt)
 
     by_q, by_v = integrate_derivatives(system, q, v + dt * a, dt)
     v_by = _Slopes(*(dt * x for x in a_by))
@@ -166,19 +167,24 @@ def _discrete(scene: Scene, q: Array, v: Array, ctrl: Array, dt: Array) -> _Metr
 
 
 def _implicit(
-    scene: Scene, terms: Terms, a: Array, a_by: _Slopes, slope: Array
+    scene: Scene, terms: Terms, a: Array, felt: _Slopes, inverse: Array, slope: Array
 ) -> tuple[Array, _Slopes]:
-    """The solution `b` of `(M + diag(slope)) b = M a`, and its derivatives from those of `a`."""
+    """The solution `b` of `(M + diag(slope)) b = M a`, and its derivatives.
+
+    Those of `a` are `inverse` times `felt`.
+    """
     system, M = scene.system, terms.mass_matrix
-    inverse = cholesky_solve(cholesky(M + jnp.diag(slope)), jnp.eye(system.nv, dtype=a.dtype))
-    ratio = matmul(inverse, M)
-    b = matmul(ratio, a)
+    # By what is left of `a`, b = a - P diag(slope) a: `M` is not needed again.
+    P = cholesky_solve(cholesky(M + jnp.diag(slope)), jnp.eye(system.nv, dtype=a.dtype))
+    lost = matmul(P, slope * a)
     # What M does to a fixed vector changes as inverse dynamics does without gravity and velocity.
     weightless = system.replace(gravity=np.zeros(3))
-    still = jnp.zeros_like(a)
-    turned = inverse_dynamics_derivatives(weightless, terms.q, still, a - b, kin=terms.kin).dq
-    b_by = _Slopes(*(matmul(ratio, x) for x in a_by))
-    return b, b_by._replace(q=b_by.q + matmul(inverse, turned))
+    turned = inverse_dynamics_derivatives(
+        weightless, terms.q, jnp.zeros_like(a), lost, kin=terms.kin
+    ).dq
+    onwards = inverse - matmul(P, slope[:, None] * inverse)
+    by = _Slopes(*(matmul(onwards, x) for x in felt))
+    return a - lost, by._replace(q=by.q + matmul(P, turned))
 
 
 def _implicitfast(
