@@ -201,6 +201,10 @@ class _Trial(NamedTuple):
     content: Array
 
 
+WIDEST = 12
+"""Degrees of freedom up to which a backward pass is a kernel: a longer one takes as long as XLA's
+own products, and many times as long to compile (13: 15 s instead of 2)."""
+
 RUNNING = -1
 
 
@@ -392,25 +396,26 @@ def _gains(
 ) -> Gains:
     """By exact Hessians, or by as much of them as leaves them positive definite."""
     given = knots, terminal, first_gap, now.regularisation, dt
+    by = "vmap" if now.v.shape[-1] > WIDEST else options.backend
     if own is None or knots.bend is None:
-        return alone(backward, options.backend)(*given)  # type: ignore[no-any-return]
+        return alone(backward, by)(*given)  # type: ignore[no-any-return]
     m, shares = len(first_gap), np.asarray(SHARES, own.dtype)
 
-    def by(share: Any, own: Array, knots: Knots, terminal: Quadratic, *rest: Any) -> Gains:
+    def of(share: Any, own: Array, knots: Knots, terminal: Quadratic, *rest: Any) -> Gains:
         bent = terminal._replace(xx=terminal.xx + share * own[:m, :m])
         bend = share * jnp.asarray(knots.bend)
         return backward(knots._replace(bend=bend), bent, *rest)
 
     def less(given: Any) -> Gains:
-        def of(share: Any) -> Gains:
-            return by(share, *given)
+        def with_share(share: Any) -> Gains:
+            return of(share, *given)
 
-        tried: Gains = jax.vmap(fusible(of, options.backend))(shares[1:])
+        tried: Gains = jax.vmap(fusible(with_share, by))(shares[1:])
         which = jnp.where(jnp.any(tried.fine), jnp.argmax(tried.fine), len(SHARES) - 2)
         taken: Gains = jax.tree.map(lambda x: x[which], tried)
         return taken
 
-    whole: Gains = alone(by, options.backend)(shares[0], own, *given)
+    whole: Gains = alone(of, by)(shares[0], own, *given)
     # Side by side they would take several times as long, and the whole is fine nearly always.
     needed = ~whole.fine & (now.status == RUNNING)
     found: Gains = for_some(needed, less, (own, *given), whole)
