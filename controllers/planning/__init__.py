@@ -4,6 +4,7 @@ from .ddp import STATUS, Options, Plan, solve
 from .explain import PlanExplanation, explain
 from .guess import guess
 from .inverse_kinematics import IKSolution, inverse_kinematics
+from .legs import balance, height, swing, swing_heights, upright
 from .mpc import MPC, MPCState, shift
 from .norms import (
     Norm,
@@ -50,12 +51,14 @@ __all__ = [
     "Residual",
     "Sampled",
     "Sampling",
+    "balance",
     "below",
     "com",
     "cosh",
     "explain",
     "frame_twist",
     "guess",
+    "height",
     "inverse_kinematics",
     "l2",
     "l22",
@@ -75,6 +78,9 @@ __all__ = [
     "smooth_abs",
     "smooth_abs2",
     "solve",
+    "swing",
+    "swing_heights",
     "torque",
+    "upright",
     "velocity",
 ]
