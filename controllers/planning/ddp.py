@@ -15,7 +15,7 @@ motion near what was expected of it, and steps stay short.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.custom_batching import sequential_vmap
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import compute_terms
@@ -203,7 +204,8 @@ class _Trial(NamedTuple):
 
 WIDEST = 12
 """Degrees of freedom up to which a backward pass is a kernel: a longer one takes as long as XLA's
-own products, and many times as long to compile (13: 15 s instead of 2)."""
+own products, and many times as long to compile (13: 15 s instead of 2). XLA's depend on the batch:
+there it is one problem after the other."""
 
 RUNNING = -1
 
@@ -396,9 +398,14 @@ def _gains(
 ) -> Gains:
     """By exact Hessians, or by as much of them as leaves them positive definite."""
     given = knots, terminal, first_gap, now.regularisation, dt
-    by = "vmap" if now.v.shape[-1] > WIDEST else options.backend
+
+    wide = now.v.shape[-1] > WIDEST
+
+    def once(fn: Callable[..., Gains]) -> Callable[..., Gains]:
+        return sequential_vmap(fn) if wide else alone(fn, options.backend)
+
     if own is None or knots.bend is None:
-        return alone(backward, by)(*given)  # type: ignore[no-any-return]
+        return once(backward)(*given)
     m, shares = len(first_gap), np.asarray(SHARES, own.dtype)
 
     def of(share: Any, own: Array, knots: Knots, terminal: Quadratic, *rest: Any) -> Gains:
@@ -407,15 +414,14 @@ def _gains(
         return backward(knots._replace(bend=bend), bent, *rest)
 
     def less(given: Any) -> Gains:
-        def with_share(share: Any) -> Gains:
-            return of(share, *given)
-
-        tried: Gains = jax.vmap(fusible(with_share, by))(shares[1:])
+        # Side by side, but for wide ones.
+        many = sequential_vmap(of) if wide else fusible(of, options.backend)
+        tried: Gains = jax.vmap(lambda share: many(share, *given))(shares[1:])
         which = jnp.where(jnp.any(tried.fine), jnp.argmax(tried.fine), len(SHARES) - 2)
         taken: Gains = jax.tree.map(lambda x: x[which], tried)
         return taken
 
-    whole: Gains = alone(of, by)(shares[0], own, *given)
+    whole = once(of)(shares[0], own, *given)
     # Side by side they would take several times as long, and the whole is fine nearly always.
     needed = ~whole.fine & (now.status == RUNNING)
     found: Gains = for_some(needed, less, (own, *given), whole)

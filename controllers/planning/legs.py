@@ -117,9 +117,10 @@ def swing_heights(
     t, phases, duty = jnp.asarray(time, float), jnp.asarray(phases, float), jnp.asarray(duty, float)
     # From the middle of a step, in parts of a period, -0.5 to 0.5.
     part = jnp.mod(t[..., None] * cadence - phases + 0.5, 1.0) - 0.5
-    in_air = jnp.maximum(1.0 - duty, jnp.finfo(part.dtype).tiny)
-    up = jnp.abs(part) < 0.5 * in_air
-    return amplitude * jnp.where(up, jnp.cos(jnp.pi * jnp.where(up, part / in_air, 0.0)), 0.0)
+    up = jnp.abs(part) < 0.5 * (1.0 - duty)
+    angle = jnp.pi * part / jnp.where(up, 1.0 - duty, 1.0)
+    heights: Array = jnp.asarray(amplitude) * jnp.where(up, jnp.cos(angle), 0.0)
+    return heights
 
 
 def _known(feet: Sequence[str]) -> tuple[str, ...]:

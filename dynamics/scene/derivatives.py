@@ -139,10 +139,10 @@ def contact_transition_derivatives(
     if integrator == "euler" and not is_zero(system.damping):
         slope = dt * jnp.asarray(system.damping, v.dtype)
         a, a_by = _implicit(scene, terms, a, felt, inverse, slope)
+    elif integrator == "implicitfast":
+        a, a_by = _implicitfast(scene, terms, ctrl, a, felt, inverse, inertial, dt)
     else:
         a_by = _Slopes(*(matmul(inverse, x) for x in felt))
-        if integrator == "implicitfast":
-            a, a_by = _implicitfast(scene, terms, ctrl, a, a_by, inertial, dt)
 
     by_q, by_v = integrate_derivatives(system, q, v + dt * a, dt)
     v_by = _Slopes(*(dt * x for x in a_by))
@@ -192,14 +192,18 @@ def _implicitfast(
     terms: Terms,
     ctrl: Array,
     a: Array,
-    a_by: _Slopes,
+    felt: _Slopes,
+    inverse: Array,
     inertial: InverseDynamicsDerivatives,
     dt: Array,
 ) -> tuple[Array, _Slopes]:
-    """The acceleration with which the integrator "implicitfast" steps, from that of the forces."""
+    """The acceleration with which the integrator "implicitfast" steps, and its derivatives.
+
+    Those of `a`, of the forces alone, are `inverse` times `felt`.
+    """
     system, q, v, M = scene.system, terms.q, terms.v, terms.mass_matrix
     slope = -dt * velocity_slopes(scene, q, v, ctrl)
-    b, b_by = _implicit(scene, terms, a, a_by, slope)
+    b, b_by = _implicit(scene, terms, a, felt, inverse, slope)
     # Of the state, the slopes are constants but at bounds; of the controls, gains are factors.
     of_ctrl = jax.jacfwd(lambda ctrl: -dt * velocity_slopes(scene, q, v, ctrl))(ctrl)
     pulled = cholesky_solve(cholesky(M + jnp.diag(slope)), b[:, None] * of_ctrl)
@@ -215,7 +219,7 @@ def _implicitfast(
 
     force = matmul(M, a) + terms.bias
     by_q, by_v, by_force = jax.jacfwd(spun, (0, 1, 2))(jnp.zeros_like(v), v, force)
-    force_by = _Slopes(*(matmul(M, x) for x in a_by))
+    force_by = _Slopes(*(matmul(M, matmul(inverse, x)) for x in felt))
     force_by = force_by._replace(q=force_by.q + inertial.dq, v=force_by.v + inertial.dv)
     spun_by = _Slopes(*(matmul(by_force, x) for x in force_by))
     spun_by = spun_by._replace(q=spun_by.q + by_q, v=spun_by.v + by_v)

@@ -206,7 +206,8 @@ def in_mujoco() -> Any:
     def step(q: Array, v: Array, tau: Array) -> tuple[Array, Array]:
         data.qpos, data.qvel, data.qfrc_applied = np.asarray(q), np.asarray(v), np.asarray(tau)
         mujoco.mj_step(model, data, round(DT / model.opt.timestep))
-        return jnp.asarray(data.qpos, float), jnp.asarray(data.qvel, float)
+        # Copies: the next step changes these arrays.
+        return jnp.array(data.qpos, float), jnp.array(data.qvel, float)
 
     return step
 
@@ -225,7 +226,7 @@ def draw(found: Run, path: Path) -> None:
         axis.fill_between(at, 1e3 * wanted[:, i], color="#cfd8e3", label="wanted")
         axis.plot(at, 1e3 * (found.feet[:, i] - SOLE), color="#1f5fa8", label="foot")
         axis.set_ylabel(f"{FEET[i]}, mm")
-        axis.legend(loc="upper right", ncols=2, frameon=False)
+    axes[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
     axes[2].plot(at, 1e3 * found.q[:, 2], color="#b5482a")
     axes[2].set_ylabel("trunk, mm")
     axes[2].set_xlabel("time, s")

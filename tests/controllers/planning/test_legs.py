@@ -84,14 +84,17 @@ def test_bad_input() -> None:
         plan.swing_heights(0.0, (0.0,), 2.0, 0.03, 1.5)
 
 
+def shelf(sliders: Robot) -> plan.Problem:
+    running = {"still": plan.velocity(weight=0.1), "effort": plan.torque(weight=1e-2)}
+    there = {"there": plan.position("y", [1.0, 0.5, 0.0], 1e2, norm=plan.smooth_abs(0.1))}
+    return plan.Problem(sliders, 20, 0.05, running, there, control_limits=True)
+
+
 @pytest.mark.parametrize("hessian", ["gauss-newton", "exact"])
 def test_plans_are_the_same_where_the_backward_pass_is_xla_s(
     sliders: Robot, hessian: str, monkeypatch: pytest.MonkeyPatch, x64: None
 ) -> None:
-    running = {"still": plan.velocity(weight=0.1), "effort": plan.torque(weight=1e-2)}
-    there = {"there": plan.position("y", [1.0, 0.5, 0.0], 1e2, norm=plan.smooth_abs(0.1))}
-    problem = plan.Problem(sliders, 20, 0.05, running, there, control_limits=True)
-    options = plan.Options(hessian=hessian)
+    problem, options = shelf(sliders), plan.Options(hessian=hessian)
     q = v = jnp.zeros(2)
     found = []
     for widest in (2, 1):
@@ -100,6 +103,18 @@ def test_plans_are_the_same_where_the_backward_pass_is_xla_s(
     assert [plan.STATUS[int(p.status)] for p in found] == ["converged"] * 2
     for a, b in zip(found[0], found[1], strict=True):
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-9), a, b)
+
+
+def test_nor_does_a_plan_depend_on_its_batch_there(
+    sliders: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ddp, "WIDEST", 1)
+    problem = shelf(sliders)
+    many = jax.jit(jax.vmap(lambda q: plan.solve(problem, (q, jnp.zeros(2)))))
+    q = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (7, 2)), jnp.float32)
+    whole, some = many(q), many(q[2:5])
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(some), strict=True):
+        np.testing.assert_array_equal(a[2:5], b)
 
 
 @pytest.mark.slow
