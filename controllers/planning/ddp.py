@@ -398,7 +398,6 @@ def _gains(
 ) -> Gains:
     """By exact Hessians, or by as much of them as leaves them positive definite."""
     given = knots, terminal, first_gap, now.regularisation, dt
-
     wide = now.v.shape[-1] > WIDEST
 
     def once(fn: Callable[..., Gains]) -> Callable[..., Gains]:

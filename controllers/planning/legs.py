@@ -53,6 +53,9 @@ def height(
         value: (), m.
         weight: (1,) or ().
         **options: `norm` and `each`, as of `residual`.
+
+    Raises:
+        ConfigError: `feet` is no sequence of names.
     """
     return residual(_Height(frame, _known(feet)), jnp.asarray(value), weight, **options)
 
@@ -70,6 +73,9 @@ def swing(
         weight: (n,) or ().
         sole: world height of the frames where feet stand, m: the ground's and a foot's radius.
         **options: `norm` and `each`, as of `residual`.
+
+    Raises:
+        ConfigError: `feet` is no sequence of names.
     """
     return residual(_Swing(_known(feet), float(sole)), jnp.asarray(heights), weight, **options)
 
@@ -88,7 +94,7 @@ def balance(
         **options: `norm` and `each`, as of `residual`.
 
     Raises:
-        ConfigError: the height is not positive.
+        ConfigError: the height is not positive, or `feet` is no sequence of names.
     """
     if not height > 0:
         raise ConfigError(f"balance: height={height!r}, expected a positive number, m.")

@@ -158,7 +158,7 @@ class Run:
     feet: np.ndarray
 
 
-def run(options: Options, kind: str) -> Run:
+def run(options: Options) -> Run:
     """A row."""
     scene = dynamics.load_mjcf(SCENE)
     problem = trot(scene)
@@ -243,10 +243,10 @@ def main(options: Options) -> None:
     )  # fmt: skip
     for i, kind in enumerate(options.derivatives):
         if kind == "exact":
-            found = run(options, kind)
+            found = run(options)
         else:
             with differences():
-                found = run(options, kind)
+                found = run(options)
         wanted = np.asarray(plan.swing_heights(DT * np.arange(options.plans), **GAIT))
         off = (found.feet - SOLE - wanted)[wanted > 0]
         ms = 1e3 * found.seconds

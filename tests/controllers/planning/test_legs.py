@@ -122,7 +122,7 @@ def test_a_quadruped_trots(x64: None) -> None:
     """MuJoCo MPC's task, one iteration a plan, from rest: its cost, and feet that rise in turn."""
     pytest.importorskip("mujoco")
     trot = load_script("measure/trot")
-    found = trot.run(trot.Options(plans=150), "exact")
+    found = trot.run(trot.Options(plans=150))
     assert found.costs[50:].mean() < 0.0085
     wanted = np.asarray(plan.swing_heights(trot.DT * np.arange(150), **trot.GAIT))
     off = (found.feet - trot.SOLE - wanted)[50:][wanted[50:] > 0]
