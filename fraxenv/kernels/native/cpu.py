@@ -99,8 +99,15 @@ def _target_machine() -> Any:
 
     _initialise()
     return llvm.Target.from_default_triple().create_target_machine(
-        **processor(), opt=OPTIMISATION, reloc="pic", codemodel="jitdefault", jit=True
+        **processor(), opt=OPTIMISATION, reloc="pic", codemodel=_code_model(), jit=True
     )
+
+
+def _code_model() -> str:
+    """How far code is from its constants: near, they are operands; far, each needs its address."""
+    import llvmlite.binding as llvm
+
+    return "small" if llvm.get_default_triple().startswith("x86_64") else "jitdefault"
 
 
 @functools.cache
@@ -122,7 +129,7 @@ def host() -> tuple[str, ...]:
     _initialise()
     triple = llvm.Target.from_default_triple().triple
     versions = llvmlite.__version__, llvm.llvm_version_info, ffi.version()
-    numbers = (*versions, OPTIMISATION, vector_bytes())
+    numbers = (*versions, OPTIMISATION, _code_model(), vector_bytes())
     return triple, *processor().values(), *map(str, numbers)
 
 
@@ -163,7 +170,8 @@ def register(name: str, code: bytes, platform: str = "cpu") -> None:
     """
     import llvmlite.binding as llvm
 
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
+    # By llvmlite's own manager of memory code and constants are near each other, as `_code_model` says.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(), use_lmm=True)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     address = engine.get_function_address(ffi.TARGET)

@@ -17,7 +17,8 @@ import numpy as np
 from ..ops import OPERATIONS
 from ..program import Id, Program
 
-F32, F64, I32 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int32)
+F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
+I32, I64 = np.dtype(np.int32), np.dtype(np.int64)
 
 ANGLE_LIMIT = 1e6
 """Larger angles, rad, are reduced by the C library."""
@@ -115,16 +116,30 @@ def guarded(rare: Value, name: str, x: Value, usual: Value) -> Value:
     return Value(p, p.call(f"guarded:{name}", (rare.id, x.id, usual.id)))
 
 
+def rounded(x: Value) -> tuple[Value, Value]:
+    """The nearest whole number, and its last 32 bits; of numbers below 2^51, 2^22 in float32.
+
+    Added to a number whose last digit is one, what is behind the point is rounded away. What turns
+    any float into an integer, as `convert` has to, takes vectors apart.
+    """
+    digits = np.finfo(x.dtype).nmant
+    shift = 1.5 * 2.0**digits
+    shifted = x + shift
+    bits = shifted.bits(I64 if x.dtype == F64 else I32)
+    # Of float64, the bits of `shift` are beyond the last 32.
+    return shifted - shift, bits.to(I32) if x.dtype == F64 else bits - int(np.float32(shift).view(I32))
+
+
 # --- trigonometry ---
 
 
 def _reduced_angle(x: Value) -> tuple[Value, Value]:
     """`x - n pi/2`, within pi/4 of zero, and `n` modulo 2^32."""
     wide = x.to(F64)
-    n = (wide * (2 / np.pi)).do("round_even")
+    n, quarters = rounded(wide * (2 / np.pi))
     # pi/2 in two parts; the first has 33 bits, so that its product with n < 2^20 is exact.
     r = (wide - n * 1.57079632673412561417) - n * 6.07710050650619224932e-11
-    return r.to(F32), n.to(I32)
+    return r.to(F32), quarters
 
 
 def _sine_and_cosine(r: Value) -> tuple[Value, Value]:
@@ -230,13 +245,12 @@ def _power_of_two(n: Value) -> Value:
 def exp(x: Value) -> Value:
     """Exponential."""
     x = where(x > 89.0, x.like(89.0), where(x < -104.0, x.like(-104.0), x))
-    n = (x * 1.44269504088896341).do("round_even")
+    n, whole = rounded(x * 1.44269504088896341)
     r = (x - n * 0.693359375) - n * -2.12194440e-4
     series = [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2,
               1.6666665459e-1, 5.0000001201e-1]  # fmt: skip
     result = (r * r * polynomial(r, series) + r) + 1.0
     # In two steps, so that the ends of the range are reached.
-    whole = n.to(I32)
     half = whole.do("shift_right_arithmetic", 1)
     return result * _power_of_two(half) * _power_of_two(whole - half)
 

@@ -117,7 +117,7 @@ def write_module(
     )
     check_size(tile + work + spare)
     attributes = (
-        f'attributes #0 = {{ noinline nounwind "prefer-vector-width"="{32 * width}" '
+        f'attributes #0 = {{ noinline nounwind alignstack=64 "prefer-vector-width"="{32 * width}" '
         f'"min-legal-vector-width"="{32 * width}" }}\n'
     )
     functions = [body.builder.text() for body in parts]
