@@ -42,6 +42,7 @@ _KEPT_SECONDS: Final = 300  # of the past, to scrub through
 _PICTURES_HZ: Final = 30.0  # at most; the simulation goes on at the policy's rate between them
 _PANEL_HZ: Final = 5.0  # of plots, slider and status
 _LATE: Final = 0.2  # s; who is further behind gives up to catch up
+_FIRST: Final = 2.5  # s, for which a page that draws its first picture has the processor to itself
 
 
 def open_viewer(
@@ -166,7 +167,7 @@ class Viewer:
         self._posts: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._ended = threading.Event()
         self._dirty = True
-        self._pictured = self._panelled = self._rate_since = 0.0
+        self._pictured = self._panelled = self._rate_since = self._opened = 0.0
         self._rate_steps, self._rate = 0, 0.0
         self._due = time.perf_counter()
 
@@ -472,8 +473,9 @@ class Viewer:
             self._dirty = True
         command = self._listen()
         if self._simulation is not None and not self._timeline:
-            self._append(self._simulation.reset())
-        elif self._playing and self._timeline:
+            self._timeline.append(self._simulation.reset())  # is measured when it has been drawn
+            self._opened = time.perf_counter()
+        elif self._playing and self._timeline and not self._draws_first():
             self._advance(command)
         now = time.perf_counter()
         if self._timeline and self._dirty and now - self._pictured > 1.0 / _PICTURES_HZ:
@@ -486,10 +488,16 @@ class Viewer:
             self._panel.show(self._timeline[: self._at + 1], self._timeline[-1], self._rate)
             self._show_hand_panel()
 
+    def _draws_first(self) -> bool:
+        """Whether a page may be drawing its first picture, which compiling would delay."""
+        return time.perf_counter() < self._opened + _FIRST and bool(self._server.get_clients())
+
     def _advance(self, command: Command) -> None:
         before, simulation = self._at, self._simulation
         if simulation is not None:
             now = self._timeline[self._at]
+            if not now.barriers:
+                now = self._timeline[self._at] = with_barriers(self._env, now)
             if not simulation.compiled:
                 self._panel.say("compiling ...")
             if self._stands(simulation, now, command):

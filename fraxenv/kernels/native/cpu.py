@@ -104,7 +104,7 @@ def _target_machine() -> Any:
 
 
 def _code_model() -> str:
-    """How far code is from its constants: near, they are operands; far, each needs its address."""
+    """Whether constants are near the code, and so operands; far away each needs its address."""
     import llvmlite.binding as llvm
 
     return "small" if llvm.get_default_triple().startswith("x86_64") else "jitdefault"
@@ -168,14 +168,20 @@ def register(name: str, code: bytes, platform: str = "cpu") -> None:
     Raises:
         BuildError: there is no handler in it.
     """
-    import llvmlite.binding as llvm
-
-    # By llvmlite's own manager of memory code and constants are near each other, as `_code_model` says.
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(), use_lmm=True)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
+    engine = loaded(code)
     address = engine.get_function_address(ffi.TARGET)
     if not address:
         raise BuildError("the compiled kernel has no entry point")
     _engines.append(engine)
     jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(address)), platform)
+
+
+def loaded(code: bytes) -> Any:
+    """An engine that has the machine code in memory, for as long as it is kept."""
+    import llvmlite.binding as llvm
+
+    # By llvmlite's manager of memory code and constants are neighbours, as `_code_model` has it.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(), use_lmm=True)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine

@@ -119,15 +119,14 @@ def guarded(rare: Value, name: str, x: Value, usual: Value) -> Value:
 def rounded(x: Value) -> tuple[Value, Value]:
     """The nearest whole number, and its last 32 bits; of numbers below 2^51, 2^22 in float32.
 
-    Added to a number whose last digit is one, what is behind the point is rounded away. What turns
-    any float into an integer, as `convert` has to, takes vectors apart.
+    Added to a number whose last digit is one, what is behind the point is rounded away. What makes
+    an integer of any float, as `convert` has to, takes vectors apart.
     """
-    digits = np.finfo(x.dtype).nmant
-    shift = 1.5 * 2.0**digits
+    shift = 1.5 * 2.0 ** np.finfo(x.dtype).nmant
     shifted = x + shift
-    bits = shifted.bits(I64 if x.dtype == F64 else I32)
-    # Of float64, the bits of `shift` are beyond the last 32.
-    return shifted - shift, bits.to(I32) if x.dtype == F64 else bits - int(np.float32(shift).view(I32))
+    if x.dtype == F64:  # whose last 32 bits those of `shift` are not among
+        return shifted - shift, shifted.bits(I64).to(I32)
+    return shifted - shift, shifted.bits(I32) - int(np.float32(shift).view(np.int32))
 
 
 # --- trigonometry ---

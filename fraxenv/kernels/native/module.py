@@ -116,10 +116,10 @@ def write_module(
         work=own,
     )
     check_size(tile + work + spare)
-    attributes = (
-        f'attributes #0 = {{ noinline nounwind alignstack=64 "prefer-vector-width"="{32 * width}" '
-        f'"min-legal-vector-width"="{32 * width}" }}\n'
-    )
+    # Without it vectors for which there are no registers would lie across lines of the cache.
+    aligned = f"alignstack={4 * width}"
+    bits = " ".join(f'"{name}-vector-width"="{32 * width}"' for name in ("prefer", "min-legal"))
+    attributes = f"attributes #0 = {{ noinline nounwind {aligned} {bits} }}\n"
     functions = [body.builder.text() for body in parts]
     text = "\n".join((*declared.values(), *functions, vectors, handler, attributes))
     return Module(text, width, operations, again, tile + work + spare)

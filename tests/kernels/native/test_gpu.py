@@ -105,13 +105,8 @@ class Driver:
 
 
 def handler_of(driver: Driver) -> Callable[[int], int]:
-    import llvmlite.binding as llvm
-
     text = launch.write_handler(1234, *driver.addresses, BLOCK)
-    code = cpu.machine_code(ffi.with_version(text, ffi.version()))
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), cpu._target_machine())
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
+    engine = cpu.loaded(cpu.machine_code(ffi.with_version(text, ffi.version())))
     function = ctypes.CFUNCTYPE(POINTER, POINTER)(engine.get_function_address(ffi.TARGET))
     function.engine = engine  # type: ignore[attr-defined]
     return function
