@@ -16,7 +16,9 @@ export XLA_PYTHON_CLIENT_PREALLOCATE=false
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee runs/gpu/card.txt
 status=0
 # Alone, so that nothing else is timed.
-timeout 280 $python scripts/measure/gpu_speed.py --out runs/gpu/speed.jsonl || status=1
-timeout 220 $python scripts/measure/gpu_agreement.py --out runs/gpu/agreement --seconds 200 || status=1
+timeout 280 $python scripts/measure/gpu_speed.py --batches 65536 1048576 --out runs/gpu/speed.jsonl || status=1
+# Of each robot and each kind of task one; all environments take half an hour.
+$python scripts/measure/gpu_agreement.py --out runs/gpu/agreement --within 200 --ids PandaReach-v0 \
+    PandaPush-v0 PandaPick-v0 UR10ReachPose-v0 Iiwa14Wipe-v0 MobileTrack-v0 G1Reach-v0 || status=1
 timeout 100 $python -m fraxenv train --env PandaReach-v0 --runs runs/gpu --name reach || status=1
 exit $status

@@ -4,7 +4,7 @@ A policy's step of an arm of an MJCF file: MJX's physics alone with constant inp
 arm's control at every physics step. Medians of some calls after the one that compiles; all in one
 process.
 
-    python scripts/measure/batched_arm.py arm.xml tip --batches 1 1024 16384
+    python scripts/measure/batched_arm.py scripts/measure/benchmark/scenes/arm.xml grasp
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ class Options:
         out: folder for what was computed.
         jobs: processes at a time; half the cores if omitted.
         seconds: that a process may take.
+        within: seconds that all may take; what has not begun or ended then is told, as a failure.
         platforms: who computes: the CPU alone, in advance, or both.
     """
 
@@ -50,6 +52,7 @@ class Options:
     out: Path = Path("runs/gpu_agreement")
     jobs: int = 0
     seconds: float = 300.0
+    within: float = float("inf")
     platforms: tuple[Literal["cpu", "cuda"], ...] = ("cpu", "cuda")
 
 
@@ -65,9 +68,9 @@ def main(options: Options) -> int:
         for platform in options.platforms
     ]
     jobs = options.jobs or max(1, (os.cpu_count() or 2) // 2)
-    console = Console(stderr=True)
+    console, end = Console(stderr=True), time.monotonic() + options.within
     with ThreadPoolExecutor(jobs) as pool:
-        done = pool.map(lambda w: computed(options, *w), wanted)
+        done = pool.map(lambda w: computed(options, *w, end), wanted)
         failures = [x for x in track(done, "Computing", total=len(wanted), console=console) if x]
     table = Table("environment", "dtype", "a step", f"{STEPS} steps", "lanes beyond", "gradient")
     wrong = len(failures)
@@ -90,11 +93,14 @@ def path(folder: Path, id: str, dtype: str, platform: str) -> Path:
     return folder / f"{id}-{dtype}-{platform}.npz"
 
 
-def computed(options: Options, id: str, dtype: str, platform: str) -> str:
-    """Compute in a process of its own; what failed, if anything did."""
+def computed(options: Options, id: str, dtype: str, platform: str, end: float) -> str:
+    """Compute in a process of its own, until `end`, s; what failed, if anything did."""
     target = path(options.out, id, dtype, platform)
     if platform == "cpu" and target.exists():
         return ""
+    seconds = min(options.seconds, end - time.monotonic())
+    if seconds <= 0:
+        return f"{id}, {dtype}, {platform}: not begun within {options.within:.0f} s"
     environment = os.environ | {
         "JAX_PLATFORMS": platform,
         "JAX_ENABLE_X64": str(int(dtype == "float64")),
@@ -104,10 +110,10 @@ def computed(options: Options, id: str, dtype: str, platform: str) -> str:
     command = [sys.executable, __file__, "--only", id, dtype, str(target)]
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=options.seconds
+            command, env=environment, capture_output=True, text=True, timeout=seconds
         )
     except subprocess.TimeoutExpired:
-        return f"{id}, {dtype}, {platform}: not done in {options.seconds:.0f} s"
+        return f"{id}, {dtype}, {platform}: not done in {seconds:.0f} s"
     if done.returncode:
         return f"{id}, {dtype}, {platform}: {done.stderr[-800:]}"
     return ""

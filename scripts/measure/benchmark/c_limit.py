@@ -30,14 +30,18 @@ from .contenders import UnavailableError
 
 Floats = NDArray[np.float32]
 
-FLAGS = ("-march=native", "-ffast-math", "-fopenmp", "-fPIC", "-w", "-c")
+FLAGS = (
+    "-march=native", "-ffast-math", "-fno-associative-math", "-fopenmp", "-fPIC", "-w", "-c"
+)  # fmt: skip
+"""In another order `(x + large) - large`, which rounds, would be `x`."""
+
 VARIANTS = ("-O3 -fschedule-insns -fsched-pressure", "-O3")
 """The best of these counts; the first orders instructions so that fewer registers are spilled."""
 
 _LARGE = 10_000
 """Operations beyond which gcc takes minutes, and only the first variant is tried."""
 
-_TYPES = {"f": "f32", "d": "f64", "i": "i32", "?": "i32"}
+_TYPES = {"f": "f32", "d": "f64", "i": "i32", "l": "i64", "?": "i32"}
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "shift_left": "<<",
@@ -49,6 +53,7 @@ _HEAD = """
 #define W {lanes}
 typedef float f32 __attribute__((vector_size(4 * W), aligned(4)));
 typedef int32_t i32 __attribute__((vector_size(4 * W)));
+typedef int64_t i64 __attribute__((vector_size(8 * W)));
 typedef double f64 __attribute__((vector_size(8 * W)));
 static inline i32 select_i32(i32 c, i32 a, i32 b) {{ return (c & a) | (~c & b); }}
 static inline f32 select_f32(i32 c, f32 a, f32 b) {{ return (f32)select_i32(c, (i32)a, (i32)b); }}
@@ -60,6 +65,8 @@ static inline f32 round_even_f32(f32 x)
 {{ f32 r; for (int k = 0; k < W; k++) r[k] = rintf(x[k]); return r; }}
 static inline f64 round_even_f64(f64 x)
 {{ f64 r; for (int k = 0; k < W; k++) r[k] = rint(x[k]); return r; }}
+static inline i32 last_bits(i64 x)
+{{ i32 r; for (int k = 0; k < W; k++) r[k] = (int32_t)x[k]; return r; }}
 static inline f32 abs_f32(f32 x) {{ return (f32)((i32)x & 0x7fffffff); }}
 static inline i32 is_finite_f32(f32 x) {{ return ((i32)x & 0x7f800000) != 0x7f800000; }}
 """
@@ -106,6 +113,8 @@ def source(program: Program, sizes: Sequence[int], outputs: Sequence[int], lanes
             code = f"is_finite_{_TYPES[program.dtypes[program.args[i][0]].char]}({x[0]})"
         elif op == "bitcast":
             code = f"({kind}){x[0]}"
+        elif op == "convert" and program.dtypes[program.args[i][0]].char == "l":
+            code = f"last_bits({x[0]})"
         elif op == "convert":
             code = f"__builtin_convertvector({x[0]}, {kind})"
         else:
@@ -130,6 +139,8 @@ f32 *restrict y = Y + b * {len(outputs)};
 def _number(x: Any) -> str:
     if x.dtype.kind == "f":
         suffix = "f" if x.dtype.char == "f" else ""
+        if np.isnan(x):
+            return "NAN"
         text = "INFINITY" if np.isinf(x) else repr(float(abs(x))) + suffix
         return ("-" if np.signbit(x) else "") + text
     return str(-int(x) if x.dtype.kind == "b" else int(x))  # true is all bits
