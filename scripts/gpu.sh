@@ -17,7 +17,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | 
 status=0
 # Alone, so that nothing else is timed.
 timeout 280 $python scripts/measure/gpu_speed.py --batches 65536 1048576 --out runs/gpu/speed.jsonl || status=1
-# Of each robot and each kind of task one; all environments take half an hour.
+# Of each robot and each kind of task one; all take longer than there is.
 $python scripts/measure/gpu_agreement.py --out runs/gpu/agreement --within 200 --ids PandaReach-v0 \
     PandaPush-v0 PandaPick-v0 UR10ReachPose-v0 Iiwa14Wipe-v0 MobileTrack-v0 G1Reach-v0 || status=1
 timeout 100 $python -m fraxenv train --env PandaReach-v0 --runs runs/gpu --name reach || status=1

@@ -65,8 +65,6 @@ static inline f32 round_even_f32(f32 x)
 {{ f32 r; for (int k = 0; k < W; k++) r[k] = rintf(x[k]); return r; }}
 static inline f64 round_even_f64(f64 x)
 {{ f64 r; for (int k = 0; k < W; k++) r[k] = rint(x[k]); return r; }}
-static inline i32 last_bits(i64 x)
-{{ i32 r; for (int k = 0; k < W; k++) r[k] = (int32_t)x[k]; return r; }}
 static inline f32 abs_f32(f32 x) {{ return (f32)((i32)x & 0x7fffffff); }}
 static inline i32 is_finite_f32(f32 x) {{ return ((i32)x & 0x7f800000) != 0x7f800000; }}
 """
@@ -113,8 +111,6 @@ def source(program: Program, sizes: Sequence[int], outputs: Sequence[int], lanes
             code = f"is_finite_{_TYPES[program.dtypes[program.args[i][0]].char]}({x[0]})"
         elif op == "bitcast":
             code = f"({kind}){x[0]}"
-        elif op == "convert" and program.dtypes[program.args[i][0]].char == "l":
-            code = f"last_bits({x[0]})"
         elif op == "convert":
             code = f"__builtin_convertvector({x[0]}, {kind})"
         else:
