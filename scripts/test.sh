@@ -53,7 +53,9 @@ for flag in --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split
 done
 export XLA_FLAGS="${XLA_FLAGS:-$quick}"
 status=0
-.venv/bin/python -m pytest -m "not slow" -n 3 --dist loadfile --durations=10 || status=$?
+# A test that ends its process ends the run, and one that hangs does so after ten minutes, told by name.
+.venv/bin/python -m pytest -m "not slow" -n 3 --dist loadfile --max-worker-restart=0 \
+    -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true --durations=10 || status=$?
 wait "$checking" || status=1
 cat "$copy/checked.txt"
 exit "$status"

@@ -169,8 +169,6 @@ def written(fn: Any, *args: Any, shared: Sequence[bool] = ()) -> tuple[Any, Any]
 
 def run_here(text: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
     """A GPU's module run by this CPU, warp after warp, which wait for each other as a GPU's do."""
-    import llvmlite.binding as llvm
-
     total, together = len(outputs[0]), threading.Barrier(BLOCK, timeout=60)
     wait = ctypes.CFUNCTYPE(None)(lambda: together.wait() and None)
     for register, own in zip(thread._POSITION, ("%place.", "%block."), strict=True):
@@ -189,9 +187,7 @@ define void @run(ptr %in, ptr %out, i64 %total, i32 %place, i32 %block) {{
   ret void
 }}
 """
-    machine = cpu._target_machine()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
-    engine.finalize_object()
+    engine = cpu.loaded(cpu.machine_code(text))
     function = ctypes.CFUNCTYPE(None, POINTER, POINTER, INTEGER, ctypes.c_int, ctypes.c_int)(
         engine.get_function_address("run")
     )
