@@ -1,7 +1,8 @@
-"""gymnax's base class and spaces, without waiting for what its own environments are drawn with.
+"""gymnax's base class and spaces, without waiting for its own environments.
 
 `import gymnax` imports all of its environments, and they seaborn and matplotlib's pyplot, and these
-pandas and scipy: 2 of the 3 seconds before a first `make` returned. Here they wait for their use.
+pandas and scipy: 2 of the 3 seconds before a first `make` returned. Here all of these wait for
+their use.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import threading
 from types import ModuleType
 from typing import Any
 
-_DRAWING = ("matplotlib", "matplotlib.pyplot", "seaborn")
+_LATER = ("matplotlib", "matplotlib.pyplot", "seaborn", "gymnax", "gymnax.environments")
+_NOW = ("environment", "spaces")
 
 _lock = threading.RLock()
 
@@ -35,6 +37,10 @@ class _Later(ModuleType):
                     del self._begun
         return ModuleType.__getattribute__(self, name)
 
+    def __dir__(self) -> list[str]:
+        hasattr(self, "__all__")  # which executes it
+        return sorted(vars(self))
+
 
 def _defer(name: str) -> None:
     """Put a module that has not been imported where `import` looks, to be executed later."""
@@ -55,8 +61,11 @@ def _defer(name: str) -> None:
 
 
 if "gymnax" not in sys.modules:
-    for _name in _DRAWING:
+    for _name in _LATER:
         _defer(_name)
+    # Modules by their full names, which does not ask anything of the packages that they are in.
+    for _name in _NOW:
+        importlib.import_module(f"gymnax.environments.{_name}")
 
 from gymnax.environments import environment, spaces
 

@@ -19,7 +19,7 @@ pytest.importorskip("grimp")
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("configs", "controllers", "dynamics", "envs")
 
-ROOMS, ARROWS = 22, 82
+ROOMS, ARROWS = 22, 83
 """At most: folders and modules right below `fraxenv`, and imports of one by another."""
 
 DRAW = """

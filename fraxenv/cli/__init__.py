@@ -35,8 +35,8 @@ COMMANDS = {
 }
 """Command -> its module."""
 
-_WITHOUT_PROGRAMS = ("list",)
-"""Commands that compile nothing, and do without JAX."""
+_WITHOUT_JAX = ("list", "view")
+"""Commands that begin without JAX: `list` needs none, `view` keeps its programs itself."""
 
 DESCRIPTION = (
     "Robot environments in JAX whose actions say where the hand goes: train policies, evaluate "
@@ -98,7 +98,7 @@ def _run(argv: list[str]) -> int:
         options = module.parse(argv[1:])
     else:
         options = parse(module.Options, argv[0], argv[1:])
-    if argv[0] not in _WITHOUT_PROGRAMS:
+    if argv[0] not in _WITHOUT_JAX:
         from ..kernels import keep_programs
 
         keep_programs()

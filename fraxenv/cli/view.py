@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from ..errors import import_extra
 from ..making.make import make
+from ..viewer.page import serve, url_of
 from .common import console, new_folder
 from .subject import EnvArguments, open_subject, recipe
+
+if TYPE_CHECKING:
+    from ..viewer import Viewer
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,31 @@ class Options(EnvArguments):
 
 def run(options: Options) -> int:
     """Serve until Ctrl-C; returns the exit status."""
-    import_extra("viser", "viewer", "The viewer")
+    # First of all: a browser takes as long to load the page as we take to import JAX.
+    server = serve(options.host, options.port)
+    try:
+        with console().status(f"Opening {url_of(server)} ..."):
+            viewer, name, output = _opened(options, server)
+    except BaseException:
+        server.stop()
+        raise
+    print(f"{name} at {viewer.url}; Ctrl-C ends.", flush=True)
+    try:
+        viewer.run()
+    finally:
+        viewer.close()
+        if output.exists():
+            print(f"Demonstrations in {output}/")
+    return 0
+
+
+def _opened(options: Options, server: Any) -> tuple[Viewer, str, Path]:
+    """The viewer, the name of its environment, and the folder of demonstrations."""
+    from ..kernels import keep_programs
     from ..recording import load_recording
     from ..viewer import open_viewer
 
+    keep_programs()
     more: dict[str, Any] = {}
     if options.recording:
         more["recording"] = load_recording(Path(options.recording))
@@ -61,24 +85,14 @@ def run(options: Options) -> int:
         made = recipe(options, recorded)
         env, params = make(**made)
     output = options.output or new_folder(Path("runs"), f"demonstrations-{env.name}")
-    doing = "Taking the recorded actions again" if options.recording else "Opening"
-    with console().status(f"{doing} ..."):
-        viewer = open_viewer(
-            env,
-            params,
-            teleop=options.teleop,
-            demonstrations=output,
-            recipe=made,
-            host=options.host,
-            port=options.port,
-            seed=options.seed,
-            **more,
-        )
-    print(f"{env.name} at {viewer.url}; Ctrl-C ends.", flush=True)
-    try:
-        viewer.run()
-    finally:
-        viewer.close()
-        if output.exists():
-            print(f"Demonstrations in {output}/")
-    return 0
+    viewer = open_viewer(
+        env,
+        params,
+        teleop=options.teleop,
+        demonstrations=output,
+        recipe=made,
+        server=server,
+        seed=options.seed,
+        **more,
+    )
+    return viewer, env.name, output

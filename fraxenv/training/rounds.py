@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +18,7 @@ from ..making.make import make
 from ..storage.files import write_atomic
 from ..storage.pytrees import load_pytree, save_pytree
 from .algorithms import create_algorithm, init_state, with_demonstrations
-from .compiler import compiler_options
+from .compiler import compiled_round
 from .config import TrainConfig, load_config, save_config
 
 CONFIG = "config.yaml"
@@ -81,19 +79,14 @@ def train(
     for torn in run.glob(".*.npz.*"):  # of a process that was killed as it wrote
         torn.unlink()
 
-    # What is learnt from may be gigabytes: an argument of the program, not a constant in it.
     known = jax.tree.map(jnp.asarray, getattr(algorithm, "demonstrations", None))
 
-    @functools.partial(jax.jit, compiler_options=compiler_options(config.algorithm))
-    def next_round(state: Any, known: Any) -> tuple[Any, Metrics]:
-        learner = algorithm if known is None else algorithm.replace(demonstrations=known)
-        result: tuple[Any, Metrics] = learner.train(train_state=state)
-        return result
+    next_round = compiled_round(algorithm, config.algorithm, known)
 
     with interruptible("Stopping after this round") as interrupted:
         for index in range(done, config.rounds):
             start = time.perf_counter()
-            state, evaluation = next_round(state, known)
+            state, evaluation = next_round(state)
             evaluation = jax.device_get(evaluation)  # waits for the round to end
             seconds = time.perf_counter() - start
             train_seconds += seconds
@@ -102,7 +95,7 @@ def train(
                 "step": (index + 1) * config.round_timesteps,
                 "train_seconds": train_seconds,
                 "steps_per_second": config.round_timesteps / seconds,
-                **{name: float(value[0]) for name, value in evaluation.items()},
+                **{name: float(value) for name, value in evaluation.items()},
             }
             # The metrics first: should the process die in between, resuming drops the line.
             with (run / METRICS).open("a", encoding="utf-8") as file:

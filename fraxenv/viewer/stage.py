@@ -11,11 +11,6 @@ from numpy.typing import NDArray
 from ..rendering import Camera, Shape
 
 _FURTHER: Final = 1.3  # than the camera of pictures, which need not leave room for panels
-_GROUND: Final = (236, 239, 243)
-_CELLS: Final = (214, 219, 226)
-_SKY: Final = (255, 255, 255)
-_SECTIONS: Final = (190, 197, 206)
-
 _Appearance = tuple[str, tuple[float, ...], tuple[float, float, float, float]]
 
 
@@ -23,7 +18,7 @@ class Stage:
     """The shapes that a viser server shows.
 
     Args:
-        server: the `viser.ViserServer`.
+        server: of `page.serve`.
         camera: where clients look from at first.
         on_click: told the position (3,), m, of an obstacle or goal that is clicked.
     """
@@ -33,27 +28,9 @@ class Stage:
     ) -> None:
         self._server, self._on_click = server, on_click
         self._nodes: list[tuple[_Appearance, Any]] = []
-        scene = server.scene
-        scene.set_up_direction("+z")
-        # Light from a map of surroundings takes a browser without a graphics card three seconds.
-        scene.configure_environment_map(None)
-        scene.add_light_hemisphere("/sky", sky_color=_SKY, ground_color=_SECTIONS, intensity=2.0)
-        scene.add_grid(
-            "/ground",
-            infinite_grid=True,
-            cell_size=0.1,
-            section_size=0.5,
-            cell_color=_CELLS,
-            section_color=_SECTIONS,
-            plane_color=_GROUND,
-            plane_opacity=1.0,
-            fade_distance=12.0,
-            shadow_opacity=0.3,
-        )
-        away = np.subtract(camera.eye, camera.target)
-        server.initial_camera.position = tuple(camera.target + _FURTHER * away)
-        server.initial_camera.look_at = camera.target
-        server.initial_camera.fov = np.radians(camera.fov)
+        _look(server.initial_camera, camera)
+        for client in server.get_clients().values():  # which were there before
+            _look(client.camera, camera)
 
     def show(self, shapes: Sequence[Shape], clickable: range) -> None:
         """Show these shapes and no others.
@@ -95,6 +72,14 @@ class Stage:
         capsule = trimesh.creation.capsule(length, radius, count=(24, 24))
         vertices = capsule.vertices - capsule.bounds.mean(axis=0)
         return scene.add_mesh_simple(name, vertices, capsule.faces, **look)
+
+
+def _look(through: Any, camera: Camera) -> None:
+    """Have a client's camera, or that of clients to come, look as that of pictures does."""
+    away = np.subtract(camera.eye, camera.target)
+    through.position = tuple(camera.target + _FURTHER * away)
+    through.look_at = camera.target
+    through.fov = np.radians(camera.fov)
 
 
 def quaternion(rotation: NDArray[Any]) -> NDArray[Any]:

@@ -24,11 +24,12 @@ from fraxenv.controllers.hands import Hands
 from fraxenv.envs import Environment, EnvParams, EnvState
 from fraxenv.envs.world import world_shapes
 
-from ..errors import ConfigError, FraxenvError, check_choice, check_count, import_extra
+from ..errors import ConfigError, FraxenvError, check_choice, check_count
 from ..recording import MemoryPolicy, Policy, Recording, replay
 from ..rendering import env_camera, env_scene, scene
 from .demonstrations import Demonstrations, marked
 from .hand_panel import HandPanel
+from .page import serve, url_of
 from .panel import Panel
 from .session import Session
 from .simulation import BY_KEYS, KEYS, SHARED, Simulation, with_obstacle
@@ -56,6 +57,7 @@ def open_viewer(
     recipe: Mapping[str, Any] | None = None,
     host: str = "127.0.0.1",
     port: int = 8080,
+    server: Any = None,
     seed: int = 0,
 ) -> Viewer:
     """Open a viewer in which the environment goes on by itself; returns at once.
@@ -72,6 +74,7 @@ def open_viewer(
         recipe: the arguments of `make` that `env` was made with, as of `fraxenv.record`.
         host: address to serve on; "0.0.0.0" for all of the machine's.
         port: to serve on; a later one that is free if it is not.
+        server: what `page.serve` returned, in place of `host` and `port`; closed with the viewer.
         seed: decides the episodes.
 
     Raises:
@@ -88,18 +91,16 @@ def open_viewer(
                 raise simulation.no_keys
             simulation.driver = KEYS if policy is None else SHARED
         folder = Demonstrations(env, demonstrations, recipe)
-        return Viewer(
-            env, params, simulation=simulation, demonstrations=folder, host=host, port=port
-        )
+        server = server or serve(host, port)
+        return Viewer(env, params, server, simulation=simulation, demonstrations=folder)
     if policy is not None or teleop:
         raise ConfigError(
             f"open_viewer: a {'policy' if policy is not None else 'person'} and a recording, "
             "expected one of them: what was recorded has been decided. Leave one out."
         )
     recorded = recorded_snapshots(recording, env, params)
-    return Viewer(
-        env, params, recorded=recorded, recorded_envs=recording.num_envs, host=host, port=port
-    )
+    server = server or serve(host, port)
+    return Viewer(env, params, server, recorded=recorded, recorded_envs=recording.num_envs)
 
 
 def watch(
@@ -119,7 +120,7 @@ def watch(
         MissingExtraError: the extra `viewer` is not installed.
         ConfigError: no such port.
     """
-    viewer = Viewer(env, params, host=host, port=port)
+    viewer = Viewer(env, params, serve(host, port))
     if sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         webbrowser.open(viewer.url)  # elsewhere it might start a browser of the terminal
     return viewer
@@ -134,12 +135,11 @@ class Viewer:
     Args:
         env: the environment.
         params: its parameters.
+        server: of `page.serve`; the viewer's from now on.
         simulation: steps it; None if nobody here does.
         demonstrations: of a simulation, where those are that a person records.
         recorded: snapshots of an environment of a recording, by its number; None without one.
         recorded_envs: how many environments there are.
-        host: address to serve on.
-        port: to serve on.
 
     Attributes:
         url: of the page.
@@ -149,16 +149,13 @@ class Viewer:
         self,
         env: Environment,
         params: EnvParams,
+        server: Any,
         *,
         simulation: Simulation | None = None,
         demonstrations: Demonstrations | None = None,
         recorded: Callable[[int], list[Snapshot]] | None = None,
         recorded_envs: int = 1,
-        host: str = "127.0.0.1",
-        port: int = 8080,
     ) -> None:
-        viser = import_extra("viser", "viewer", "The viewer")
-        check_count("port", port, most=65535)
         self._env, self._params, self._simulation = env, params, simulation
         self._recorded = recorded
         self._timeline: list[Snapshot] = [] if recorded is None else recorded(0)
@@ -171,9 +168,9 @@ class Viewer:
         self._rate_steps, self._rate = 0, 0.0
         self._due = time.perf_counter()
 
-        self._server = viser.ViserServer(host=host, port=port, label=env.name, verbose=False)
-        where = "localhost" if host in ("0.0.0.0", "::") else host
-        self.url = f"http://{where}:{self._server.get_port()}"
+        self._server = server
+        self.url = url_of(server)
+        server.gui.set_panel_label(env.name)
         self._stage = Stage(self._server, env_camera(env), self._pick)
         self._handles: dict[str, Any] = {}
         self._held: set[str] = set()

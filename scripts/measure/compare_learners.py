@@ -29,6 +29,7 @@ from rich.table import Table
 from fraxenv.media.plots import picture
 from fraxenv.storage.files import write_atomic
 from fraxenv.training.algorithms import create_algorithm, init_state, policy_of
+from fraxenv.training.compiler import compiled_round
 from fraxenv.training.config import AlgorithmName, APGConfig, preset
 from fraxenv.training.evaluation import FRESH_GOALS, evaluate
 from fraxenv.training.rounds import make_env
@@ -61,7 +62,8 @@ def measure(env_id: str, name: AlgorithmName, options: Options) -> list[dict[str
     algorithm = create_algorithm(config, env, params)
     state = init_state(algorithm, 0)
     structure = jax.tree.structure(state)
-    update = jax.jit(algorithm.train).lower(train_state=state).compile()
+    update = compiled_round(algorithm, name)
+    jax.block_until_ready(update(state))  # compiles
 
     @jax.jit
     def success(weights: Any) -> jax.Array:
@@ -79,7 +81,7 @@ def measure(env_id: str, name: AlgorithmName, options: Options) -> list[dict[str
         for at in options.times:
             while seconds < at and not (ends and steps >= ends):
                 before = time.process_time(), time.perf_counter()
-                state, _ = jax.block_until_ready(update(train_state=state))
+                state, _ = jax.block_until_ready(update(state))
                 seconds += (time.process_time() - before[0]) / cores
                 wall += time.perf_counter() - before[1]
                 steps += config.round_timesteps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import gymnasium
 import numpy as np
@@ -16,7 +16,6 @@ from ...errors import ConfigError, EnvStateError
 from ...making.make import make
 from ...making.registry import CUSTOM, MAX_STEPS, NAMESPACE, env_spec
 from ...rendering import Renderer
-from ...viewer import Viewer, watch
 from .checks import (
     NO_LIMIT,
     check_not_longer,
@@ -33,6 +32,9 @@ from .checks import (
 from .programs import goal_reward, programs_of
 from .seeding import Words, draw_key
 from .values import Info, Numbers, Observation, frame, fresh, gymnasium_box, gymnasium_space
+
+if TYPE_CHECKING:
+    from ...viewer import Viewer
 
 _RENDER_MODES: Final = ("rgb_array", "human")
 
@@ -234,6 +236,8 @@ class GymnasiumEnv(gymnasium.Env[Observation, Numbers]):
         if self.render_mode != "human":
             return
         if self._viewer is None:
+            from ...viewer import watch
+
             self._viewer = watch(self.environment, self.environment.default_params)
         self._viewer.show(cast("EnvState", self.state), reward, info)
 

@@ -405,7 +405,14 @@ def viewer(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         opened.update(env=env, params=params, **options)
         return SimpleNamespace(url="http://here", run=run, close=lambda: opened.update(closed=True))
 
+    def serve(host: str, port: int) -> Any:
+        opened.update(host=host, port=port, stopped=False)
+        return SimpleNamespace(
+            get_host=lambda: host, get_port=lambda: port, stop=lambda: opened.update(stopped=True)
+        )
+
     monkeypatch.setattr("fraxenv.viewer.open_viewer", open_viewer)
+    monkeypatch.setattr("fraxenv.cli.view.serve", serve)
     return opened
 
 
@@ -422,6 +429,28 @@ def test_view_a_policy(viewer: dict[str, Any], capsys: Capture) -> None:
     action = viewer["policy"](None, jax.random.key(0))
     assert action.shape == (7,)
     assert np.abs(action).max() <= 1
+
+
+def test_a_page_of_what_there_is_not_is_closed(viewer: dict[str, Any], capsys: Capture) -> None:
+    assert main(["view", "PandaReach-v0", "--policy", "no-such-run"]) == 1
+    assert "no-such-run" in capsys.readouterr().err
+    assert viewer["stopped"]
+
+
+def test_a_page_is_served_before_jax_is_imported() -> None:
+    pytest.importorskip("viser")
+    program = """
+import sys
+import fraxenv.cli.view as view
+def serve(host, port):
+    assert "jax" not in sys.modules, "JAX was imported first"
+    raise SystemExit(5)
+view.serve = serve
+from fraxenv.cli import main
+sys.exit(main(["view", "PandaReach-v0"]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 5, done.stderr
 
 
 def test_view_by_hand(viewer: dict[str, Any], tmp_path: Path, capsys: Capture) -> None:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -265,6 +266,39 @@ def test_ppo_acts_as_rejax_does() -> None:
         np.testing.assert_allclose(happened.action[k], action, atol=1e-5)
         np.testing.assert_allclose(happened.log_prob[k], log_prob, atol=1e-5)
     np.testing.assert_array_equal(after.rng, rng)
+
+
+def test_both_networks_side_by_side_learn_what_they_learn_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    env, params = fraxenv.make(SMALL.env, **SMALL.overrides)
+    config = dataclasses.replace(SMALL, num_epochs=2)
+    algorithm = create_algorithm(config, env, params)
+    state = init_state(algorithm, 0)
+    monkeypatch.setattr(compiler, "get_threads", lambda: 1)
+    one, metrics = compiler.compiled_round(algorithm, "ppo")(state)
+    monkeypatch.setattr(compiler, "get_threads", lambda: 2)
+    apart: list[str] = []
+    learn = type(algorithm).learn
+
+    def watched(self: Any, *given: Any) -> Any:
+        apart.append(threading.current_thread().name)
+        return learn(self, *given)
+
+    monkeypatch.setattr(type(algorithm), "learn", watched)
+    two, side_by_side = compiler.compiled_round(algorithm, "ppo")(state)
+    assert len(apart) == len(set(apart)) == 2
+    assert jax.tree.structure(one) == jax.tree.structure(two)
+    np.testing.assert_array_equal(two.rng, one.rng)
+    assert int(two.global_step) == int(one.global_step) == config.round_timesteps
+    assert int(two.critic_ts.step) == int(one.critic_ts.step) == 8
+    for name in ("actor_ts", "critic_ts"):
+        before, a, b = (jax.tree.leaves(getattr(s, name).params) for s in (state, one, two))
+        for x, y, z in zip(before, a, b, strict=True):
+            assert np.abs(y - x).max() > 1e-4
+            np.testing.assert_allclose(z, y, atol=1e-5)
+    assert {k: v.shape for k, v in side_by_side.items()} == {k: v.shape for k, v in metrics.items()}
+    np.testing.assert_allclose(side_by_side["return"], metrics["return"], rtol=1e-3)
 
 
 def test_options_that_xla_does_not_know_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
