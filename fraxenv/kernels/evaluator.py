@@ -76,6 +76,7 @@ def partially_evaluate(
     batched: Sequence[bool],
     platform: str,
     expand: Callable[..., Id | None] | None = None,
+    products: bool = False,
 ) -> PartialEvaluation:
     """Partially evaluate a traced function for one environment.
 
@@ -84,10 +85,11 @@ def partially_evaluate(
         batched: whether each operand differs between environments.
         platform: "cpu", "gpu" or "tpu", for functions that depend on it.
         expand: as in `Program`.
+        products: as in `Program`.
     """
     jaxpr = traced.jaxpr
     buffers = [Buffer.of(a, b) for a, b in zip(traced.operands, batched, strict=True)]
-    program = Program(expand, traced.times)
+    program = Program(expand, traced.times, products)
     evaluator = Evaluator(PartialEvaluation(program, buffers), platform)
     consts, inputs = traced.consts([evaluator.read(i) for i in range(len(buffers))])
     result = evaluator.result

@@ -137,11 +137,13 @@ def explain(
             for x in o.ravel()
         ]
         alive = live_values(made.program, wanted)
-        kinds = Counter(
-            made.program.ops[i]
-            for i in np.flatnonzero(alive).tolist()
-            if made.program.ops[i] not in BOOKKEEPING
-        )
+        kinds: Counter[str] = Counter()
+        for i in np.flatnonzero(alive).tolist():
+            op = made.program.ops[i]
+            if op == "product":
+                kinds[op] += 2 * made.program.matrices[made.program.attributes[i]].size
+            elif op not in BOOKKEEPING:
+                kinds[op] += 1
         loops = [
             loop.count
             for k, loop in enumerate(made.program.loops)

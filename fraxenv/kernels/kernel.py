@@ -102,8 +102,14 @@ class Kernel:
     def evaluation(self) -> PartialEvaluation | None:
         """The scalar program; None where the function runs as it is."""
         if self._evaluation is None and self.backend != "vmap":
-            expand = EXECUTORS[self.backend].expand
-            self._evaluation = partially_evaluate(self._traced, self._flags, self._platform, expand)
+            executor, platform = EXECUTORS[self.backend], self._platform
+            self._evaluation = partially_evaluate(
+                self._traced,
+                self._flags,
+                platform,
+                executor.expand,
+                platform in executor.products,
+            )
         return self._evaluation
 
     def _build(self) -> None:

@@ -24,7 +24,7 @@ IdArray = np.ndarray
 BOOL = np.dtype(bool)
 
 BOOKKEEPING = frozenset({
-    "constant", "input", "known", "loop", "counter", "carry", "final", "round", "pin",
+    "constant", "input", "known", "loop", "counter", "carry", "final", "round", "pin", "entry",
 })  # fmt: skip
 """Values for which nothing is computed; all others are operations, calls and lookups."""
 
@@ -66,6 +66,7 @@ class Program:
     Args:
         expand: expands elementary functions, for executors with basic operations only.
         times: how often `LARGEST` values it may have.
+        products: whether the executor computes products with known matrices as such.
 
     Attributes:
         ops: the operation of each value.
@@ -74,17 +75,26 @@ class Program:
         dtypes: the dtype of each value.
         scopes: the scope that each value belongs to: 0, or a loop's body.
         loops: the loops; `loop` values refer to them by index.
+        matrices: known matrices (rows, columns); `product` values refer to them by index.
+        joined: whether a sum rounds together with the product that it adds; see `contraction`.
         depth: the number of loops around each scope.
     """
 
-    def __init__(self, expand: Callable[..., Id | None] | None = None, times: int = 1) -> None:
-        self._expand = expand
+    def __init__(
+        self,
+        expand: Callable[..., Id | None] | None = None,
+        times: int = 1,
+        products: bool = False,
+    ) -> None:
+        self._expand, self.products = expand, products
         self.ops: list[str] = []
         self.args: list[tuple[Id, ...]] = []
         self.attributes: list[Any] = []
         self.dtypes: list[np.dtype[Any]] = []
         self.scopes: list[int] = []
         self.loops: list[Loop] = []
+        self.matrices: list[np.ndarray] = []
+        self.joined = False
         self.depth: list[int] = [0]
         self._known: dict[Any, Id] = {}
         self._constants: dict[Any, Id] = {}
@@ -160,6 +170,18 @@ class Program:
         args = (index, *values)
         return self._unique("lookup", args, None, self.dtypes[values[0]], self._innermost(args))
 
+    def product(self, matrix: np.ndarray, vector: Sequence[Id]) -> list[Id]:
+        """A known matrix times a vector: for each row the sum of its products, in their order.
+
+        The values of these follow that of the product.
+        """
+        number, args, dtype = len(self.matrices), tuple(vector), matrix.dtype
+        self.matrices.append(matrix)
+        self.applied += 2 * matrix.size
+        scope = self._innermost(args)
+        run = self._add("product", args, number, BOOL, scope)
+        return [self._add("entry", (run,), (number, k), dtype, scope) for k in range(len(matrix))]
+
     # --- loops ---
 
     def open_loop(
@@ -220,6 +242,7 @@ class Program:
             TooLongError: there are more; the program is as before.
         """
         began, loops, scopes = len(self.ops), len(self.loops), len(self.depth)
+        matrices = len(self.matrices)
         before, applied = self._most, self.applied
         self._most = min(before, began + most)
         try:
@@ -227,7 +250,7 @@ class Program:
         except TooLongError:
             for values in (self.ops, self.args, self.attributes, self.dtypes, self.scopes):
                 del values[began:]
-            del self.loops[loops:], self.depth[scopes:]
+            del self.loops[loops:], self.depth[scopes:], self.matrices[matrices:]
             for known in (self._known, self._constants):
                 # The latest come last.
                 while known and next(reversed(known.values())) >= began:

@@ -19,8 +19,8 @@ def quick_gradients(
     rows = isinstance(layer, nn.Dense) and args and args[0].ndim == 2
     if not rows or not layer.has_variable("params", "bias"):
         return usual(*args, **kwargs)
-    kernel, bias = (layer.get_variable("params", name) for name in ("kernel", "bias"))
-    return affine(*nn.dtypes.promote_dtype(args[0], kernel, bias, dtype=layer.dtype))
+    weights: list[Array] = [layer.get_variable("params", name) for name in ("kernel", "bias")]
+    return affine(*nn.dtypes.promote_dtype(args[0], *weights, dtype=layer.dtype))
 
 
 @jax.custom_vjp
@@ -40,7 +40,8 @@ def _kept(x: Array, kernel: Array, bias: Array) -> tuple[Array, tuple[Array, Arr
 
 def _backward(kept: tuple[Array, Array], grad: Array) -> tuple[Array, Array, Array]:
     x, kernel = kept
-    as_written = jax.lax.optimization_barrier  # else XLA makes of both what they are to replace
+    # Else XLA makes of them what they are to replace.
+    as_written: Callable[[Array], Array] = jax.lax.optimization_barrier
     ones = as_written(jnp.ones((1, len(x)), x.dtype))
     narrow = kernel.shape[1] < kernel.shape[0]
     product = as_written(grad.T @ x).T if narrow else as_written(x.T) @ grad

@@ -115,9 +115,12 @@ class PPO(rejax.PPO):  # type: ignore[misc]
         ts, taken = self.collect_trajectories(ts)
         last = self.critic.apply(ts.critic_ts.params, ts.last_obs)
         advantages, targets = self.calculate_gae(taken, jnp.where(ts.last_done, 0, last))
-        rng, keys = jax.lax.scan(
-            lambda rng, _: tuple(jax.random.split(rng)), ts.rng, None, self.num_epochs
-        )
+
+        def two(rng: Array, _: None) -> tuple[Array, Array]:
+            rng, key = jax.random.split(rng)
+            return rng, key
+
+        rng, keys = jax.lax.scan(two, ts.rng, None, self.num_epochs)
         return ts.replace(rng=rng), AdvantageMinibatch(taken, advantages, targets), keys
 
     def learn(self, update: Update, ts: Any, batch: AdvantageMinibatch, keys: Array) -> Any:
@@ -177,11 +180,14 @@ def two_at_a_time(algorithm: PPO, jit: Callable[..., Any]) -> Callable[[Any], tu
     iterations = -(-algorithm.total_timesteps // algorithm.iteration_size)
     second = ThreadPoolExecutor(1, "fraxenv-critic")
 
+    def waited_for(program: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        return jax.block_until_ready(program(*given))
+
     def train(ts: Any) -> tuple[Any, Any]:
         for _ in range(iterations):
             given = prepare(ts)
-            other = second.submit(lambda given=given: jax.block_until_ready(critic(*given)))
-            actor_ts = jax.block_until_ready(actor(*given))
+            other = second.submit(waited_for, critic, given)
+            actor_ts = waited_for(actor, given)
             ts = given[0].replace(actor_ts=actor_ts, critic_ts=other.result())
         return ts, evaluate(ts)
 

@@ -333,6 +333,13 @@ class Builder:
             pointer, offset = places[0]
             self.write(dtype, name, self.step(pointer, k, places[1][1] - offset, offset))
 
+    @contextmanager
+    def across(self, width: int) -> Iterator[None]:
+        """Vectors of another width: of what is not environments."""
+        before, self.width = self.width, width
+        yield
+        self.width = before
+
     def table(self, numbers: Sequence[Any]) -> str:
         """The address of known numbers, each once for all lanes."""
         dtype = numbers[0].dtype
@@ -340,5 +347,7 @@ class Builder:
         texts = [str(int(x)) if dtype == BOOL else literal(x) for x in numbers]
         name = f"@{self.function}.{self.register('c')[1:]}"
         listed = ", ".join(f"{t} {text}" for text in texts)
-        self.declared[name] = f"{name} = private constant [{len(numbers)} x {t}] [{listed}]"
+        self.declared[name] = (
+            f"{name} = private constant [{len(numbers)} x {t}] [{listed}], align 64"
+        )
         return name

@@ -18,8 +18,11 @@ JOINED = ("fma", "fms", "fnma")
 """`x y + z`, `x y - z`, `z - x y`."""
 
 
-def operations(op: str) -> int:
+def operations(program: Program, i: Id) -> int:
     """How many operations a value counts for: a product and a sum are two, joined or not."""
+    op = program.ops[i]
+    if op == "product":
+        return 2 * int(program.matrices[program.attributes[i]].size)
     return 2 if op in JOINED else int(op not in BOOKKEEPING)
 
 
@@ -34,7 +37,7 @@ def contracted(program: Program, outputs: Sequence[IdArray]) -> Program:
     alive = live_values(program, results)
     uses = _uses(program, alive, results)
     made = copy.copy(program)
-    made.ops, made.args = list(program.ops), list(program.args)
+    made.ops, made.args, made.joined = list(program.ops), list(program.args), True
     for i in np.flatnonzero(alive).tolist():
         op = program.ops[i]
         if op not in ("add", "sub") or program.dtypes[i].kind != "f":

@@ -12,6 +12,7 @@ from ..program import BOOL, Id, IdArray, Loop, Program, live_values
 from . import instructions, workspace
 from .builder import Builder, llvm_type, stored
 from .contraction import operations
+from .product import write_product
 from .schedule import captured_values, schedule, spilled_values, waiting_bytes
 from .workspace import FEW, Workspace
 
@@ -80,7 +81,7 @@ class Body:
         self._spill(work)
         self._without_instructions = {
             "final": self._final, "round": self._round, "pin": self._pin,
-            "lookup": self._lookup,
+            "lookup": self._lookup, "product": self._product,
         }  # fmt: skip
 
     def _ordered(self, scope: int, members: list[Id]) -> list[Id]:
@@ -170,20 +171,18 @@ class Body:
     def _compute(self, ids: Sequence[Id]) -> None:
         for k, i in enumerate(ids):
             op = self._program.ops[i]
-            if op in ("constant", "input", "known", "carry", "counter"):
+            if op in ("constant", "input", "known", "carry", "counter", "entry"):
                 continue
             if op == "loop":
                 self._loop(self._program.attributes[i])
             elif op in self._without_instructions:
                 self._without_instructions[op](i)
             else:
-                self.operations += operations(op)
+                self.operations += operations(self._program, i)
                 instructions.write(self.builder, i)
-            if self.workspace is None:
-                continue
-            if i in self.workspace.homes:
+            if self.workspace is not None and i in self.workspace.homes:
                 self.builder.settle(i, *self.workspace.homes[i])
-            if k % BLOCK == BLOCK - 1:
+            if self.builder.workspace and k % BLOCK == BLOCK - 1:
                 self.builder.divide()
 
     # --- loops ---
@@ -373,6 +372,10 @@ class Body:
         if p.dtypes[i] == BOOL:
             one = b.value(f"icmp ne i8 {one}, 0")
         b.set(i, b.broadcast(one, p.dtypes[i]))
+
+    def _product(self, i: Id) -> None:
+        self.operations += operations(self._program, i)
+        write_product(self.builder, i)
 
     def _final(self, i: Id) -> None:
         index, k = self._program.attributes[i]

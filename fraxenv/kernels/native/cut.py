@@ -80,7 +80,7 @@ class Graph:
         """The operations that compute a value: of a loop, all its rounds'."""
         op = self._program.ops[i]
         if op != "loop":
-            return operations(op)
+            return operations(self._program, i)
         index = self._program.attributes[i]
         return (self._program.loops[index].count or ROUNDS) * self.round(index)
 
@@ -119,7 +119,7 @@ class Graph:
                 cost = float(self._work[i])
                 for a in self._operands[i]:
                     cost += part.get(a, 0.0)
-                if cost > price and self._program.ops[i] != "loop":
+                if cost > price and self._program.ops[i] not in ("loop", "product"):
                     kept.add(i)
                     cost = price
                 part[i] = cost / max(1, users[i])

@@ -90,7 +90,7 @@ class Census:
         census = Census(program, [], set(), [0] * scopes, [0] * scopes)
         for i in np.flatnonzero(alive).tolist():
             op, scope = program.ops[i], program.scopes[i]
-            census.computed[scope] += max(1, operations(op))
+            census.computed[scope] += max(1, operations(program, i))
             if op == "loop":
                 census.running.append(program.attributes[i])
             elif op == "round":
@@ -267,7 +267,8 @@ def plan(
         known = [
             i
             for i in np.flatnonzero(begun).tolist()
-            if program.scopes[i] == 0 and program.ops[i] not in ("constant", "input", "loop")
+            if program.scopes[i] == 0
+            and program.ops[i] not in ("constant", "input", "loop", "product")
         ]
     after = with_known(program, [*finals, *known])
     later = live_values(after, outputs)
@@ -299,7 +300,7 @@ def _common(
             same[i] = not buffers[program.attributes[i][0]].batched
         elif op == "constant":
             same[i] = True
-        elif op not in ("loop", "final", "round", "carry", "counter"):
+        elif op not in ("loop", "final", "round", "carry", "counter", "product", "entry"):
             same[i] = all(same[a] for a in args)
     ordered = sorted(values)
     return [i for i in ordered if same[i]], [i for i in ordered if not same[i]]

@@ -97,7 +97,7 @@ def captured_values(program: Program, alive: np.ndarray | None = None) -> dict[i
     return found
 
 
-UNMOVED = frozenset({"constant", "input", "known", "loop", "counter"})
+UNMOVED = frozenset({"constant", "input", "known", "loop", "counter", "product", "entry"})
 """Values that are given no place in memory."""
 
 
@@ -141,7 +141,8 @@ def _lifetimes(
         a: end if a in slots else computed[a]
         for a, end in last.items()
         # What comes from outside of the scope waits there.
-        if (a in computed or a in slots) and program.ops[a] not in ("constant", "loop")
+        if (a in computed or a in slots)
+        and program.ops[a] not in ("constant", "loop", "product", "entry")
     }
     return Lifetimes(first, last, inside)
 

@@ -13,6 +13,10 @@ from ..ops import OPERATIONS
 from ..program import BOOKKEEPING, BOOL, IdArray, live_values
 from .registry import RULES, Rule, rule
 
+LARGE_MATRIX, LARGEST_MATRIX = 1024, 2048
+"""Numbers of a known matrix from which on a product with it is a loop, and rows and columns up to
+which there is room for it on the stack."""
+
 LARGE_PRODUCT = 2048
 """Products with one matrix from which on a library's product of matrices is much faster."""
 
@@ -37,6 +41,12 @@ def _dot_general(ev: Evaluator, equation: Any, a: IdArray, b: IdArray) -> IdArra
     columns = columns.reshape(batch, size(b, free_b), depth)
     if ev.scope == 0 and any(ev.shared(x) is not None for x in (a, b)):
         _check_worth(ev, a, b, batch * rows.shape[1] * columns.shape[1] * depth)
+    if _known(ev, out, columns, rows):
+        found = [[_product(ev, columns[n], row) for row in rows[n]] for n in range(batch)]
+        return np.array(found, int).reshape(shape)
+    if _known(ev, out, rows, columns):
+        found = [[_product(ev, rows[n], column) for column in columns[n]] for n in range(batch)]
+        return np.array(found, int).swapaxes(1, 2).reshape(shape)
     apply = ev.program.apply
     times, plus = ("and", "or") if out == BOOL else ("mul", "add")
     zero = ev.program.constant(0, out)
@@ -54,6 +64,25 @@ def _dot_general(ev: Evaluator, equation: Any, a: IdArray, b: IdArray) -> IdArra
                     total = product if total == zero else apply(plus, total, product)
                 result.append(total)
     return np.array(result, int).reshape(shape)
+
+
+def _known(ev: Evaluator, dtype: np.dtype[Any], matrices: IdArray, vectors: IdArray) -> bool:
+    """Whether products with these matrices, (batch, rows, columns), are loops."""
+    _, rows, columns = matrices.shape
+    if not ev.program.products or dtype.kind != "f" or rows * columns < LARGE_MATRIX:
+        return False
+    if columns < 3 or rows + columns > LARGEST_MATRIX or vectors.size == 0:
+        return False
+    # What is known of either, or is zero, makes less work where every number is by itself.
+    number = ev.program.number
+    return all(number(x) for x in matrices.ravel().tolist()) and all(
+        number(x) is None for x in vectors.ravel().tolist()
+    )
+
+
+def _product(ev: Evaluator, matrix: IdArray, vector: IdArray) -> list[int]:
+    numbers = [ev.program.number(x) for x in matrix.ravel().tolist()]
+    return ev.program.product(np.array(numbers).reshape(matrix.shape), vector.tolist())
 
 
 def _check_worth(ev: Evaluator, a: IdArray, b: IdArray, products: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 import shutil
 import subprocess
@@ -255,6 +256,49 @@ def test_bits_on_arm(tmp_path: Path) -> None:
     for k in range(50):
         found = arm64.call(program, [x[k] for x in batch], [x[k] for x in expected])
         assert all(same_bits(f, x[k]) for f, x in zip(found, expected, strict=True)), k
+
+
+def network(x: Any) -> Any:
+    """A policy's network, all of whose matrices but the last are large enough to stay ones."""
+    for matrix in HIDDEN:
+        x = jnp.tanh(x @ matrix + matrix[0])
+    return x @ np.float32(np.eye(48, 5) + 0.1)
+
+
+HIDDEN = [
+    np.random.default_rng(rows).normal(size=(rows, 48)).astype(np.float32) / 6
+    for rows in (29, 48, 48)
+]
+
+
+@needs_compiler
+def test_a_network_has_the_same_bits_everywhere(tmp_path: Path) -> None:
+    given = np.random.default_rng(5).normal(size=(20, 29)).astype(np.float32)
+    expected = [np.zeros(5, np.float32)]
+    made = export(network, [given[0]], "network", output=tmp_path)
+    call = caller(made, "network")
+    found = [call([x], expected)[0] for x in given]
+    np.testing.assert_allclose(found, jax.vmap(network)(given), atol=1e-5)
+    programs = []
+    if runs_here("x86-64-v3"):
+        other = export(network, [given[0]], "other", target="x86-64-v3", output=tmp_path)
+        programs.append(caller(other, "other"))
+    if find_spec("ziglang") and find_spec("unicorn"):
+        import arm64
+
+        export(network, [given[0]], "arm", "object", target="aarch64", output=tmp_path)
+        there = arm64.link(tmp_path / "arm.o", "arm_")
+        programs.append(functools.partial(arm64.call, there))
+    for program in programs:
+        for x, right in zip(given, found, strict=True):
+            assert same_bits(program([x], expected)[0], right)
+
+
+@needs_compiler
+def test_a_network_stays_small(tmp_path: Path) -> None:
+    """105 kB; with each of 6000 products by itself 490 kB."""
+    made = export(network, [np.zeros(29, np.float32)], "network", "object", output=tmp_path)
+    assert made.library.stat().st_size < 200_000
 
 
 @needs_compiler
