@@ -4,6 +4,7 @@
 nothing but JAX and NumPy, and on llvmlite where that is installed.
 """
 
+from .direct import direct
 from .errors import BuildError, KernelError, KernelWarning
 from .explain import Explanation, explain
 from .fuse import BACKENDS, check_backend, fuse, fusible, resolve
@@ -19,6 +20,7 @@ __all__ = [
     "KernelWarning",
     "Library",
     "check_backend",
+    "direct",
     "explain",
     "export",
     "fuse",

@@ -22,7 +22,7 @@ from ..envs.mujoco_arm import Numbers, mocap_welds
 from ..envs.mujoco_guarded import ArmOptions, GuardedArm, guarded_arm
 from ..envs.mujoco_load import held_bodies
 from ..errors import ActionError, ConfigError, check_choice, import_extra
-from ..kernels import fusible, resolve
+from ..kernels import direct, resolve
 from ..making.composition import build_observer
 from .gymnasium.packing import layout_of, pack, unpack, unpack_here
 from .mujoco_physics import physics_of, preceded
@@ -282,7 +282,7 @@ class Programs(NamedTuple):
 
     @staticmethod
     def of(arm: GuardedArm, backend: str) -> Programs:
-        """Kernels of a batch of one, where batches are compiled kernels."""
+        """Machine code that Python calls, where kernels are native; elsewhere programs of JAX."""
         dtype = jnp.result_type(float)
         still = (jax.ShapeDtypeStruct((n,), dtype) for n in (arm.law.robot.nq, arm.law.robot.nv))
         layout = layout_of(jax.eval_shape(arm.begin, *still))
@@ -302,15 +302,14 @@ class Programs(NamedTuple):
             return found
 
         def program(fn: Callable[..., Any]) -> Callable[..., Any]:
-            batch = jax.vmap(fusible(fn, backend)) if resolve(backend) == "native" else None
+            if resolve(backend) == "native":
+                return direct(fn)
+            jitted = jax.jit(fn)
 
-            def one(*args: Any) -> Any:
-                numbers = [x if x.dtype == jnp.int32 else jnp.asarray(x, dtype) for x in args]
-                if batch is None:
-                    return fn(*numbers)
-                return jax.tree.map(lambda x: x[0], batch(*(x[None] for x in numbers)))
+            def called(*args: Numbers) -> Any:
+                return jitted(*(x if x.dtype == np.int32 else jnp.asarray(x, dtype) for x in args))
 
-            return jax.jit(one)
+            return called
 
         return Programs(program(begin), program(aim), program(control), report)
 

@@ -1,0 +1,97 @@
+"""Functions of one environment that Python calls by itself: machine code, and no XLA around it.
+
+A call of any program of JAX takes 9 us on a CPU, and one of these 2.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import BuildError, KernelWarning
+from .evaluator import partially_evaluate
+from .fingerprint import fingerprint
+from .native import cache, cpu, mathlib, single
+from .traced import Traced, trace
+
+_NAME = "direct"
+
+_ROOM = "\n@room = global i64 1\n"
+"""A variable: llvmlite's memory has room for the addresses of the C library's functions only where
+there is memory that may be written."""
+
+Numbers = NDArray[Any]
+
+
+def direct(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A pure function of arrays as one of NumPy's arrays, computed on this CPU.
+
+    Compiled anew for arrays of other shapes or dtypes, which are those that JAX would make of them.
+    The results are new arrays, with the bits of the kernel that `fuse` makes. Where no kernel can
+    compute it JAX does, and a `KernelWarning` says why. Not to be called by two threads at once.
+    """
+    made: dict[Any, Callable[..., Any]] = {}
+
+    def called(*args: Numbers) -> Any:
+        kind = tuple([(x.shape, x.dtype.char) for x in args])
+        found = made.get(kind)
+        if found is None:
+            found = made[kind] = _compiled(fn, args)
+        return found(*args)
+
+    return called
+
+
+def _compiled(fn: Callable[..., Any], args: Sequence[Numbers]) -> Callable[..., Any]:
+    taken = [np.empty(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) for x in args]
+    traced, _ = trace(fn, taken, {})
+    try:
+        engine = cpu.loaded(_machine_code(traced, len(taken)))
+    except BuildError as error:
+        told = f"{traced.name}: no machine code of its own, JAX computes it: {error}"
+        warnings.warn(told, KernelWarning, stacklevel=4)
+        program = jax.jit(fn)
+        return lambda *args: jax.tree.map(np.asarray, program(*args))
+    function = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
+        engine.get_function_address(_NAME)
+    )
+    results = [np.empty(x.shape, x.dtype) for x in traced.results]
+    tables = [(ctypes.c_void_p * len(x))(*(a.ctypes.data for a in x)) for x in (taken, results)]
+    places = [ctypes.addressof(table) for table in tables]
+
+    def run(*args: Numbers, _kept: Any = (engine, tables)) -> Any:
+        for here, x in zip(taken, args, strict=True):
+            here[...] = x
+        function(*places)
+        return traced.unflatten([x.copy() for x in results])
+
+    return run
+
+
+def _machine_code(traced: Traced, operands: int) -> bytes:
+    flags = (True,) * operands
+    known = fingerprint(traced, flags, "cpu")
+    told = None if known is None else "\n".join((known, *cpu.host(), _NAME))
+    digest = None if told is None else hashlib.sha256(told.encode()).hexdigest()
+    code = None if digest is None else cache.load(digest)
+    if code is None:
+        made = partially_evaluate(traced, flags, "cpu", mathlib.expand, products=True)
+        for fallback in made.fallbacks:
+            raise BuildError(
+                f"{traced.name} has {fallback.equation.primitive.name!r} in it, which no kernel "
+                f"has: {fallback.reason}"
+            )
+        dtypes = [result.dtype for result in made.results]
+        function = single.Function(_NAME, made.program, made.buffers, made.outputs, dtypes)
+        target = single.target_named("native")
+        code = single.object_code(single.write_module([function], target) + _ROOM, target)
+        if digest is not None:
+            cache.save(digest, code)
+    return code
