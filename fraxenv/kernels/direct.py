@@ -70,7 +70,8 @@ def _compiled(fn: Callable[..., Any], args: Sequence[Numbers]) -> Callable[..., 
         for here, x in zip(taken, args, strict=True):
             here[...] = x
         function(*places)
-        return traced.unflatten([x.copy() for x in results])
+        found: list[Any] = [x.copy() for x in results]
+        return traced.unflatten(found)
 
     return run
 

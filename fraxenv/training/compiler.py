@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import jax
 
-from ..kernels import get_threads
-
 _FASTER: Final = ("ppo", "sac")
 """Algorithms that learn 6 to 15 % faster with `_OPTIONS`; SHAC learns 5 % slower."""
 
@@ -32,7 +30,7 @@ def compiled_round(
         known: demonstrations that it learns from; None of those that learn without.
     """
     jit = functools.partial(jax.jit, compiler_options=compiler_options(name))
-    if name == "ppo" and jax.default_backend() == "cpu" and get_threads() > 1:
+    if name == "ppo" and jax.default_backend() == "cpu" and _cores() > 1:
         from .ppo import two_at_a_time
 
         return two_at_a_time(algorithm, jit)
@@ -45,6 +43,11 @@ def compiled_round(
         return state, jax.tree.map(lambda x: x[0], evaluations)
 
     return lambda state: train(state, known)
+
+
+def _cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def compiler_options(algorithm: str) -> dict[str, int | str]:

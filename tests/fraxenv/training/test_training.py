@@ -275,9 +275,9 @@ def test_both_networks_side_by_side_learn_what_they_learn_one_after_the_other(
     config = dataclasses.replace(SMALL, num_epochs=2)
     algorithm = create_algorithm(config, env, params)
     state = init_state(algorithm, 0)
-    monkeypatch.setattr(compiler, "get_threads", lambda: 1)
+    monkeypatch.setattr(compiler, "_cores", lambda: 1)
     one, metrics = compiler.compiled_round(algorithm, "ppo")(state)
-    monkeypatch.setattr(compiler, "get_threads", lambda: 2)
+    monkeypatch.setattr(compiler, "_cores", lambda: 2)
     apart: list[str] = []
     learn = type(algorithm).learn
 
