@@ -1,4 +1,4 @@
-"""Elementary functions in float32, as scalar programs of basic operations.
+"""Elementary functions as scalar programs of basic operations: those in float32, and `mathlib64`.
 
 Polynomials follow Cephes (Moshier, "Methods and Programs for Mathematical Functions", 1989), the
 reduction of angles Cody and Waite ("Software Manual for the Elementary Functions", 1980) with the
@@ -15,6 +15,7 @@ import numpy as np
 
 from ..ops import OPERATIONS
 from ..program import Id, Program
+from . import mathlib64
 from .values import F32, F64, I32, Value, guarded, libm, polynomial, rounded, where
 
 ANGLE_LIMIT = 1e6
@@ -210,6 +211,8 @@ def _erf_inv_wide(x: Value) -> Value:
 _OWN: dict[tuple[str, str], Callable[..., Value]] = {
     **{(function.__name__, F32.char): function
        for function in (sin, cos, atan2, atan, asin, acos, exp, log, log1p, tanh, erf_inv)},
+    **{(function.__name__, F64.char): function
+       for function in (mathlib64.sin, mathlib64.cos, mathlib64.atan2, mathlib64.atan)},
     ("erf_inv", F64.char): _erf_inv_wide,
 }  # fmt: skip
 """Functions by polynomials, by the operation's name and dtype; others are the C library's."""

@@ -244,6 +244,29 @@ def test_bits_in_float64(tmp_path: Path) -> None:
         assert all(same_bits(f, x[k]) for f, x in zip(found, expected, strict=True)), k
 
 
+def turned_by(q: Any, v: Any) -> Any:
+    """What an arm's step has of the functions that no processor has."""
+    x, y = jnp.cumsum(jnp.sin(q)), jnp.cumsum(jnp.cos(q))
+    return jnp.arctan2(y, x) + jnp.sqrt(x * x + y * y) * v + jnp.arctan(v)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_angles_on_arm(tmp_path: Path, dtype: Any) -> None:
+    pytest.importorskip("ziglang")
+    pytest.importorskip("unicorn")
+    import arm64
+
+    rng = np.random.default_rng(0)
+    given = [rng.normal(size=(2, 7)).astype(dtype) for _ in range(99)]
+    with jax.enable_x64(dtype == np.float64):
+        made = export(turned_by, [*given[0]], "here", output=tmp_path)
+        export(turned_by, [*given[0]], "there", "object", target="aarch64", output=tmp_path)
+    program, call = arm64.link(tmp_path / "there.o", "there_"), caller(made, "here")
+    shaped = [np.zeros(7, dtype)]
+    for row in given:
+        assert same_bits(arm64.call(program, [*row], shaped)[0], call([*row], shaped)[0])
+
+
 def test_bits_on_arm(tmp_path: Path) -> None:
     pytest.importorskip("ziglang")
     pytest.importorskip("unicorn")
