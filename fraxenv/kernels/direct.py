@@ -23,6 +23,38 @@ from .traced import Traced, trace
 
 _NAME = "direct"
 
+_FLUSHED = {
+    "x86_64": """
+define void @direct(ptr %in, ptr %out) {
+  %before = alloca i32
+  %meanwhile = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %before)
+  %usual = load i32, ptr %before
+  %flushing = or i32 %usual, 32832
+  store i32 %flushing, ptr %meanwhile
+  call void @llvm.x86.sse.ldmxcsr(ptr %meanwhile)
+  call void @computed(ptr %in, ptr %out)
+  call void @llvm.x86.sse.ldmxcsr(ptr %before)
+  ret void
+}
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+""",
+    "aarch64": """
+define void @direct(ptr %in, ptr %out) {
+  %before = call i64 @llvm.aarch64.get.fpcr()
+  %flushing = or i64 %before, 16777216
+  call void @llvm.aarch64.set.fpcr(i64 %flushing)
+  call void @computed(ptr %in, ptr %out)
+  call void @llvm.aarch64.set.fpcr(i64 %before)
+  ret void
+}
+declare i64 @llvm.aarch64.get.fpcr()
+declare void @llvm.aarch64.set.fpcr(i64)
+""",
+}
+"""Subnormal numbers are zero meanwhile, as XLA has them where it calls a kernel."""
+
 _ROOM = "\n@room = global i64 1\n"
 """A variable: llvmlite's memory has room for the addresses of the C library's functions only where
 there is memory that may be written."""
@@ -90,9 +122,13 @@ def _machine_code(traced: Traced, operands: int) -> bytes:
                 f"has: {fallback.reason}"
             )
         dtypes = [result.dtype for result in made.results]
-        function = single.Function(_NAME, made.program, made.buffers, made.outputs, dtypes)
+        function = single.Function("computed", made.program, made.buffers, made.outputs, dtypes)
         target = single.target_named("native")
-        code = single.object_code(single.write_module([function], target) + _ROOM, target)
+        processor = target.triple.partition("-")[0].replace("arm64", "aarch64")
+        if processor not in _FLUSHED:
+            raise BuildError(f"there is none for {processor}")
+        text = single.write_module([function], target) + _FLUSHED[processor] + _ROOM
+        code = single.object_code(text, target)
         if digest is not None:
             cache.save(digest, code)
     return code

@@ -60,6 +60,18 @@ def test_bits_are_the_kernels(dtype: Any) -> None:
     assert (batch[0][:, 0] > 1.5).any()
 
 
+def test_subnormal_numbers_are_what_they_are_in_a_kernel() -> None:
+    def halved(x: Any) -> Any:
+        return x / 2, x * 1e20
+
+    x = np.array([1.5e-38, 1e-40, -1e-45, 1.0], np.float32)
+    found, expected = direct(halved)(x), fuse(halved)(x[None])
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, np.asarray(b)[0])
+    assert found[0][0] == 0
+    assert np.float32(1.5e-38) / np.float32(2) > 0  # the thread is as it was
+
+
 def test_results_are_the_callers_own() -> None:
     compiled = direct(lambda x: (x, 2 * x))
     x = np.ones(3, np.float32)
