@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -62,12 +63,19 @@ there is memory that may be written."""
 Numbers = NDArray[Any]
 
 
-def direct(fn: Callable[..., Any]) -> Callable[..., Any]:
+def direct(
+    fn: Callable[..., Any], otherwise: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
     """A pure function of arrays as one of NumPy's arrays, computed on this CPU.
 
     Compiled anew for arrays of other shapes or dtypes, which are those that JAX would make of them.
-    The results are new arrays, with the bits of the kernel that `fuse` makes. Where no kernel can
-    compute it JAX does, and a `KernelWarning` says why. Not to be called by two threads at once.
+    The results are new arrays, with the bits of the kernel that `fuse` makes. Threads may call it,
+    one at a time.
+
+    Args:
+        fn: the function.
+        otherwise: what is called where no kernel can compute it. By default `jax.jit` of it, and a
+            `KernelWarning` says why.
     """
     made: dict[Any, Callable[..., Any]] = {}
 
@@ -75,18 +83,22 @@ def direct(fn: Callable[..., Any]) -> Callable[..., Any]:
         kind = tuple([(x.shape, x.dtype.char) for x in args])
         found = made.get(kind)
         if found is None:
-            found = made[kind] = _compiled(fn, args)
+            found = made[kind] = _compiled(fn, args, otherwise)
         return found(*args)
 
     return called
 
 
-def _compiled(fn: Callable[..., Any], args: Sequence[Numbers]) -> Callable[..., Any]:
+def _compiled(
+    fn: Callable[..., Any], args: Sequence[Numbers], otherwise: Callable[..., Any] | None
+) -> Callable[..., Any]:
     taken = [np.empty(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) for x in args]
     traced, _ = trace(fn, taken, {})
     try:
         engine = cpu.loaded(_machine_code(traced, len(taken)))
     except BuildError as error:
+        if otherwise is not None:
+            return otherwise
         told = f"{traced.name}: no machine code of its own, JAX computes it: {error}"
         warnings.warn(told, KernelWarning, stacklevel=4)
         program = jax.jit(fn)
@@ -97,12 +109,14 @@ def _compiled(fn: Callable[..., Any], args: Sequence[Numbers]) -> Callable[..., 
     results = [np.empty(x.shape, x.dtype) for x in traced.results]
     tables = [(ctypes.c_void_p * len(x))(*(a.ctypes.data for a in x)) for x in (taken, results)]
     places = [ctypes.addressof(table) for table in tables]
+    alone = threading.Lock()
 
     def run(*args: Numbers, _kept: Any = (engine, tables)) -> Any:
-        for here, x in zip(taken, args, strict=True):
-            here[...] = x
-        function(*places)
-        found: list[Any] = [x.copy() for x in results]
+        with alone:
+            for here, x in zip(taken, args, strict=True):
+                here[...] = x
+            function(*places)
+            found: list[Any] = [x.copy() for x in results]
         return traced.unflatten(found)
 
     return run

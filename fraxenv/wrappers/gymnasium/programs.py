@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...envs import Environment, EnvState
 from ...errors import ArrayError
-from ...kernels import fusible, resolve
+from ...kernels import direct, fusible, resolve
 from .packing import Layout, layout_of, pack, unpack, unpack_here
 from .seeding import Words, key_of_step
 from .values import Flags, Info, Numbers, Observation
@@ -92,16 +92,21 @@ def programs_of(env: Environment) -> Programs:
         layouts["state"] = layout_of(state)
         return obs, pack(state, layouts["state"])
 
-    def step_packed(words: Array, state: Array, action: Array) -> tuple[Array, Array]:
-        transition, new = step_one(words, unpack(state, state_layout()), action)
-        layouts["transition"] = layout_of(transition)
-        return pack(transition, layouts["transition"]), pack(new, state_layout())
+    def packed(step: Callable[..., tuple[Transition, EnvState]]) -> Callable[..., Any]:
+        def step_packed(words: Array, state: Array, action: Array) -> tuple[Array, Array]:
+            transition, new = step(words, unpack(state, state_layout()), action)
+            layouts["transition"] = layout_of(transition)
+            return pack(transition, layouts["transition"]), pack(new, state_layout())
+
+        return step_packed
 
     def pack_state(state: EnvState) -> Array:
         env.check_state(state, params)
         return pack(state, state_layout())
 
-    step_program = _named(step_packed, "step")
+    step_program = _named(packed(step_one), "step")
+    if resolve(env.backend) == "native":
+        step_program = direct(packed(step), otherwise=step_program)
 
     def step_here(words: Words, state: Array, action: Numbers) -> tuple[Any, Array]:
         transition, new = step_program(words, state, action)
