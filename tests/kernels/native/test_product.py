@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -68,10 +69,17 @@ def made(
         return [np.asarray(y) for y in kernel(len(x), x)], kernel
 
 
-@pytest.mark.parametrize("backend", ["native", "few"])
-@pytest.mark.parametrize("joins", [True, False])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("fn", [layers, many_at_once, in_a_loop, as_long_as_it_takes, in_a_branch])
+def cases() -> Iterator[Any]:
+    """Each function as usual, and two of them in each other way; all others are slow tests."""
+    functions = layers, in_a_loop, many_at_once, as_long_as_it_takes, in_a_branch
+    ways = itertools.product(functions, (np.float32, np.float64), (True, False), ("native", "few"))
+    for fn, dtype, joins, backend in ways:
+        others = (dtype is np.float64) + (not joins) + (backend == "few")
+        quick = others == 0 or (others == 1 and fn in (layers, in_a_loop))
+        yield pytest.param(fn, dtype, joins, backend, marks=[] if quick else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize(("fn", "dtype", "joins", "backend"), cases())
 def test_a_loop_has_the_bits_of_sums(
     monkeypatch: pytest.MonkeyPatch,
     fn: Callable[..., Any],
