@@ -69,8 +69,8 @@ def direct(
     """A pure function of arrays as one of NumPy's arrays, computed on this CPU.
 
     Compiled anew for arrays of other shapes or dtypes, which are those that JAX would make of them.
-    The results are new arrays, with the bits of the kernel that `fuse` makes. Threads may call it,
-    one at a time.
+    The results are new arrays, with the bits of the kernel that `fuse` makes. Threads may call it
+    side by side.
 
     Args:
         fn: the function.
@@ -103,23 +103,31 @@ def _compiled(
         warnings.warn(told, KernelWarning, stacklevel=4)
         program = jax.jit(fn)
         return lambda *args: jax.tree.map(np.asarray, program(*args))
-    function = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
         engine.get_function_address(_NAME)
     )
-    results = [np.empty(x.shape, x.dtype) for x in traced.results]
-    tables = [(ctypes.c_void_p * len(x))(*(a.ctypes.data for a in x)) for x in (taken, results)]
-    places = [ctypes.addressof(table) for table in tables]
-    alone = threading.Lock()
+    room = _Room(taken, [np.empty(x.shape, x.dtype) for x in traced.results])
 
-    def run(*args: Numbers, _kept: Any = (engine, tables)) -> Any:
-        with alone:
-            for here, x in zip(taken, args, strict=True):
-                here[...] = x
-            function(*places)
-            found: list[Any] = [x.copy() for x in results]
+    def run(*args: Numbers, _kept: Any = engine) -> Any:
+        for here, x in zip(room.taken, args, strict=True):
+            here[...] = x
+        function(*room.places)
+        found: list[Any] = [x.copy() for x in room.results]
         return traced.unflatten(found)
 
     return run
+
+
+class _Room(threading.local):
+    """Where machine code finds arguments and leaves results, of each thread its own."""
+
+    def __init__(self, taken: Sequence[Numbers], results: Sequence[Numbers]) -> None:
+        self.taken, self.results = ([np.empty_like(x) for x in xs] for xs in (taken, results))
+        self._tables = [
+            (ctypes.c_void_p * len(xs))(*(x.ctypes.data for x in xs))
+            for xs in (self.taken, self.results)
+        ]
+        self.places = [ctypes.addressof(table) for table in self._tables]
 
 
 def _machine_code(traced: Traced, operands: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,6 +83,18 @@ def test_results_are_the_callers_own() -> None:
     np.testing.assert_array_equal(first[1], 2 * np.ones(3))
     first[0][:] = 7
     np.testing.assert_array_equal(compiled(x)[0], second[0])
+
+
+def test_threads_do_not_meet() -> None:
+    compiled = direct(lambda x: jax.lax.fori_loop(0, 5000, lambda k, y: jnp.sin(y) + x, x))
+    xs = [np.full(3, k, np.float32) for k in range(8)]
+    alone = [compiled(x) for x in xs]
+
+    def often(k: int) -> bool:
+        return all(np.array_equal(compiled(xs[k]), alone[k]) for _ in range(30))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(often, range(8)))
 
 
 def test_numbers_are_taken_as_jax_takes_them() -> None:

@@ -79,7 +79,7 @@ def cases() -> Iterator[Any]:
         yield pytest.param(fn, dtype, joins, backend, marks=[] if quick else [pytest.mark.slow])
 
 
-@pytest.mark.parametrize(("fn", "dtype", "joins", "backend"), cases())
+@pytest.mark.parametrize(("fn", "dtype", "joins", "backend"), list(cases()))
 def test_a_loop_has_the_bits_of_sums(
     monkeypatch: pytest.MonkeyPatch,
     fn: Callable[..., Any],
