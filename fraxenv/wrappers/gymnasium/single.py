@@ -10,7 +10,6 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from ...cross_check.physics import with_mujoco
 from ...envs import EnvState
 from ...errors import ConfigError, EnvStateError
 from ...making.make import make
@@ -99,6 +98,8 @@ class GymnasiumEnv(gymnasium.Env[Observation, Numbers]):
             )
         self.environment, params = make(env_id, **overrides)
         if backend == "mujoco":
+            from ...cross_check.physics import with_mujoco
+
             self.environment = with_mujoco(self.environment)
         self._name = f"{NAMESPACE}/{self.environment.name}"
         self.render_mode = checked_render_mode(self._name, render_mode, _RENDER_MODES)
