@@ -51,7 +51,8 @@ def run(options: Options) -> int:
     # First of all: a browser takes as long to load the page as we take to import JAX.
     server = serve(options.host, options.port)
     try:
-        with console().status(f"Opening {url_of(server)} ..."):
+        doing = "Taking the recorded actions again for" if options.recording else "Opening"
+        with console().status(f"{doing} {url_of(server)} ..."):
             viewer, name, output = _opened(options, server)
     except BaseException:
         server.stop()

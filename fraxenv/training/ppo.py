@@ -164,10 +164,12 @@ class PPO(rejax.PPO):  # type: ignore[misc]
 
 
 def two_at_a_time(algorithm: PPO, jit: Callable[..., Any]) -> Callable[[Any], tuple[Any, Any]]:
-    """A function that trains as `algorithm.train` does, both networks side by side on two cores.
+    """A function of a state that trains as `algorithm.train` does, both networks side by side.
 
     XLA runs the loop of one program after that of another, and of networks this small it computes a
     product on one core as fast as on two. Programs that two threads run take half the time.
+
+    It returns the state and its evaluation, without rejax's axis of evaluations.
 
     Args:
         algorithm: with one evaluation, at the end.

@@ -16,11 +16,8 @@ import numpy as np
 from ..ops import OPERATIONS
 from ..program import Id, Program
 from . import mathlib64
+from .mathlib64 import ANGLE_LIMIT
 from .values import F32, F64, I32, Value, guarded, libm, polynomial, rounded, where
-
-ANGLE_LIMIT = 1e6
-"""Larger angles, rad, are reduced by the C library."""
-
 
 # --- trigonometry ---
 
