@@ -16,14 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fraxenv.dynamics import Robot, Shape
+from fraxenv.dynamics import Robot, Shape, forward_kinematics
 from fraxenv.dynamics.model.fingerprint import fingerprint
 from fraxenv.errors import is_concrete
 from fraxenv.kernels import check_backend, fusible
 
 from .actions.base import check_axes, checked_action
 from .control_loop import Physics, Rates, RigidBodyPhysics
-from .episode import first_state, next_state, with_room_for_delays
+from .episode import drawn_beginning, first_state, next_state, with_room_for_delays
 from .gradients import with_finite_gradients
 from .observation import (
     OBSERVATION_BOUND,
@@ -37,7 +37,7 @@ from .protocol import environment as gymnax_environment
 from .protocol import spaces
 from .reset_pool import draw_from_pool, draw_pool
 from .state import EnvParams, EnvState, check_state, default_dtype, strongly_typed
-from .tasks.base import Task
+from .tasks.base import Motion, Task
 from .tasks.measures import Measure, reported_measures
 from .world import world_shapes
 
@@ -197,8 +197,16 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
 
     def _shapes(self, says: Callable[..., dict[str, Array]]) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of what a function of the task says of a state, in its order."""
-        params = self._params.without_pool
-        return named_shapes(lambda key: says(*self._inputs(self._begin(key, params)[1], params)))
+        robot, params = self._robot(self._params), self._params.without_pool
+
+        def said(key: Array) -> dict[str, Array]:
+            drawn, _ = drawn_beginning(key, robot, params, self.physics)
+            poses = forward_kinematics(robot, drawn.q)
+            action = jnp.zeros(self.num_actions, drawn.q.dtype)
+            motion = Motion(drawn.q, drawn.v, poses, drawn.world, action, action)
+            return says(robot, motion, drawn.task_state)
+
+        return named_shapes(said)
 
     # --- the protocol ---
     # `reset` and `step` are compiled, and one kernel over the batch under `jax.vmap`.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,54 @@ from fraxenv.dynamics.delay import pushed
 from .control_loop import LoopParts, LoopState, Physics, Rates, control_loop, loaded
 from .randomisation import RandomisedEpisode, draw_episode, draw_scene, draw_velocity
 from .state import EnvParams, EnvState, check_world
+from .world import World
 
 DIVERGED_SPEED = 1e3
 """Joint speed, rad/s or m/s, beyond which an environment counts as diverged."""
+
+
+class Beginning(NamedTuple):
+    """What is drawn of an episode, before anything is computed of it.
+
+    Attributes:
+        q: (nq,), rad and m.
+        v: (nv,), rad/s and m/s.
+        world: what is around the robot.
+        task_state: the task's own.
+        episode: what randomisation drew so far; None without it.
+    """
+
+    q: Array
+    v: Array
+    world: World
+    task_state: Any
+    episode: RandomisedEpisode | None
+
+
+def drawn_beginning(
+    key: Array, robot: Robot, params: EnvParams, physics: Physics
+) -> tuple[Beginning, list[Array]]:
+    """The robot, the task and the world as an episode finds them; keys for what is drawn later.
+
+    Raises:
+        EnvStateError: the world has not as many obstacles as the task says.
+        ConfigError: the scene has no such object as the world.
+    """
+    random = params.randomisation
+    keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
+    task, episode = params.task, None
+    if random is not None:
+        dtype = jnp.asarray(robot.q_default).dtype
+        things = tuple(physics.objects), physics.loose
+        episode = RandomisedEpisode({}, {}, {}, scene=draw_scene(keys[3], random, *things, dtype))
+        task = episode.own_task(task)
+    q, task_state = task.reset(keys[0], robot)
+    world = task.world(keys[0], robot, q, task_state)
+    where = f"{type(task).__name__}.world"
+    check_world(where, world, task)
+    world = physics.begin(where, world, q.dtype)
+    v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
+    return Beginning(q, v, world, task_state, episode), keys[2:]
 
 
 def first_state(
@@ -50,19 +95,8 @@ def first_state(
         ConfigError: there is no room for a delay, or the scene has no such object as the world.
     """
     random = params.randomisation
-    keys = [key] * 4 if random is None else list(jax.random.split(key, 4))
-    task, episode = params.task, None
-    if random is not None:
-        dtype = jnp.asarray(robot.q_default).dtype
-        things = tuple(physics.objects), physics.loose
-        episode = RandomisedEpisode({}, {}, {}, scene=draw_scene(keys[3], random, *things, dtype))
-        task = episode.own_task(task)
-    q, task_state = task.reset(keys[0], robot)
-    world = task.world(keys[0], robot, q, task_state)
-    where = f"{type(task).__name__}.world"
-    check_world(where, world, task)
-    world = physics.begin(where, world, q.dtype)
-    v = draw_velocity(keys[1], random, jnp.zeros(robot.nv, q.dtype))
+    drawn, keys = drawn_beginning(key, robot, params, physics)
+    q, v, world, task_state, episode = drawn
     known, terms = loaded(robot, compute_terms(robot, q, v), params.payload, world.scene)
     state = EnvState(
         time=jnp.zeros((), jnp.int32),
@@ -80,14 +114,14 @@ def first_state(
     actuators = _sized_actuators(params, rates)
     if random is not None and episode is not None:
         episode = draw_episode(
-            keys[3],
+            keys[1],
             random,
             robot,
             params.controller,
             actuators,
             rates.policy,
             state.action,
-            observation(keys[2], state),
+            observation(keys[0], state),
             episode.scene,
         )
         actuators = episode.own_actuators(actuators)

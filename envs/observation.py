@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fraxenv.dynamics import Robot, forward_kinematics
@@ -67,10 +68,10 @@ def named_shapes(
     """Shapes of named arrays, a function of a key, in their order; nothing is computed."""
     names: list[str] = []
 
-    def listed(key: Array) -> list[Array]:
-        found = arrays(key)
+    def listed(seed: Array) -> list[Array]:
+        found = arrays(jax.random.key(seed))
         names.extend(found)  # here, because a dict comes out of a transformation sorted
         return [jnp.asarray(x) for x in found.values()]
 
-    shapes = jax.eval_shape(listed, jax.random.key(0))
+    shapes = jax.eval_shape(listed, jax.ShapeDtypeStruct((), np.int32))
     return dict(zip(names, shapes, strict=True))

@@ -104,12 +104,15 @@ def programs_of(env: Environment) -> Programs:
         env.check_state(state, params)
         return pack(state, state_layout())
 
-    step_program = _named(packed(step_one), "step")
-    if resolve(env.backend) == "native":
-        step_program = direct(packed(step), otherwise=step_program)
+    @functools.cache  # when a step is asked for: what compiles kernels takes long to import
+    def step_program() -> Callable[..., Any]:
+        program = _named(packed(step_one), "step")
+        if resolve(env.backend) != "native":
+            return program
+        return direct(packed(step), otherwise=program)
 
     def step_here(words: Words, state: Array, action: Numbers) -> tuple[Any, Array]:
-        transition, new = step_program(words, state, action)
+        transition, new = step_program()(words, state, action)
         return unpack_here(np.asarray(transition), layouts["transition"]), new
 
     compute_reward = getattr(env, "compute_reward", None)
@@ -134,12 +137,12 @@ def _named(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def _single(fn: Callable[..., Any], env: Environment) -> Callable[..., Any]:
     """A function of one environment, as a batch of one where batches are compiled kernels."""
-    if resolve(env.backend) != "native":
-        return fn
     batch = jax.vmap(fusible(fn, env.backend))
 
     @functools.wraps(fn)
     def single(*args: Any) -> Any:
+        if resolve(env.backend) != "native":
+            return fn(*args)
         results = batch(*jax.tree.map(lambda x: x[None], args))
         return jax.tree.map(lambda x: x[0], results)
 
