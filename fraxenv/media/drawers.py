@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..rendering import Camera, Shape, raycast, render
 from ..rendering.pictures import preferred_renderer
+from ..rendering.process import prepare
 from ..rendering.shapes import camera_key, picture_size, stacked
 
 _WORTH: Final = 64
@@ -38,9 +38,8 @@ def drawers(pictures: int) -> Iterator[Executor | None]:
         yield None
         return
     context = multiprocessing.get_context("spawn")
-    # Interrupts are the parent's. What the processes load has NumPy, and nothing of JAX.
-    ignore = signal.SIGINT, signal.SIG_IGN
-    pool = ProcessPoolExecutor(count, context, initializer=signal.signal, initargs=ignore)
+    # What the processes load has NumPy, and nothing of JAX.
+    pool = ProcessPoolExecutor(count, context, initializer=prepare)
     try:
         for _ in range(count):
             pool.submit(callable, raycast.draw)  # loads what has it

@@ -43,6 +43,7 @@ _SHADOW_TINT: Final = np.array([0.48, 0.45, 0.40], np.float32)  # loss of colour
 _WARM: Final = np.array([[0.62], [0.60], [0.565]], np.float32)  # colour of the key light
 _COOL: Final = np.array([[0.97], [1.0], [1.05]], np.float32)  # colour of other light
 
+_TEXELS: Final = 240  # at most, from the target to the edge of the picture
 _WINDOW: Final = 600  # texels from the target to where shadows end
 _MARGIN: Final = 22  # texels around the shadows, for their soft edges
 
@@ -66,6 +67,7 @@ class _View(NamedTuple):
     shade: _F32  # (H, W) visibility of shadows on the ground, 0 to 1
     ground: _F32  # (2, H, W) x and y of the ground in the world
     texel: float  # m, resolution of the shadows
+    fineness: float  # of the shadows: one for large pictures, less for small ones
     centre: tuple[float, float]  # of the window of the shadows, on the ground
 
 
@@ -142,6 +144,7 @@ def _view(eye: Point, target: Point, fov: float, width: int, height: int) -> _Vi
     pixel_columns, pixel_rows = _halve(columns), _halve(rows)
     background, shade, ground = _backdrop(eye, target, pixel_columns, pixel_rows)
     slant = _LIGHT[:2] / _LIGHT[2]
+    fineness = min(height / 2 / _TEXELS, 1.0)
     view = _View(
         eye=np.asarray(eye),
         frame=frame,
@@ -154,7 +157,8 @@ def _view(eye: Point, target: Point, fov: float, width: int, height: int) -> _Vi
         background=background,
         shade=shade,
         ground=ground,
-        texel=distance * min(tangent_y, 1.0) / 240,
+        texel=distance * min(tangent_y, 1.0) / (fineness * _TEXELS),
+        fineness=fineness,
         centre=(target[0] - target[2] * slant[0], target[1] - target[2] * slant[1]),
     )
     for field in view:
@@ -330,18 +334,20 @@ def _draw(scene: Stacked, view: _View) -> NDArray[np.uint8]:
 
     shadows = _shadows(scene, view)
     image = _lit_ground(view, shadows)
-    depth = view.depth.copy()
+    canvas = image.reshape(-1, 3)
+    seen = _union(opaque.values()) if opaque else (0, 0, 0, 0)
+    depth = view.depth[_window(seen)].copy()
     code = np.full(depth.shape, _NOTHING, np.int32)
     for i, rect in opaque.items():
-        _cover(scene, view, i, rect, depth[_window(rect)], code[_window(rect)])
-    canvas = image.reshape(-1, 3)
+        window = _window(rect, seen)
+        _cover(scene, view, i, rect, depth[window], code[window])
     if opaque:
-        rect = _union(opaque.values())
-        window = _window(rect)
-        part = _resolve(scene, view, shadows, rect, depth[window], code[window])
+        part = _resolve(scene, view, shadows, seen, depth, code)
         _blend(canvas, part.pixel, part.share, part.colour)
     if translucent:
-        _paint_translucent(scene, view, shadows, translucent, depth, canvas)
+        nearest = view.depth.copy()
+        nearest[_window(seen)] = depth
+        _paint_translucent(scene, view, shadows, translucent, nearest, canvas)
     np.clip(image, 0.0, 1.0, out=image)
     return (image * np.float32(255.0) + np.float32(0.5)).astype(np.uint8)
 
@@ -381,8 +387,9 @@ def _union(rects: Iterable[_Rect]) -> _Rect:
     return min(top), max(bottom), min(left), max(right)
 
 
-def _window(rect: _Rect) -> tuple[slice, slice]:
-    return slice(rect[0], rect[1]), slice(rect[2], rect[3])
+def _window(rect: _Rect, within: _Rect = (0, 0, 0, 0)) -> tuple[slice, slice]:
+    top, left = within[0], within[2]
+    return slice(rect[0] - top, rect[1] - top), slice(rect[2] - left, rect[3] - left)
 
 
 def _cover(scene: Stacked, view: _View, i: int, rect: _Rect, depth: _F32, code: _Codes) -> None:
@@ -480,10 +487,13 @@ def _shade(
     """Display colours (m, 3) of m fragments: flat pixel in the rectangle, depth, and code."""
     # Sorted by face, each face is one slice, and its normals one expression.
     order = np.argsort(code, kind="stable")
-    faces, counts = np.unique(code[order], return_counts=True)
+    counts = np.bincount(code)
+    faces = np.flatnonzero(counts)
+    counts = counts[faces]
     stops = np.cumsum(counts)
     row, column = np.divmod(pixel[order], (rect[3] - rect[2]) // 2)
-    ray = view.pixel_columns[:, column + rect[2] // 2] + view.pixel_rows[:, row + rect[0] // 2]
+    ray = view.pixel_columns.take(column + rect[2] // 2, axis=1)
+    ray += view.pixel_rows.take(row + rect[0] // 2, axis=1)
     point = ray * reach[order] + view.eye.astype(np.float32)[:, None]
     normal = np.empty_like(point)
     albedo = np.empty_like(point)
@@ -566,15 +576,15 @@ def _taps(texture: _F32, u: _F32, v: _F32) -> Iterator[tuple[_F32, _F32]]:
     # Unlike clip, fmin and fmax turn the NaN of an overflowing scene into a valid index.
     u = np.fmax(np.fmin(u, np.float32(width - 2)), np.float32(1.0))
     v = np.fmax(np.fmin(v, np.float32(height - 2)), np.float32(1.0))
-    column, row = np.rint(u).astype(np.int32), np.rint(v).astype(np.int32)
+    column, row = np.rint(u), np.rint(v)
     u -= column
     v -= row
     flat = texture.ravel()
-    centre = row * np.int32(width) + column
+    first = (row.astype(np.intp) - 1) * width + (column.astype(np.intp) - 1)
     across = _spline(u)
     for i, down in enumerate(_spline(v)):
         for j, share in enumerate(across):
-            yield down * share, flat[centre + np.int32((i - 1) * width + j - 1)]
+            yield down * share, flat[i * width + j :].take(first)
 
 
 def _spline(f: _F32) -> tuple[_F32, _F32, _F32]:
@@ -603,33 +613,32 @@ def _shadows(scene: Stacked, view: _View) -> _Shadows:
 
     top = np.full((size[1], size[0]), -np.inf, np.float32)
     bottom = np.full_like(top, np.inf)
-    through = np.ones_like(top)
+    through = np.ones_like(top)  # translucent shapes
     for i in map(int, np.flatnonzero(inside)):
         window = tuple(slice(low[i, k] - first[k], high[i, k] - first[k]) for k in (1, 0))
         x, y = (np.arange(low[i, k], high[i, k]) * texel for k in (0, 1))
         enter, leave = _light_span(scene, i, x, y)
-        missed = ~((enter < leave) & (leave > 0.0))
-        enter[missed] = np.inf
-        np.minimum(bottom[window], enter, out=bottom[window])
+        met = (enter < leave) & (leave > 0.0)
+        np.copyto(bottom[window], np.minimum(bottom[window], enter), where=met)
         alpha = np.float32(scene.rgba[i, 3])
         if alpha == 1.0:
-            through[window] *= missed
-            leave[missed] = -np.inf
-            np.maximum(top[window], leave, out=top[window])
+            np.copyto(top[window], np.maximum(top[window], leave), where=met)
         else:
-            through[window] *= np.where(missed, np.float32(1.0), np.float32(1.0) - alpha)
+            through[window] *= np.where(met, np.float32(1.0) - alpha, np.float32(1.0))
+    through[top > -np.inf] = 0.0
     origin = (float(first[0] * texel), float(first[1] * texel))
-    return _Shadows(origin, texel, top, _penumbra(through, bottom, texel))
+    return _Shadows(origin, texel, top, _penumbra(through, bottom, texel, view.fineness))
 
 
-def _penumbra(through: _F32, bottom: _F32, texel: float) -> _F32:
+def _penumbra(through: _F32, bottom: _F32, texel: float, fineness: float) -> _F32:
     """The ground's shadow at half the resolution: the higher the shape above it, the softer."""
     dark = np.float32(1.0) - through
     height = _pool(dark * np.where(dark > 0.0, np.maximum(bottom, np.float32(0.0)), dark))
     dark = _pool(dark)
-    near, far = _blur(dark, 1), _blur(dark, 5)
-    mean = _blur(height, 4) / (_blur(dark, 4) + np.float32(1e-6))
-    softness: _F32 = np.clip(mean / np.float32(130.0 * texel), 0.0, 1.0)
+    near, far = _blur(dark, 1), _blur(dark, max(1, round(5 * fineness)))
+    around = max(1, round(4 * fineness))
+    mean = _blur(height, around) / (_blur(dark, around) + np.float32(1e-6))
+    softness: _F32 = np.clip(mean / np.float32(130.0 * fineness * texel), 0.0, 1.0)
     return near + (far - near) * softness
 
 
@@ -642,10 +651,30 @@ def _pool(image: _F32) -> _F32:
 def _blur(image: _F32, radius: int) -> _F32:
     """Two box filters along each axis of an image that is zero outside its edges."""
     width = 2 * radius + 1
-    for _ in range(4):  # each turn filters the first axis and swaps the two
-        total = np.cumsum(np.pad(image, ((radius + 1, radius), (0, 0))), axis=0)
-        image = ((total[width:] - total[:-width]) / np.float32(width)).T
-    return image
+    padded = np.pad(image, 2 * radius)
+    for axis in (0, 0, 1, 1):
+        padded = _sums(padded, width, axis)
+    return padded / np.float32(width**4)
+
+
+def _sums(image: _F32, width: int, axis: int) -> _F32:
+    """Sums of `width` neighbours along an axis, which becomes shorter by `width - 1`."""
+    count = image.shape[axis] - width + 1
+
+    def part(array: _F32, first: int, length: int) -> _F32:
+        return array[(slice(None),) * axis + (slice(first, first + length),)]
+
+    # Sums of 1, 2, 4, ... neighbours, and of these the ones that make up the width.
+    powers, total, taken, size = image, None, 0, 1
+    while True:
+        if width & size:
+            here = part(powers, taken, count)
+            total, taken = here if total is None else total + here, taken + size
+        if taken == width:
+            return total
+        length = powers.shape[axis] - size
+        powers = part(powers, 0, length) + part(powers, size, length)
+        size *= 2
 
 
 def _lit_ground(view: _View, shadows: _Shadows) -> _F32:
