@@ -144,7 +144,7 @@ def _view(eye: Point, target: Point, fov: float, width: int, height: int) -> _Vi
     pixel_columns, pixel_rows = _halve(columns), _halve(rows)
     background, shade, ground = _backdrop(eye, target, pixel_columns, pixel_rows)
     slant = _LIGHT[:2] / _LIGHT[2]
-    fineness = min(height / 2 / _TEXELS, 1.0)
+    fineness = min(max(height / 2 / _TEXELS, 0.5), 1.0)
     view = _View(
         eye=np.asarray(eye),
         frame=frame,

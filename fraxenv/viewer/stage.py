@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..rendering import Camera, Shape
 
 _FURTHER: Final = 1.3  # than the camera of pictures, which need not leave room for panels
+_SIDES: Final = 24  # of what is round, as a mesh
 _Appearance = tuple[str, tuple[float, ...], tuple[float, float, float, float]]
 
 
@@ -41,7 +42,8 @@ class Stage:
         """
         while len(self._nodes) > len(shapes):
             self._nodes.pop()[1].remove()
-        for i, shape in enumerate(shapes):
+        turns = quaternions(np.array([shape.rotation for shape in shapes]).reshape(-1, 3, 3))
+        for i, (shape, wxyz) in enumerate(zip(shapes, turns, strict=True)):
             appearance = shape.kind, shape.size, shape.rgba
             if i < len(self._nodes) and self._nodes[i][0] == appearance:
                 node = self._nodes[i][1]
@@ -50,7 +52,7 @@ class Stage:
                 if i in clickable:
                     node.on_click(lambda event: self._on_click(event.target.position))
                 self._nodes[i : i + 1] = [(appearance, node)]
-            node.position, node.wxyz = shape.position, quaternion(shape.rotation)
+            node.position, node.wxyz = shape.position, wxyz
 
     def _added(self, name: str, shape: Shape) -> Any:
         """A new node, in the place of one of the same name."""
@@ -66,12 +68,27 @@ class Stage:
             return scene.add_box(name, dimensions=shape.size, **look)
         if shape.kind == "cylinder":
             return scene.add_cylinder(name, *shape.size, **look)
-        import trimesh
+        return scene.add_mesh_simple(name, *_capsule(*shape.size), **look)
 
-        radius, length = shape.size
-        capsule = trimesh.creation.capsule(length, radius, count=(24, 24))
-        vertices = capsule.vertices - capsule.bounds.mean(axis=0)
-        return scene.add_mesh_simple(name, vertices, capsule.faces, **look)
+
+def _capsule(radius: float, length: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Vertices (n, 3), m, and faces (k, 3), outward, of a capsule along z; `length` of its core.
+
+    Rings from pole to pole, of which the two at the equators are the ends of the core. What else
+    makes such meshes takes half a second to be imported, in which the first picture waits.
+    """
+    half = np.linspace(0.0, np.pi / 2, _SIDES // 4 + 1)
+    polar = np.concatenate([half, np.pi - half[::-1]])[:, None]
+    around = np.linspace(0.0, 2 * np.pi, _SIDES, endpoint=False)
+    ends = np.where(polar > np.pi / 2, -length / 2, length / 2)
+    ends[len(half) - 1], ends[len(half)] = length / 2, -length / 2
+    x, y = radius * np.sin(polar) * np.cos(around), radius * np.sin(polar) * np.sin(around)
+    z = np.broadcast_to(radius * np.cos(polar) + ends, x.shape)
+    ring, side = np.divmod(np.arange((len(polar) - 1) * _SIDES), _SIDES)
+    here, there = ring * _SIDES + side, ring * _SIDES + (side + 1) % _SIDES
+    below, beside = here + _SIDES, there + _SIDES
+    faces = np.concatenate([np.stack([here, below, beside], 1), np.stack([here, beside, there], 1)])
+    return np.stack([x, y, z], axis=-1).reshape(-1, 3), faces
 
 
 def _look(through: Any, camera: Camera) -> None:
@@ -82,12 +99,17 @@ def _look(through: Any, camera: Camera) -> None:
     through.fov = np.radians(camera.fov)
 
 
-def quaternion(rotation: NDArray[Any]) -> NDArray[Any]:
-    """The unit quaternion wxyz (4,) of a rotation (3, 3)."""
-    from viser.transforms import SO3
+def quaternions(rotations: NDArray[Any]) -> NDArray[Any]:
+    """The unit quaternions wxyz (n, 4) of rotations (n, 3, 3).
 
-    wxyz: NDArray[Any] = SO3.from_matrix(np.asarray(rotation, float)).wxyz
-    return wxyz
+    Source: Bar-Itzhack, "New method for extracting the quaternion from a rotation matrix", 2000.
+    """
+    m = np.moveaxis(np.asarray(rotations, float), 0, -1)
+    K = np.zeros((4, 4, m.shape[-1]))
+    K[0, 0] = m[0, 0] + m[1, 1] + m[2, 2]
+    K[1:, 0] = m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]
+    K[1:, 1:] = m + m.swapaxes(0, 1) - np.eye(3)[..., None] * K[0, 0]
+    return np.linalg.eigh(np.moveaxis(K, -1, 0))[1][..., -1]
 
 
 def rotation_of(wxyz: NDArray[Any]) -> NDArray[Any]:

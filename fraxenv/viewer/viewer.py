@@ -34,7 +34,7 @@ from .panel import Panel
 from .session import Session
 from .simulation import BY_KEYS, KEYS, SHARED, Simulation, with_obstacle
 from .snapshots import Snapshot, barrier_meter
-from .stage import Stage, quaternion, rotation_of
+from .stage import Stage, quaternions, rotation_of
 from .teleoperation import MARK, RECORD, RESET, UNDO, Command
 
 _LOG: Final = logging.getLogger("fraxenv")
@@ -643,7 +643,7 @@ class Viewer:
 
     def _place(self, name: str, pose: Any, move: Callable[..., None], turns: bool) -> None:
         """Put a handle for dragging at a pose, unless somebody is dragging it."""
-        position, wxyz = pose[0], quaternion(pose[1])
+        position, wxyz = pose[0], quaternions(np.asarray(pose[1])[None])[0]
         if name in self._handles:
             if name not in self._held:
                 self._handles[name].position, self._handles[name].wxyz = position, wxyz

@@ -14,6 +14,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
+import trimesh
 from numpy.typing import NDArray
 from pages import browsed, free_port, wait
 from support import with_slow
@@ -31,7 +32,7 @@ viser = pytest.importorskip("viser")
 
 from fraxenv.viewer import Viewer, open_viewer, watch
 from fraxenv.viewer.simulation import RANDOM, Simulation, with_obstacle
-from fraxenv.viewer.stage import quaternion, rotation_of
+from fraxenv.viewer.stage import _capsule, quaternions, rotation_of
 
 FAST = {"control_hz": 250, "physics_hz": 250}
 
@@ -231,8 +232,22 @@ def test_without_obstacles_there_are_none(reach: Made) -> None:
 
 
 def test_quaternions_are_those_of_the_rotations() -> None:
-    turn = np.asarray(rotation_exp(np.array([0.3, -1.2, 0.5])), float)
-    np.testing.assert_allclose(rotation_of(quaternion(turn)), turn, atol=1e-6)
+    angles = [0.3, -1.2, 0.5], [np.pi, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, -1.8, 2.5]
+    turns = np.array([rotation_exp(np.array(angle)) for angle in angles], float)
+    found = np.array([rotation_of(wxyz) for wxyz in quaternions(turns)])
+    np.testing.assert_allclose(found, turns, atol=1e-6)
+
+
+def test_a_capsule_is_closed_and_faces_outward() -> None:
+    radius, length = 0.1, 0.5
+    mesh = trimesh.Trimesh(*_capsule(radius, length), process=False)
+    exact = np.pi * radius**2 * (length + 4 / 3 * radius)
+    assert 0.97 * exact < mesh.volume < exact  # inscribed; negative where faces look inward
+    np.testing.assert_allclose(mesh.bounds[1], [radius, radius, length / 2 + radius])
+    edges = np.sort(mesh.edges, axis=1)
+    counts = np.unique(edges, axis=0, return_counts=True)[1]
+    assert np.sum(counts == 1) == 2 * 24  # the poles' rings, of which each is one point
+    assert set(counts) == {1, 2}
 
 
 # --- the viewer without a browser -----------------------------------------------------------------
