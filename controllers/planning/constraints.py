@@ -192,8 +192,24 @@ class _Missed:
         return C, jnp.zeros((len(C), n), C.dtype)
 
 
+def first_world(problem: Problem) -> Obstacles:
+    """The obstacles at the first knot."""
+    if not problem.obstacles_each:
+        return problem.obstacles
+    first: Obstacles = jax.tree.map(lambda x: x[0], problem.obstacles)
+    return first
+
+
 def _worlds(problem: Problem) -> Obstacles:
     """The obstacles at all knots, with a leading axis."""
+    if problem.obstacles_each:
+        sizes = {jnp.shape(x)[:1] for x in jax.tree.leaves(problem.obstacles)}
+        if sizes != {(problem.horizon + 1,)}:
+            raise ArrayError(
+                f"Problem: obstacles_each with arrays whose leading axes are {sorted(sizes)}, "
+                f"expected {(problem.horizon + 1,)}: where the obstacles are at every knot."
+            )
+        return problem.obstacles
     times = jnp.arange(problem.horizon + 1) * problem.dt
     moved: Obstacles = jax.vmap(lambda t: move_obstacles(problem.obstacles, t))(times)
     return moved
@@ -206,7 +222,7 @@ def _row_counts(problem: Problem) -> list[int]:
 
     def rows(q: Array) -> list[Array]:
         terms = compute_terms(robot, q, jnp.zeros(robot.nv))
-        return [above_margin(robot, terms, b, problem.obstacles) for b in problem.constraints]
+        return [above_margin(robot, terms, b, first_world(problem)) for b in problem.constraints]
 
     shapes = jax.eval_shape(rows, jnp.asarray(robot.q_default, float))
     return [x.shape[0] for x in shapes]

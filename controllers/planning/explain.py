@@ -15,7 +15,7 @@ from fraxenv.dynamics import compute_terms
 from fraxenv.kernels import fusible
 
 from ..safety.barriers import barrier_names
-from .constraints import above_margins
+from .constraints import above_margins, first_world
 from .ddp import STATUS, Plan
 from .held import at_limits
 from .norms import expansion
@@ -149,7 +149,7 @@ def _missed(
 ) -> tuple[dict[str, tuple[float, int]], dict[str, float]]:
     if not problem.constraints:
         return {}, {}
-    names = barrier_names(problem.robot, problem.constraints, problem.obstacles)
+    names = barrier_names(problem.robot, problem.constraints, first_world(problem))
     found = jax.jit(lambda q, v: above_margins(problem, backend, q, v))(q, v)
     above = np.concatenate([np.asarray(h) for h in found], axis=1)
     start = {name: float(-h) for name, h in zip(names, above[0], strict=True) if h < 0}

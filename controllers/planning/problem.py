@@ -43,6 +43,8 @@ class Problem:
             without a motor where others have one.
         constraints: barriers that are to be at their margins or above, at all knots but the first.
         obstacles: what they are kept off, at the first knot; moving on at their `velocity`.
+        obstacles_each: whether `obstacles` says instead where they are at every knot: its arrays
+            have a leading axis (N + 1).
         scene: what `robot` moves in, if it was given as a scene.
     """
 
@@ -54,6 +56,7 @@ class Problem:
     control_limits: Any = None
     constraints: tuple[Barrier, ...] = ()
     obstacles: Obstacles = NO_OBSTACLES
+    obstacles_each: bool = static(default=False)
     scene: Scene | None = None
 
     if TYPE_CHECKING:
@@ -68,6 +71,7 @@ class Problem:
             control_limits: Any = None,
             constraints: tuple[Barrier, ...] = (),
             obstacles: Obstacles = NO_OBSTACLES,
+            obstacles_each: bool = False,
             scene: Scene | None = None,
         ) -> None: ...
 

@@ -37,6 +37,22 @@ NONE, AGAIN = -1, -2
 """In place of an entering row: none, and the loop ends; none, but a row was dropped."""
 
 
+class Next(NamedTuple):
+    """What the next round begins with.
+
+    Attributes:
+        entering: (), int32, the row that enters, or `NONE` or `AGAIN`.
+        extra: (c,), added to the active rows' right-hand sides to make up for slack; see `_harden`.
+        lacking: (), largest relative slack that the last `_harden` found; infinite before.
+        hardenings: (), int32, number of `_harden` so far.
+    """
+
+    entering: Array
+    extra: Array
+    lacking: Array
+    hardenings: Array
+
+
 class ActiveSet(NamedTuple):
     """Active rows in c slots; an empty slot is zero, with the row number -1.
 
@@ -49,10 +65,7 @@ class ActiveSet(NamedTuple):
         rhs: (c,), right-hand sides.
         multipliers: (c,), not negative.
         members: uint32 words, the set of active rows as bits.
-        extra: (c,), added to `rhs` to make up for slack; see `_harden`.
-        lacking: (), largest relative slack that the last `_harden` found; infinite before.
-        hardenings: (), int32, number of `_harden` so far.
-        entering: (), int32, the row that enters next, or `NONE` or `AGAIN`.
+        next: what the next round begins with.
         iterations: (), int32.
     """
 
@@ -64,10 +77,7 @@ class ActiveSet(NamedTuple):
     rhs: Array
     multipliers: Array
     members: Array
-    extra: Array
-    lacking: Array
-    hardenings: Array
-    entering: Array
+    next: Next
     iterations: Array
 
 
@@ -96,40 +106,53 @@ def find_active_set(
     """
     n = C.shape[-1]
     m = len(rhs) - 2 * n
-    bounds, allowed = jnp.concatenate([C, -C]), allowance(rhs, tolerance)
+    bounds, wanted = jnp.concatenate([C, -C]), rhs - allowance(rhs, tolerance)
 
-    def look(state: ActiveSet, violation: Array) -> ActiveSet:
-        """Let the most violated row enter, if there is one and a slot is empty."""
-        best, worst = smallest(-violation)
-        enters = (best < 0) & jnp.any(state.rows < 0)
-        return state._replace(entering=jnp.where(enters, worst, NONE))
+    def worst(violation: Array, rows: Array) -> Array:
+        """The most violated row, if there is one and a slot is empty."""
+        best, row = smallest(-violation)
+        return jnp.where((best < 0) & jnp.any(rows < 0), row, NONE).astype(jnp.int32)
+
+    def normal_of(row: Array) -> Array:
+        own = A.transposed((jnp.arange(m) == row).astype(rhs.dtype))
+        return jnp.where(row < m, own, bounds[jnp.maximum(row - m, 0)])
+
+    def look(state: ActiveSet) -> Next:
+        x = solve_upper_transposed(factor, _point(state.whitened, state.multipliers))
+        violation = wanted - constraint_values(A, C, x)
+        violation = jnp.where(contains(state.members, len(rhs)), -jnp.inf, violation)
+        entering = worst(violation, state.rows)
+        kept = state.next._replace(entering=entering)
+        return _select(entering == NONE, _harden(state, tolerance), kept)
 
     def advance(state: ActiveSet) -> ActiveSet:
-        row = jnp.maximum(state.entering, 0)
-        is_soft = state.entering < m
-        own = A.transposed((jnp.arange(m) == row).astype(rhs.dtype))
-        normal = jnp.where(is_soft, own, bounds[jnp.maximum(row - m, 0)])
-        entered = _enter(state, state.entering, normal, rhs[row], factor, is_soft, softness)
-        goal = cholesky_solve(cholesky(_system(entered)), entered.rhs + entered.extra)
+        row = state.next.entering
+        # A round that drops a row looks at no others, and in the one after it none enters.
+        nothing = jnp.zeros(n, rhs.dtype)
+        normal = jax.lax.cond(row >= 0, lambda: normal_of(row), lambda: nothing)
+        entered = _enter(state, row, normal, rhs[jnp.maximum(row, 0)], factor, row < m, softness)
+        goal = cholesky_solve(cholesky(_system(entered)), entered.rhs + entered.next.extra)
         blocked = (goal < 0) & (entered.rows >= 0)
-        x = solve_upper_transposed(factor, _point(entered.whitened, goal))
-        violation = rhs - constraint_values(A, C, x) - allowed
-        violation = jnp.where(contains(entered.members, len(rhs)), -jnp.inf, violation)
-        accepted = look(entered._replace(multipliers=goal), violation)
-        accepted = _select(accepted.entering == NONE, _harden(accepted, tolerance), accepted)
-        new = _retreat(entered, accepted, goal, blocked)
+        again = entered.next._replace(entering=jnp.full((), AGAIN, jnp.int32))
+        ahead = jax.lax.cond(
+            jnp.any(blocked), lambda: again, lambda: look(entered._replace(multipliers=goal))
+        )
+        new = _retreat(entered._replace(next=ahead), goal, blocked)
         # Where the precision does not suffice, stop at the previous multipliers.
         sound = jnp.all(jnp.isfinite(goal))
+        stop = new.next._replace(entering=jnp.full((), NONE, jnp.int32))
         return new._replace(
             multipliers=jnp.where(sound, new.multipliers, state.multipliers),
-            entering=jnp.where(sound, new.entering, NONE),
+            next=_select(sound, new.next, stop),
             iterations=state.iterations + 1,
         )
 
     def proceed(state: ActiveSet) -> Array:
-        return (state.entering != NONE) & (state.iterations < rounds)
+        return (state.next.entering != NONE) & (state.iterations < rounds)
 
-    final = jax.lax.while_loop(proceed, advance, look(_start(n, capacity, rhs), rhs - allowed))
+    begin = _start(n, capacity, rhs)
+    begin = begin._replace(next=begin.next._replace(entering=worst(wanted, begin.rows)))
+    final = jax.lax.while_loop(proceed, advance, begin)
     return *_refine(final, factor, tolerance), final
 
 
@@ -145,10 +168,12 @@ def _start(n: int, capacity: int, rhs: Array) -> ActiveSet:
         rhs=zeros,
         multipliers=zeros,
         members=jnp.zeros(-(-len(rhs) // 32), jnp.uint32),
-        extra=zeros,
-        lacking=jnp.full((), jnp.inf, dtype),
-        hardenings=jnp.zeros((), jnp.int32),
-        entering=jnp.full((), NONE, jnp.int32),
+        next=Next(
+            entering=jnp.full((), NONE, jnp.int32),
+            extra=zeros,
+            lacking=jnp.full((), jnp.inf, dtype),
+            hardenings=jnp.zeros((), jnp.int32),
+        ),
         iterations=jnp.zeros((), jnp.int32),
     )
 
@@ -192,16 +217,15 @@ def _enter(
         gram=jnp.where(here[:, None], common[None, :], gram),
         give=jnp.where(here, give, state.give),
         rhs=jnp.where(here, rhs, state.rhs),
-        lacking=jnp.where(row >= 0, jnp.inf, state.lacking),
+        next=state.next._replace(lacking=jnp.where(row >= 0, jnp.inf, state.next.lacking)),
         members=jnp.where(row >= 0, state.members | bit(row, len(state.members)), state.members),
     )
 
 
-def _retreat(state: ActiveSet, accepted: ActiveSet, goal: Array, blocked: Array) -> ActiveSet:
-    """`accepted`, unless multipliers would become negative at `goal`.
+def _retreat(state: ActiveSet, goal: Array, blocked: Array) -> ActiveSet:
+    """The state with the multipliers of `goal`, unless some would become negative there.
 
-    Then the multipliers of `state` move towards `goal` until the first vanishes, and its row is
-    dropped.
+    Then the multipliers move towards `goal` until the first vanishes, and its row is dropped.
     """
     back = jnp.any(blocked)
     ratio = state.multipliers / jnp.where(blocked, state.multipliers - goal, 1)
@@ -210,37 +234,30 @@ def _retreat(state: ActiveSet, accepted: ActiveSet, goal: Array, blocked: Array)
     gone = back & (jnp.arange(len(state.rows)) == first)
     either = gone[:, None] | gone[None, :]
     dropped = jnp.where(back, bit(state.rows[first], len(state.members)), jnp.uint32(0))
-    return accepted._replace(
+    return state._replace(
         rows=jnp.where(gone, -1, state.rows),
         normals=jnp.where(gone[:, None], 0, state.normals),
         whitened=jnp.where(gone[:, None], 0, state.whitened),
         gram=jnp.where(either, 0, state.gram),
         give=jnp.where(gone, 0, state.give),
         rhs=jnp.where(gone, 0, state.rhs),
-        extra=jnp.where(gone, 0, jnp.where(back, state.extra, accepted.extra)),
         multipliers=jnp.where(gone, 0, jnp.where(back, moved, goal)),
         members=state.members & ~dropped,
-        lacking=jnp.where(back, state.lacking, accepted.lacking),
-        hardenings=jnp.where(back, state.hardenings, accepted.hardenings),
-        entering=jnp.where(back, AGAIN, accepted.entering).astype(jnp.int32),
+        next=state.next._replace(extra=jnp.where(gone, 0, state.next.extra)),
     )
 
 
-def _harden(state: ActiveSet, tolerance: float) -> ActiveSet:
+def _harden(state: ActiveSet, tolerance: float) -> Next:
     """Raise the right-hand sides by the slack of the active rows (method of multipliers), or end.
 
     Slacks vanish where the rows are feasible together. Where they are not, only multipliers grow,
     which shows as slacks that do not shrink.
     """
-    given = state.give * state.multipliers
-    lacking = jnp.max(jnp.abs(given - state.extra) / (1 + jnp.abs(state.rhs)))
-    useful = (lacking <= 0.9 * state.lacking) & (state.hardenings < HARDENINGS)
-    return state._replace(
-        extra=given,
-        lacking=lacking,
-        hardenings=state.hardenings + 1,
-        entering=jnp.where((lacking > tolerance) & useful, AGAIN, NONE).astype(jnp.int32),
-    )
+    given, before = state.give * state.multipliers, state.next
+    lacking = jnp.max(jnp.abs(given - before.extra) / (1 + jnp.abs(state.rhs)))
+    useful = (lacking <= 0.9 * before.lacking) & (before.hardenings < HARDENINGS)
+    entering = jnp.where((lacking > tolerance) & useful, AGAIN, NONE).astype(jnp.int32)
+    return Next(entering, given, lacking, before.hardenings + 1)
 
 
 def _refine(state: ActiveSet, factor: Array, tolerance: float) -> tuple[Array, Array]:
@@ -250,11 +267,11 @@ def _refine(state: ActiveSet, factor: Array, tolerance: float) -> tuple[Array, A
     Feasible rows are met without slack: a multiplier may be so large that slack within the
     tolerance would show in the objective.
     """
-    met = state.lacking <= tolerance
+    met = state.next.lacking <= tolerance
     system, multipliers = cholesky(_system(state)), state.multipliers
     x = solve_upper_transposed(factor, _point(state.whitened, multipliers))
     for _ in range(REFINEMENTS):
-        wanted = jnp.where(met, 0, state.give * multipliers - state.extra)
+        wanted = jnp.where(met, 0, state.give * multipliers - state.next.extra)
         left = state.rhs - matmul(state.normals, x) - wanted
         change = cholesky_solve(system, left)
         change = jnp.where(jnp.all(multipliers + change >= 0), change, 0)
@@ -279,6 +296,6 @@ def bit(row: Array, words: int) -> Array:
     return jnp.where(jnp.arange(words) == row // 32, bit, jnp.uint32(0))
 
 
-def _select(condition: Array, yes: ActiveSet, no: ActiveSet) -> ActiveSet:
-    chosen: ActiveSet = jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+def _select(condition: Array, yes: Next, no: Next) -> Next:
+    chosen: Next = jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
     return chosen
