@@ -35,6 +35,7 @@ from .residuals import (
 )
 from .sample import Sampled, Sampling, sample, sample_controls
 from .states import Guess
+from .touches import contact_force, slip
 
 __all__ = [
     "MPC",
@@ -54,6 +55,7 @@ __all__ = [
     "balance",
     "below",
     "com",
+    "contact_force",
     "cosh",
     "explain",
     "frame_twist",
@@ -75,6 +77,7 @@ __all__ = [
     "sample",
     "sample_controls",
     "shift",
+    "slip",
     "smooth_abs",
     "smooth_abs2",
     "solve",

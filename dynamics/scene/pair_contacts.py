@@ -51,23 +51,38 @@ class PairContacts:
             UnknownNameError: there is no such geom; names the closest ones.
             ConfigError: no pair of the scene is of these geoms, so that they never touch.
         """
-        known = sorted({name for pair in self.pairs for name in pair})
-        sides = [None if names is None else _names(names) for names in (one, other)]
-        for name in (n for side in sides for n in side or ()):
-            if name not in known:
-                raise unknown_name("geom", name, known, "in the scene's pairs")
-        chosen = [
-            i for i, (a, b) in enumerate(self.pairs) if _is_of(a, b, *sides) or _is_of(b, a, *sides)
-        ]
-        if not chosen:
-            raise ConfigError(
-                f"no pair of geoms of the scene is of {one!r} and {other!r}, expected one that "
-                f"may touch: {', '.join(map(' and '.join, self.pairs))}. Name it among the scene's "
-                "pairs."
-            )
-        index = np.array(chosen)
+        index = np.array(chosen_pairs(self.pairs, one, other))
         taken: PairContacts = jax.tree.map(lambda x: x[..., index], self)
-        return dataclasses.replace(taken, pairs=tuple(self.pairs[i] for i in chosen))
+        return dataclasses.replace(taken, pairs=tuple(self.pairs[i] for i in index))
+
+
+def chosen_pairs(
+    pairs: tuple[tuple[str, str], ...], one: Names, other: Names | None = None
+) -> list[int]:
+    """Numbers of the pairs of one geom, or of any of several, with another, or with any.
+
+    Raises:
+        UnknownNameError: there is no such geom; names the closest ones.
+        ConfigError: no pair is of these geoms, so that they never touch.
+    """
+    known = sorted({name for pair in pairs for name in pair})
+    sides = [None if names is None else _names(names) for names in (one, other)]
+    for name in (n for side in sides for n in side or ()):
+        if name not in known:
+            raise unknown_name("geom", name, known, "in the scene's pairs")
+    chosen = [i for i, (a, b) in enumerate(pairs) if _is_of(a, b, *sides) or _is_of(b, a, *sides)]
+    if not chosen:
+        raise ConfigError(
+            f"no pair of geoms of the scene is of {one!r} and {other!r}, expected one that may "
+            f"touch: {', '.join(map(' and '.join, pairs))}. Name it among the scene's pairs."
+        )
+    return chosen
+
+
+def pair_slots(layout: Layout) -> list[slice]:
+    """Contact slots of each pair of `layout.pairs`."""
+    ends = np.cumsum([p.slots for p in layout.pairs])
+    return [slice(end - p.slots, end) for p, end in zip(layout.pairs, ends, strict=True)]
 
 
 def _names(names: Names) -> tuple[str, ...]:
@@ -97,8 +112,7 @@ def pair_contacts(
     touching, force = solution.touching, solution.force
     across = jax.vmap(norm)(force[:, 1:3])
     speed = jnp.where(touching, jax.vmap(norm)(solution.velocity[:, 1:3]), 0.0)
-    ends = np.cumsum([p.slots for p in layout.pairs])
-    slots = [slice(end - p.slots, end) for p, end in zip(layout.pairs, ends, strict=True)]
+    slots = pair_slots(layout)
     if not slots:
         return no_contacts(pairs, force.dtype)
     return PairContacts(

@@ -14,7 +14,9 @@ The results are in docs/safety.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -43,12 +45,15 @@ BETWEEN = 5
 """Places in each step of a plan at which it is checked."""
 
 AT_A_TIME = 64
-"""Plans."""
+"""Steps, with a plan for each guess."""
+
+ITERATIONS = 100
+"""Of a plan."""
 
 FADING = 0.1
 """s, in which a guess's motion fades."""
 
-SWINGS = 0.0, 1.0, -1.0
+SWINGS = np.array([0.0, 1.0, -1.0], np.float32)
 """Guesses: the arm is at rest, or goes on as it does, or back, for a while; times its velocity."""
 
 
@@ -85,7 +90,7 @@ class Episodes(NamedTuple):
     radius: NDArray[Any]
     collides: NDArray[Any]
     infeasible: NDArray[Any]
-    robot: Robot | None
+    robot: Robot
 
 
 def recorded(name: str, policy: Policy, options: Options) -> tuple[Any, Episodes]:
@@ -114,9 +119,13 @@ def recorded(name: str, policy: Policy, options: Options) -> tuple[Any, Episodes
 
     state, found = roll(jax.random.key(options.seed))
     q, v, spheres, collides, infeasible = (np.moveaxis(np.asarray(x), 0, 1) for x in found)
-    robot = None
-    if state.episode is not None:
+    if state.episode is None:
+        robot = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), env.robot)
+    else:
         robot = jax.vmap(lambda own: own.true_robot(env.robot))(state.episode)
+        robot = jax.tree.map(
+            lambda x, like: jnp.broadcast_to(x, (n, *np.shape(like))), robot, env.robot
+        )
     radius = np.asarray(state.world.obstacles.spheres.radius)
     return env, Episodes(q, v, spheres, radius, collides, infeasible, robot)
 
@@ -131,22 +140,37 @@ def first_steps(happened: NDArray[Any], back: int, ahead: int) -> list[tuple[int
     return [(e, k) for e, k in first if k >= back and k + ahead < steps]
 
 
-def avoidable(env: Any, seen: Episodes, at: list[tuple[int, int]]) -> NDArray[Any]:
-    """Whether torques were found that avoid everything from the states in which steps begin."""
+class Case(NamedTuple):
+    """A state, what the robot is, and where the spheres will be."""
+
+    robot: Robot
+    q: Array
+    v: Array
+    path: Array
+    radius: Array
+
+
+def planner(policy_hz: int) -> Callable[[Case, Array], Array]:
+    """Whether torques are found that avoid everything, for cases and for guesses."""
     horizon = round(AHEAD / DT)
-    fine = np.arange(horizon * BETWEEN + 1) * (DT / BETWEEN)
-    kept = (barriers.obstacles(margin=KEPT), barriers.self_collision(), barriers.joint_position())
+    knots, fine = np.arange(horizon + 1) * DT, np.arange(horizon * BETWEEN + 1) * (DT / BETWEEN)
+    kept = (
+        barriers.obstacles(margin=KEPT),
+        barriers.self_collision(),
+        barriers.joint_position(),
+        barriers.joint_velocity(),
+    )
     cost = {"still": plan.velocity(weight=0.1), "effort": plan.torque(weight=1e-4)}
 
-    def one(robot: Robot, q: Array, v: Array, path: Array, radius: Array, swing: Array) -> Array:
-        def spheres(times: Any) -> Sphere:
-            place = times * env.policy_hz
-            rows = jnp.clip(jnp.floor(place).astype(int), 0, len(path) - 2)
-            share = (place - rows)[:, None, None]
-            position = (1 - share) * path[rows] + share * path[rows + 1]
-            return Sphere(position, jnp.broadcast_to(radius, position.shape[:2]))
+    def spheres(case: Case, times: Any) -> Sphere:
+        place = times * policy_hz
+        rows = np.minimum(place.astype(int), len(case.path) - 2)
+        share = jnp.asarray(place - rows, case.q.dtype)[:, None, None]
+        position = (1 - share) * case.path[rows] + share * case.path[rows + 1]
+        return Sphere(position, jnp.broadcast_to(case.radius, position.shape[:2]))
 
-        knots = np.arange(horizon + 1) * DT
+    def one(case: Case, swing: Array) -> Array:
+        robot, q, v = case.robot, case.q, case.v
         problem = plan.Problem(
             robot,
             horizon,
@@ -154,36 +178,40 @@ def avoidable(env: Any, seen: Episodes, at: list[tuple[int, int]]) -> NDArray[An
             cost,
             control_limits=True,
             constraints=kept,
-            obstacles=Obstacles(spheres=spheres(knots)),
+            obstacles=Obstacles(spheres=spheres(case, knots)),
             obstacles_each=True,
         )
         slower = swing * jnp.exp(-jnp.asarray(knots) / FADING)[:, None] * v
-        along = swing * v * FADING - FADING * slower
+        along = FADING * (swing * v - slower)
         guess = plan.guess(problem, q)
         moving = jax.vmap(lambda dq: integrate(robot, q, dq, 1.0))(along)
         guess = guess._replace(q=moving, v=slower.at[0].set(v))
-        found = plan.solve(problem, (q, v), guess, plan.Options(iterations=200))
+        found = plan.solve(problem, (q, v), guess, plan.Options(iterations=ITERATIONS))
         # Between knots joints go on at the velocity of the next one, as the step has it.
-        rows, share = np.divmod(np.arange(len(fine)), BETWEEN)
-        rows, share = np.minimum(rows, horizon - 1), jnp.asarray(share / BETWEEN)
-        places = jax.vmap(lambda a, v, s: integrate(robot, a, v, s * DT))(
-            found.q[rows], found.v[rows + 1], share
+        rows = np.minimum(np.arange(len(fine)) // BETWEEN, horizon - 1)
+        places = jax.vmap(lambda q, v, s: integrate(robot, q, v, s * DT))(
+            found.q[rows], found.v[rows + 1], jnp.asarray(fine / DT - rows)
         )
         off = jax.vmap(lambda q, x: jnp.min(obstacle_distances(robot, q, Obstacles(spheres=x))))
-        clear = off(places, spheres(fine))
-        return (found.gap < 1e-3) & (found.violation < KEPT) & (jnp.min(clear) > 0)
+        clear = jnp.min(off(places, spheres(case, fine))) > 0
+        return (found.gap < 1e-3) & (found.violation < KEPT) & clear
 
-    each = None if seen.robot is None else 0
-    many = jax.jit(jax.vmap(jax.vmap(one, (None,) * 5 + (0,)), (each, 0, 0, 0, 0, None)))
+    return jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))
+
+
+def avoidable(
+    solve: Callable[[Case, Array], Array], env: Any, seen: Episodes, at: list[tuple[int, int]]
+) -> NDArray[Any]:
+    """Whether steps (episode, number) had a way out from where they begin."""
     steps = round(AHEAD * env.policy_hz) + 1
     episode, step = np.array(at).T
     results = []
     for begin in range(0, len(at), AT_A_TIME):
         chosen = np.resize(np.arange(begin, min(begin + AT_A_TIME, len(at))), AT_A_TIME)
         e, k = episode[chosen], step[chosen]
-        robot = env.robot if seen.robot is None else jax.tree.map(lambda x: x[e], seen.robot)
+        robot = jax.tree.map(itemgetter(e), seen.robot)
         path = np.stack([seen.spheres[i, j : j + steps] for i, j in zip(e, k, strict=True)])
-        solved = many(robot, seen.q[e, k], seen.v[e, k], path, seen.radius[e], jnp.array(SWINGS))
+        solved = solve(Case(robot, seen.q[e, k], seen.v[e, k], path, seen.radius[e]), SWINGS)
         results.append(np.asarray(solved).any(axis=1)[: len(at) - begin])
     return np.concatenate(results)
 
@@ -196,8 +224,10 @@ def main(options: Options) -> None:
     for title in titles:
         table.add_column(title)
     rows = [(name, policy) for name in options.filters for policy in options.policies]
+    solve: Any = None
     for name, policy in track(rows, description="filters and actions"):
         env, seen = recorded(name, policy, options)
+        solve = solve or planner(env.policy_hz)
         back, ahead = (round(x * env.policy_hz) for x in (max(options.before), AHEAD))
         for what, happened in (("in collision", seen.collides), ("infeasible", seen.infeasible)):
             steps = first_steps(happened, back, ahead)
@@ -206,7 +236,7 @@ def main(options: Options) -> None:
             shares = []
             for before in options.before if judged else ():
                 earlier = [(e, k - round(before * env.policy_hz)) for e, k in judged]
-                shares.append(f"{100 * avoidable(env, seen, earlier).mean():.0f} %")
+                shares.append(f"{100 * avoidable(solve, env, seen, earlier).mean():.0f} %")
             table.add_row(name, policy, what, count, str(len(judged)), *shares)
     Console(width=150).print(table)
 

@@ -100,6 +100,13 @@ from gymnax.visualize import Visualizer
     run(f"import sys\n{DRAWN}{uses}")
 
 
+def test_a_gymnasium_environment_is_made_without_the_compiler() -> None:
+    made = "import gymnasium, fraxenv; env = gymnasium.make('fraxenv/PandaReach-v0')"
+    modules = loaded(f"{made}; assert env.observation_space.shape == (29,)")
+    assert "jax" in modules
+    assert "llvmlite" not in modules
+
+
 @pytest.mark.slow
 def test_and_so_are_parts_that_are_used_first() -> None:
     run(f"{DRAWN}from matplotlib.figure import Figure\nFigure().subplots()")

@@ -6,10 +6,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import jax
+import numpy as np
 import pytest
 from PIL import Image
 from support import colours, load_script
+
+from fraxenv.dynamics import frame_pose, load_robot
 
 EXAMPLES = Path(__file__).parents[2] / "scripts" / "examples"
 
@@ -52,3 +57,37 @@ def test_violations_are_counted() -> None:
     assert found["off, target runs ahead"]["violations"] > 0
     assert all(f["torques"] == f["not finite"] == 0 for f in found.values())
     assert script.far_from_everything(500, seed=0) <= 1e-5
+
+
+def load_avoidable() -> ModuleType:
+    """With the script beside it that it imports."""
+    load_script("measure/unknown_robot")
+    return load_script("measure/avoidable")
+
+
+@pytest.mark.slow
+def test_a_way_out_is_found_where_there_is_one() -> None:
+    """Of a sphere that comes slowly, and not of one that comes at 40 m/s."""
+    script = load_avoidable()
+    robot = load_robot("panda")
+    q = np.asarray(robot.q_default, np.float32)
+    hand = np.asarray(frame_pose(robot, q, "hand")[0])
+    steps = np.arange(26)[:, None, None]
+    far = np.tile(np.array([[5.0, 5.0, 5.0]]), (26, 1, 1))
+    paths = [
+        np.concatenate([hand + [0.4, 0.0, 0.0] + steps * [-v / 50, 0.0, 0.0], far], axis=1)
+        for v in (1.0, 40.0)
+    ]
+    many = jax.tree.map(lambda x: np.broadcast_to(x, (2, *np.shape(x))), robot)
+    radius = np.full((2, 2), 0.1, np.float32)
+    at_rest = np.stack([q, q]), np.zeros((2, robot.nv), np.float32)
+    case = script.Case(many, *at_rest, np.array(paths, np.float32), radius)
+    found = script.planner(50)(case, script.SWINGS)
+    assert np.asarray(found).any(axis=1).tolist() == [True, False]
+
+
+def test_steps_are_judged_once_an_episode() -> None:
+    script = load_avoidable()
+    happened = np.zeros((4, 100), bool)
+    happened[0, [50, 51]] = happened[1, 3] = happened[2, 99] = True
+    assert script.first_steps(happened, back=10, ahead=20) == [(0, 50)]

@@ -13,6 +13,7 @@ from jax import Array
 
 from fraxenv import dynamics, plan
 from fraxenv.controllers import Barrier, Situation, barriers
+from fraxenv.controllers.planning.constraints import above_margins
 from fraxenv.dynamics import Obstacles, Robot, Sphere
 from fraxenv.errors import ArrayError, ConfigError
 
@@ -81,6 +82,32 @@ def test_it_is_the_quadratic_program(robot: Robot, x64: None) -> None:
     assert (worth >= 0).all()
     assert worth[:, 0].max() > 0.1
     assert worth[:, 1].max() > 0.1
+
+
+def test_places_of_obstacles_may_be_given_for_every_knot() -> None:
+    robot, kept = dynamics.load_robot("double_pendulum"), (barriers.obstacles(),)
+    ball = Obstacles(
+        Sphere(jnp.array([[0.3, 0.0, 0.25]]), jnp.array([0.08])),
+        velocity=jnp.array([[-0.3, 0.0, 0.0]]),
+    )
+    worlds = jax.vmap(lambda k: dynamics.move_obstacles(ball, DT * k))(jnp.arange(N + 1))
+    moving = plan.Problem(robot, N, DT, constraints=kept, obstacles=ball)
+    each = plan.Problem(robot, N, DT, constraints=kept, obstacles=worlds, obstacles_each=True)
+    q, v = 0.1 * jnp.arange(2.0 * (N + 1)).reshape(N + 1, 2), jnp.zeros((N + 1, 2))
+    (by_velocity,), (by_place,) = (above_margins(p, "auto", q, v) for p in (moving, each))
+    np.testing.assert_array_equal(by_velocity, by_place)
+    assert np.ptp(by_place) > 0.1
+    back = dataclasses.replace(each, obstacles=jax.tree.map(lambda x: x[1:], worlds))
+    with pytest.raises(ArrayError, match="obstacles_each with arrays whose leading axes are"):
+        above_margins(back, "auto", q, v)
+    (still,) = above_margins(dataclasses.replace(moving, obstacles=_first(worlds)), "auto", q, v)
+    assert np.abs(still - by_place)[-1].max() > 0.1
+    explained = plan.explain(each, plan.guess(each, q[0]))
+    assert str(explained)
+
+
+def _first(worlds: Obstacles) -> Obstacles:
+    return dataclasses.replace(jax.tree.map(lambda x: x[0], worlds), velocity=None)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support import load_script
+from support import load_script, with_slow
 
 from fraxenv import dynamics, plan
 from fraxenv.controllers.planning import ddp
@@ -90,7 +90,7 @@ def shelf(sliders: Robot) -> plan.Problem:
     return plan.Problem(sliders, 20, 0.05, running, there, control_limits=True)
 
 
-@pytest.mark.parametrize("hessian", ["gauss-newton", "exact"])
+@pytest.mark.parametrize("hessian", with_slow(["gauss-newton", "exact"], "exact"))
 def test_plans_are_the_same_where_the_backward_pass_is_xla_s(
     sliders: Robot, hessian: str, monkeypatch: pytest.MonkeyPatch, x64: None
 ) -> None:
@@ -105,6 +105,7 @@ def test_plans_are_the_same_where_the_backward_pass_is_xla_s(
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-9), a, b)
 
 
+@pytest.mark.slow
 def test_nor_does_a_plan_depend_on_its_batch_there(
     sliders: Robot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
