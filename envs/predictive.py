@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -55,12 +56,14 @@ class PredictivePolicy:
         mpc: what plans.
         aim: references of the problem, of an observation's terms and `q` (nq,).
         act: action (k,) of `mpc`, of the robot's terms, and of what `mpc` remembers.
+        hands: names of the frames that it moves.
     """
 
     env: Environment
     mpc: plan.MPC
     aim: Callable[[Mapping[str, Array], Array], dict[str, Any]]
     act: _Act
+    hands: tuple[str, ...] = ()
 
     def begin(self, obs: Array) -> plan.MPCState:
         """The memory at the beginning of an episode, of its first observation (n,)."""
@@ -74,6 +77,13 @@ class PredictivePolicy:
         terms = self._terms(seen)
         new = self.mpc.replan(self.env.robot, terms, self.aim(seen, terms.q), memory)
         return self.act(self.mpc, terms, new), self.mpc.later(new, 1.0 / self.env.policy_hz)
+
+    def path(self, memory: plan.MPCState) -> Array:
+        """Positions (h, N + 1, 3), m, of the hands on the last plan, from where it began."""
+        positions: Array = jax.vmap(lambda q: frame_poses(self.env.robot, q, self.hands)[0])(
+            memory.plan.q
+        )
+        return jnp.swapaxes(positions, 0, 1)
 
     def _terms(self, seen: Mapping[str, Array]) -> Terms:
         q = configuration(self.env, seen["joint_position"])
@@ -121,7 +131,8 @@ def mpc_policy(
     aim = partial(_references, env, task, barriers.obstacles(margin=CLEARANCE), times)
     problem = _problem(robot, task, aim(nothing, jnp.asarray(robot.q_default)), dt)
     count = (2 if isinstance(task, Track) else 1) if iterations is None else iterations
-    return PredictivePolicy(env, plan.MPC(problem, plan.Options(count)), aim, act)
+    mpc = plan.MPC(problem, plan.Options(count))
+    return PredictivePolicy(env, mpc, aim, act, task.hands.names)
 
 
 def _problem(

@@ -80,8 +80,7 @@ class _Touching:
     pairs: tuple[int, ...]
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, _Touching) and type(other) is type(self)
-        return same and other._digest == self._digest
+        return isinstance(other, _Touching) and other._digest == self._digest
 
     def __hash__(self) -> int:
         return hash(self._digest)

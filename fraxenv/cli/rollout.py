@@ -67,7 +67,7 @@ def run(options: Options) -> int:
     with drawers(steps) as pool:
         with interruptible("Stopping after this step") as stop:
             print(f"{subject.title}: {options.episodes} episodes ...", flush=True)
-            recording, states = roll_out(
+            rolled = roll_out(
                 env,
                 params,
                 subject.policy,
@@ -78,6 +78,7 @@ def run(options: Options) -> int:
                 progress=on_terminal(),
             )
             whole = not stop()
+        recording, states = rolled.recording, rolled.states
         write_yaml(
             output / files[0],
             {"environment": subject.recipe, "policy": options.policy, "seed": options.seed},
@@ -93,7 +94,7 @@ def run(options: Options) -> int:
                 return stop()
 
             film(
-                output / files[2], env, params, recording, states,
+                output / files[2], env, params, *rolled,
                 size=options.size, on_frame=on_frame, pool=pool,
             )  # fmt: skip
             whole = whole and not stop()

@@ -273,7 +273,7 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
         share = done / total
         return False
 
-    recording, states = roll_out(env, params, lambda obs, _: policy(obs), jax.random.PRNGKey(2))
+    recording, states, _ = roll_out(env, params, lambda obs, _: policy(obs), jax.random.PRNGKey(2))
     # Frames are drawn while the policy is evaluated, which takes a core at most.
     with drawers(len(states)) as pool, ThreadPoolExecutor(1) as beside:
         filmed = beside.submit(

@@ -6,17 +6,37 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
+from ..dynamics import Shape
 from ..envs import Environment, EnvParams, EnvState
 from ..recording import MemoryPolicy, Policy, Recording, record
+from ..recording.policies import PlanningPolicy
 from ..rendering import env_camera, env_scene
 from ..rendering.pictures import draw_bar
+from ..rendering.scenery import path_shapes
 from .drawers import render_each
 from .video import save_video
+
+
+class RollOut(NamedTuple):
+    """What happened in some episodes of one environment.
+
+    Attributes:
+        recording: of it.
+        states: after each step; after an episode's end the first of the next one.
+        paths: (h, n, 3), m, of each step, where a policy that plans had the hands go; none of
+            other policies.
+    """
+
+    recording: Recording
+    states: list[EnvState]
+    paths: list[NDArray[Any]]
 
 
 def roll_out(
@@ -29,8 +49,8 @@ def roll_out(
     recipe: Mapping[str, Any] | None = None,
     stop: Callable[[], bool] = lambda: False,
     progress: bool = False,
-) -> tuple[Recording, list[EnvState]]:
-    """Record some episodes of one environment, and the state after each step.
+) -> RollOut:
+    """Record some episodes of one environment, the state after each step, and what was planned.
 
     Args:
         env: the environment.
@@ -41,20 +61,27 @@ def roll_out(
         recipe: as of `record`.
         stop: asked after every step; where it says True the rollout ends.
         progress: whether to show a progress bar.
-
-    Returns:
-        The recording, and the states; after an episode's end it is the first of the next one.
     """
     states: list[EnvState] = []
+    paths: list[NDArray[Any]] = []
+    path = jax.jit(jax.vmap(policy.path)) if isinstance(policy, PlanningPolicy) else None
 
     def watch(batch: EnvState) -> bool:
         states.append(jax.tree.map(lambda x: x[0], jax.device_get(batch)))
         return stop()
 
     recording = record(
-        env, params, policy, key, episodes=episodes, recipe=recipe, watch=watch, progress=progress
+        env,
+        params,
+        policy,
+        key,
+        episodes=episodes,
+        recipe=recipe,
+        watch=watch,
+        watch_memory=None if path is None else lambda m: paths.append(np.asarray(path(m))[0]),
+        progress=progress,
     )
-    return recording, states
+    return RollOut(recording, states, paths)
 
 
 def film(
@@ -63,6 +90,7 @@ def film(
     params: EnvParams,
     recording: Recording,
     states: Sequence[EnvState],
+    paths: Sequence[NDArray[Any]] = (),
     *,
     size: int = 320,
     frames_per_second: int = 25,
@@ -78,6 +106,7 @@ def film(
         params: its parameters.
         recording: of one environment, with all `infos`, as `roll_out` returns it.
         states: after each of its steps, as `roll_out` returns them.
+        paths: of hands, to be shown with each state; likewise.
         size: width and height, pixels.
         frames_per_second: of the film, at most the policy's rate.
         contacts: whether to draw contact forces, as `render_env` does.
@@ -93,7 +122,11 @@ def film(
         at = operator.itemgetter((t, 0))
         return None if over[t, 0] else jax.tree.map(at, recording.infos["safety"])
 
-    scenes = (env_scene(env, states[t], params, report(t), contacts=contacts) for t in shown)
+    def shapes(t: int) -> list[Shape]:
+        planned = path_shapes(paths[t]) if paths and not over[t, 0] else []
+        return [*env_scene(env, states[t], params, report(t), contacts=contacts), *planned]
+
+    scenes = map(shapes, shown)
     pictures = render_each(scenes, env_camera(env), size, size, pool)
     frames = []
     for t, picture in zip(shown, pictures, strict=True):

@@ -23,6 +23,14 @@ class MemoryPolicy(Protocol):
         """Action (k,) for an observation, a random key and the memory; the next memory."""
 
 
+@runtime_checkable
+class PlanningPolicy(MemoryPolicy, Protocol):
+    """A policy whose memory has a plan, which viewer and films show."""
+
+    def path(self, memory: Any) -> Array:
+        """Positions (h, n, 3), m, of each of h hands, where they are to go."""
+
+
 @dataclass(frozen=True)
 class Forgetful:
     """A policy that remembers nothing, as one with a memory."""

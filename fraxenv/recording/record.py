@@ -205,6 +205,7 @@ def record(
     successful: bool = False,
     recipe: Mapping[str, Any] | None = None,
     watch: Callable[[EnvState], bool] | None = None,
+    watch_memory: Callable[[Any], object] | None = None,
     progress: bool = False,
 ) -> Recording:
     """Record what a policy does in a batch of environments, with autoreset.
@@ -229,6 +230,8 @@ def record(
             can make it by itself; not needed for an id without overrides.
         watch: called with the states of the batch after every step, in order to draw them, for
             example; the recording ends early where it returns True.
+        watch_memory: called before it with the memories of the batch, of which the actions of the
+            step came.
         progress: whether to show a progress bar; needs the extra `record`.
 
     Raises:
@@ -257,6 +260,8 @@ def record(
             over = tape.step(action)
             ended += over
             show(tape.steps if share is None else int(np.minimum(ended, share).sum()))
+            if watch_memory is not None:
+                watch_memory(memory)
             if watch is not None and watch(tape.state):
                 break
     return tape.recording(recipe, episodes_per_env=share, successful=successful)

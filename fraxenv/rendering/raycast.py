@@ -664,17 +664,15 @@ def _sums(image: _F32, width: int, axis: int) -> _F32:
     def part(array: _F32, first: int, length: int) -> _F32:
         return array[(slice(None),) * axis + (slice(first, first + length),)]
 
-    # Sums of 1, 2, 4, ... neighbours, and of these the ones that make up the width.
-    powers, total, taken, size = image, None, 0, 1
-    while True:
-        if width & size:
-            here = part(powers, taken, count)
-            total, taken = here if total is None else total + here, taken + size
-        if taken == width:
-            return total
+    # Sums of 1, 2, 4, ... neighbours, and of these the ones that make up the odd width.
+    powers, size = image, 1
+    total, taken = part(image, 0, count), 1
+    while taken < width:
         length = powers.shape[axis] - size
-        powers = part(powers, 0, length) + part(powers, size, length)
-        size *= 2
+        powers, size = part(powers, 0, length) + part(powers, size, length), 2 * size
+        if width & size:
+            total, taken = total + part(powers, taken, count), taken + size
+    return total
 
 
 def _lit_ground(view: _View, shadows: _Shadows) -> _F32:

@@ -28,6 +28,9 @@ _KEPT: Final = (0.25, 0.72, 0.4)
 _INTERVENED: Final = (1.0, 0.66, 0.1)
 _VIOLATED: Final = (0.9, 0.12, 0.12)
 _FADED: Final = 0.35  # of the opacity, of what would hide contact forces
+_BEAD: Final = 0.01, 0.005  # m, radii of the first and the last bead of a path
+_BEADS: Final = 12  # of each hand's path
+_PLANNED: Final = (0.48, 0.25, 0.85, 1.0)
 _BONE: Final = 0.012  # m, radius of the cylinders that stand for a robot without shapes
 _BONE_COLOR: Final = (0.62, 0.66, 0.72, 1.0)
 _JOINT_COLOR: Final = (0.2, 0.22, 0.25, 1.0)
@@ -134,6 +137,23 @@ def env_scene(
         return shapes
     faded = [dataclasses.replace(s, rgba=(*s.rgba[:3], _FADED * s.rgba[3])) for s in shapes]
     return [*faded, *env.physics.force_shapes(q, state.world, state.sizes)]
+
+
+def path_shapes(positions: ArrayLike) -> list[Shape]:
+    """Beads on the ways that hands are to go, smaller the later.
+
+    Args:
+        positions: (h, n, 3), m, of each of h hands.
+    """
+    ways: _F64 = np.asarray(positions, float)
+    chosen = np.unique(np.linspace(0, ways.shape[1] - 1, _BEADS).round().astype(int))
+    radii = np.linspace(*_BEAD, len(chosen)).tolist()
+    return [
+        Shape("sphere", (radius,), place, rgba=_PLANNED)
+        for way in ways
+        for radius, place in zip(radii, way[chosen], strict=True)
+        if np.isfinite(place).all()
+    ]
 
 
 @functools.lru_cache(maxsize=16)

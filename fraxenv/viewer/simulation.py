@@ -23,7 +23,7 @@ from fraxenv.envs.steering import steering
 from fraxenv.errors import ConfigError, check_choice
 
 from ..recording import MemoryPolicy, Policy
-from ..recording.policies import with_memory
+from ..recording.policies import PlanningPolicy, with_memory
 from ..recording.stepping import begin, split_final
 from ..recording.stepping import step as recorded_step
 from .snapshots import Snapshot, default_filter, hands_of
@@ -94,6 +94,7 @@ class Simulation:
         self.filtered = params.safety is not None and params.safety.enabled
         self._act = None if policy is None else jax.jit(with_memory(policy))
         self._begin = None if policy is None else jax.jit(with_memory(policy).begin)
+        self._path = jax.jit(policy.path) if isinstance(policy, PlanningPolicy) else None
         self._episode = 0
         self._free: list[_Pose] = []  # targets that are nobody's goals
         self._programs: dict[Any, _Program] = {}
@@ -187,7 +188,14 @@ class Simulation:
             intervention=intervention,
             closed=closed,
             memory=memory,
+            path=self._planned(memory, intervention),
         )
+
+    def _planned(self, memory: Any, intervention: bool) -> NDArray[Any] | None:
+        """Where a policy that plans has the hands go, if it is what moves them."""
+        if self._path is None or memory is None or intervention or self._driver == RANDOM:
+            return None
+        return np.asarray(self._path(memory))
 
     def _action(
         self, snapshot: Snapshot, command: Command

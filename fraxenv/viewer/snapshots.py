@@ -37,6 +37,7 @@ class Snapshot:
         intervention: whether a person gave it.
         closed: whether the gripper is told to be.
         memory: the policy's; None where it has not begun.
+        path: (h, n, 3), m, where a policy that plans has the hands go; None of others.
     """
 
     step: int
@@ -50,6 +51,7 @@ class Snapshot:
     intervention: bool = False
     closed: bool = False
     memory: Any = None
+    path: NDArray[Any] | None = None
 
     @property
     def safety(self) -> Mapping[str, Any] | None:

@@ -27,6 +27,7 @@ from fraxenv.envs.world import world_shapes
 from ..errors import ConfigError, FraxenvError, check_choice, check_count
 from ..recording import MemoryPolicy, Policy, Recording, replay
 from ..rendering import env_camera, env_scene, scene
+from ..rendering.scenery import path_shapes
 from .demonstrations import Demonstrations, marked
 from .hand_panel import HandPanel
 from .page import serve, url_of
@@ -620,7 +621,8 @@ class Viewer:
             contacts=self._contacts,
         )
         bare = len(scene(self._env.robot, snapshot.state.q))
-        self._stage.show(shapes, range(bare, len(shapes)))
+        planned = [] if snapshot.path is None else path_shapes(snapshot.path)
+        self._stage.show([*shapes, *planned], range(bare, len(shapes)))
         if self._simulation is None:
             return
         for i, pose in enumerate(self._simulation.targets(snapshot.state)):

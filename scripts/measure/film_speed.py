@@ -42,7 +42,7 @@ def main(options: Options) -> None:
 
     env, params = fraxenv.make(options.id)
     episodes = -(-2 * FRAMES // int(params.max_steps_in_episode))
-    recording, states = roll_out(env, params, None, jax.random.key(0), episodes=episodes)
+    recording, states, _ = roll_out(env, params, None, jax.random.key(0), episodes=episodes)
     states = states[: 2 * FRAMES]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "film.gif"

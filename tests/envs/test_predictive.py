@@ -62,6 +62,21 @@ def test_it_arrives(action: str) -> None:
 
 
 @pytest.mark.slow
+def test_its_plan_is_the_way_of_the_hand() -> None:
+    """From where the hand is, to where it arrives."""
+    env, params = fraxenv.make("PandaReach-v0", action="torque")
+    policy = mpc_policy(env, params, iterations=10)
+    obs, state = env.reset(KEY, params)
+    _, memory = jax.jit(policy)(obs, KEY, policy.begin(obs))
+    path = policy.path(memory)
+    assert path.shape == (1, policy.mpc.problem.horizon + 1, 3)
+    np.testing.assert_allclose(path[0, 0], frame_pose(env.robot, state.q, "hand")[0], atol=1e-4)
+    goal = state.task_state.position[0]
+    away = np.linalg.norm(path[0] - goal, axis=1)
+    assert away[-1] < 0.1 * away[0]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("action", "off"), [("torque", 1e-3), ("ee_delta_pose", 5e-3)])
 def test_it_follows(action: str, off: float) -> None:
     """A figure eight, in the root mean square; scripted it is 6.5 mm."""

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
@@ -25,6 +26,7 @@ from fraxenv.cli import COMMANDS, main
 from fraxenv.cli.common import console
 from fraxenv.media.rollouts import film, roll_out
 from fraxenv.recording.scripted import scripted_policy
+from fraxenv.rendering.scenery import path_shapes
 from fraxenv.training import Evaluation
 from fraxenv.training.report import table
 
@@ -261,7 +263,7 @@ def test_a_film_that_cannot_be_written_is_refused_first(
 def test_films_show_what_the_filter_does(tmp_path: Path) -> None:
     small = {"action": "joint_velocity", "control_hz": 500, "physics_hz": 500}
     env, params = fraxenv.make("PandaReach-v0", max_steps_in_episode=4, **small)
-    recording, states = roll_out(env, params, None, jax.random.key(0), episodes=2)
+    recording, states, _ = roll_out(env, params, None, jax.random.key(0), episodes=2)
     safety = recording.infos["safety"]
     unsafe = {**safety, "min_barrier": np.full_like(safety["min_barrier"], -1.0)}
     recording = replace(recording, infos={**recording.infos, "safety": unsafe})
@@ -274,6 +276,36 @@ def test_films_show_what_the_filter_does(tmp_path: Path) -> None:
         ]
     red = [bool(r > 2 * g and r > 2 * b) for r, g, b in lowest]
     assert red == [True, True, True, False] * 2  # nothing is known of an episode's first state
+
+
+class Upwards:
+    """A policy that does nothing, and has the hand go up."""
+
+    def begin(self, obs: Any) -> Any:
+        return jnp.zeros(())
+
+    def __call__(self, obs: Any, key: Any, memory: Any) -> Any:
+        return jnp.zeros(6), memory + 1.0
+
+    def path(self, memory: Any) -> Any:
+        return memory * jnp.linspace(0.0, 0.1, 9)[None, :, None] * jnp.ones(3)
+
+
+def test_films_show_where_hands_are_to_go(tmp_path: Path) -> None:
+    env, params = fraxenv.make("PandaReach-v0", max_steps_in_episode=4)
+    rolled = roll_out(env, params, Upwards(), jax.random.key(0), episodes=1)
+    assert [path.max() for path in rolled.paths] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    beads = path_shapes(rolled.paths[0])
+    assert len(beads) == 9
+    assert beads[0].size > beads[-1].size
+    drawn = []
+    for paths in (rolled.paths, ()):
+        path = tmp_path / f"{len(paths)}.gif"
+        film(path, env, params, rolled.recording, rolled.states, paths, frames_per_second=50)
+        with Image.open(path) as frames:
+            drawn.append([np.array(f.convert("RGB"), int) for f in ImageSequence.Iterator(frames)])
+    differ = [bool(np.abs(a - b).max() > 50) for a, b in zip(*drawn, strict=True)]
+    assert differ == [True, True, True, False]  # nor of what the next episode begins with
 
 
 def raising_at(fn: Callable[..., Any], call: int) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import trimesh
@@ -26,7 +27,7 @@ from fraxenv.dynamics import frame_pose, rotation_exp
 from fraxenv.envs import Environment, EnvParams, EnvState
 from fraxenv.envs.world import world_shapes
 from fraxenv.errors import ConfigError, MissingExtraError
-from fraxenv.rendering import Camera, default_camera, render, scene
+from fraxenv.rendering import Camera, default_camera, env_scene, render, scene
 
 viser = pytest.importorskip("viser")
 
@@ -171,6 +172,33 @@ def test_a_policy_remembers(reach: Made) -> None:
 
 
 @pytest.mark.slow
+class Planning(Rising):
+    """Whose plan is a way straight up, longer from step to step."""
+
+    def path(self, memory: Any) -> Any:
+        up = jnp.linspace(0.0, 0.1, 5)[:, None] * jnp.array([0.0, 0.0, 1.0])
+        return jnp.asarray(memory, float) * up[None] + 0.5
+
+
+def test_where_a_policy_has_the_hand_go_is_shown(reach: Made) -> None:
+    simulation = Simulation(*reach, Planning())
+    snapshot = simulation.reset()
+    assert snapshot.path is None
+    heights = []
+    for _ in range(3):
+        snapshot = simulation.step(snapshot)
+        assert snapshot.path is not None
+        heights.append(snapshot.path[0, -1, 2])
+    assert heights == sorted(set(heights))
+    simulation.driver = RANDOM
+    assert simulation.step(snapshot).path is None
+    viewer = open_viewer(*reach, policy=Planning(), port=free_port())
+    wait(lambda: viewer.snapshot is not None and viewer.snapshot.path is not None)
+    bare = len(env_scene(reach[0], shown(viewer).state, reach[1]))
+    wait(lambda: len(viewer._stage._nodes) >= bare + 5)
+    viewer.close()
+
+
 def test_the_filter_can_be_switched_on_and_off() -> None:
     wall = SafetyFilter(
         barriers=(end_effector_box("hand", (-1.0, -1.0, 0.0), (1.0, 0.1, 1.5)),),
