@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -50,6 +50,10 @@ _REACH = 1.0
 """m, from the arm's base: the box that absolute positions are mapped to, by default."""
 
 
+Writer = Callable[[Numbers, Any, Numbers], None]
+"""Has a `mujoco.MjData` drive the arm with torques (nv,), N m and N, at velocities (nv,)."""
+
+
 class Drive(NamedTuple):
     """Actuators of the arm's joints, (nv,) each: force = gain u + bias + by_length length +
     by_speed speed, torque = gear force, length = gear q, speed = gear v.
@@ -68,10 +72,24 @@ class Drive(NamedTuple):
         passive = self.bias + self.by_length * length + self.by_speed * self.gear * v
         return (torque / self.gear - passive) / self.gain
 
-    def write(self, torque: Numbers, data: Any, v: Numbers) -> None:
-        """Give the inputs."""
-        length = data.actuator_length[self.actuator]
-        data.ctrl[self.at.ctrl] = self.inputs(torque, length, v)
+    def writer(self) -> Writer:
+        """What gives the inputs, as `inputs` has them, with what does not change computed once."""
+        ctrl, actuator = span(self.at.ctrl), span(self.actuator)
+        factor = 1 / (self.gear * self.gain)
+        at_rest, by_length = self.bias / self.gain, self.by_length / self.gain
+        by_speed = self.by_speed * self.gear / self.gain
+        if not (np.any(at_rest) or np.any(by_length) or np.any(by_speed)):
+
+            def write_motors(torque: Numbers, data: Any, v: Numbers) -> None:
+                data.ctrl[ctrl] = factor * torque
+
+            return write_motors
+
+        def write(torque: Numbers, data: Any, v: Numbers) -> None:
+            passive = at_rest + by_length * data.actuator_length[actuator] + by_speed * v
+            data.ctrl[ctrl] = factor * torque - passive
+
+        return write
 
 
 class Applied(NamedTuple):
@@ -84,9 +102,21 @@ class Applied(NamedTuple):
         """The joints of an arm in a `mujoco.MjModel`."""
         return cls(mjcf_indices(model, robot))
 
-    def write(self, torque: Numbers, data: Any, _: Numbers) -> None:
-        """Give the torques (nv,), N m and N."""
-        data.qfrc_applied[self.at.qvel] = torque
+    def writer(self) -> Writer:
+        """What gives the torques."""
+        qvel = span(self.at.qvel)
+
+        def write(torque: Numbers, data: Any, v: Numbers) -> None:
+            data.qfrc_applied[qvel] = torque
+
+        return write
+
+
+def span(index: NDArray[np.intp]) -> slice | NDArray[np.intp]:
+    """The index as a slice, if its numbers follow each other: which NumPy takes sooner."""
+    first, count = int(index[0]), len(index)
+    follows = first >= 0 and np.array_equal(index, first + np.arange(count))
+    return slice(first, first + count) if follows else index
 
 
 def arm_of(mujoco: Any, model: Any, end_effector: str, root: str | None) -> Robot:

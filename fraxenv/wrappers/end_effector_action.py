@@ -18,7 +18,7 @@ from gymnasium.utils import RecordConstructorArgs
 from jax import Array
 
 from ..envs import ActionSpace
-from ..envs.mujoco_arm import Numbers, mocap_welds
+from ..envs.mujoco_arm import Numbers, mocap_welds, span
 from ..envs.mujoco_guarded import ArmOptions, GuardedArm, guarded_arm
 from ..envs.mujoco_load import held_bodies
 from ..errors import ActionError, ConfigError, check_choice, import_extra
@@ -156,16 +156,17 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             drive,
         )
         holds = self._held is not None
-        guarded, self._drive = guarded_arm(self._mujoco, self._model, asked, holds)
+        guarded, driven = guarded_arm(self._mujoco, self._model, asked, holds)
         self.robot, self._around = guarded.law.robot, guarded.around
         welds = mocap_welds(self._model, self.robot)
         self._loose = welds if drive == "joints" else welds[:0]
-        self._at, self._dt = self._drive.at, guarded.law.dt
+        self._qpos, self._qvel = span(driven.at.qpos), span(driven.at.qvel)
+        self._write, self._dt = driven.writer(), guarded.law.dt
         self.arm_axes = guarded.law.space.axes(self.robot)
         self._programs = Programs.of(guarded, backend)
         inner = _box(env)
         size = len(inner.low)
-        own = self._at.ctrl if arm_actions is None else np.asarray(arm_actions, int)
+        own = driven.at.ctrl if arm_actions is None else np.asarray(arm_actions, int)
         if arm_actions is None and size != self._model.nu:
             raise ConfigError(
                 f"EndEffectorAction: the environment's action has {size} numbers, and the model "
@@ -256,20 +257,19 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
 
     def _control(self, data: Any) -> None:
         """Write the inputs of the arm's actuators, at this moment of the physics."""
-        at, drive = self._at, self._drive
         if not 0 <= data.time - self._time < 0.75 * self._dt:
             # Once for each physics step, however often an integrator asks within it.
             self._before, self._time = self._memory, data.time
-        v = data.qvel[at.qvel]
-        seen = [self._before, data.qpos[at.qpos], v]
+        v = data.qvel[self._qvel]
+        seen = [self._before, data.qpos[self._qpos], v]
         if self._around is not None and self._around.moving:
             seen.append(self._around.read(self._mujoco, self._model, data))
         torque, self._memory = self._programs.control(*seen)
-        drive.write(np.asarray(torque) - data.qfrc_passive[at.qvel], data, v)
+        self._write(np.asarray(torque) - data.qfrc_passive[self._qvel], data, v)
 
     def _state(self) -> tuple[Numbers, Numbers]:
         data = self._physics.data()
-        return data.qpos[self._at.qpos], data.qvel[self._at.qvel]
+        return data.qpos[self._qpos], data.qvel[self._qvel]
 
 
 class Programs(NamedTuple):
@@ -307,7 +307,8 @@ class Programs(NamedTuple):
             jitted = jax.jit(fn)
 
             def called(*args: Numbers) -> Any:
-                return jitted(*(x if x.dtype == np.int32 else jnp.asarray(x, dtype) for x in args))
+                # Copies: they may be MuJoCo's own memory, which moves on.
+                return jitted(*(x if x.dtype == np.int32 else jnp.array(x, dtype) for x in args))
 
             return called
 

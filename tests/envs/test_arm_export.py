@@ -39,12 +39,15 @@ class Arm:
         return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
 
+WITH_OBSERVER = {"observer": {"late": 2}, "randomisation": {"payload": (1.0, 1.0)}}
+
+
 @needs_compiler
 @pytest.mark.parametrize(
     ("name", "options"),
     [
         ("PandaReach-v0", {}),
-        ("PandaReach-v0", {"observer": {"late": 2}, "randomisation": {"payload": (1.0, 1.0)}}),
+        pytest.param("PandaReach-v0", WITH_OBSERVER, marks=pytest.mark.slow),
         pytest.param("PandaReachObstacles-v0", {}, marks=pytest.mark.slow),
         pytest.param("PandaReachObstacles-v0", {"safety": "robust"}, marks=pytest.mark.slow),
     ],
