@@ -13,11 +13,10 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from ..dynamics import Shape
 from ..envs import Environment, EnvParams, EnvState
 from ..recording import MemoryPolicy, Policy, Recording, record
 from ..recording.policies import PlanningPolicy
-from ..rendering import env_camera, env_scene
+from ..rendering import Shape, env_camera, env_scene
 from ..rendering.pictures import draw_bar
 from ..rendering.scenery import path_shapes
 from .drawers import render_each

@@ -80,8 +80,7 @@ def _capsule(radius: float, length: float) -> tuple[NDArray[Any], NDArray[Any]]:
     half = np.linspace(0.0, np.pi / 2, _SIDES // 4 + 1)
     polar = np.concatenate([half, np.pi - half[::-1]])[:, None]
     around = np.linspace(0.0, 2 * np.pi, _SIDES, endpoint=False)
-    ends = np.where(polar > np.pi / 2, -length / 2, length / 2)
-    ends[len(half) - 1], ends[len(half)] = length / 2, -length / 2
+    ends = np.repeat([[length / 2], [-length / 2]], len(half), axis=0)
     x, y = radius * np.sin(polar) * np.cos(around), radius * np.sin(polar) * np.sin(around)
     z = np.broadcast_to(radius * np.cos(polar) + ends, x.shape)
     ring, side = np.divmod(np.arange((len(polar) - 1) * _SIDES), _SIDES)
@@ -100,7 +99,7 @@ def _look(through: Any, camera: Camera) -> None:
 
 
 def quaternions(rotations: NDArray[Any]) -> NDArray[Any]:
-    """The unit quaternions wxyz (n, 4) of rotations (n, 3, 3).
+    """The unit quaternions wxyz (n, 4) of rotations (n, 3, 3), w not negative.
 
     Source: Bar-Itzhack, "New method for extracting the quaternion from a rotation matrix", 2000.
     """
@@ -109,7 +108,8 @@ def quaternions(rotations: NDArray[Any]) -> NDArray[Any]:
     K[0, 0] = m[0, 0] + m[1, 1] + m[2, 2]
     K[1:, 0] = m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]
     K[1:, 1:] = m + m.swapaxes(0, 1) - np.eye(3)[..., None] * K[0, 0]
-    return np.linalg.eigh(np.moveaxis(K, -1, 0))[1][..., -1]
+    wxyz: NDArray[Any] = np.linalg.eigh(np.moveaxis(K, -1, 0))[1][..., -1]
+    return np.where(wxyz[:, :1] < 0, -wxyz, wxyz)  # so that what rests is no news
 
 
 def rotation_of(wxyz: NDArray[Any]) -> NDArray[Any]:
