@@ -107,9 +107,9 @@ def _compiled(
         engine.get_function_address(_NAME)
     )
     room = _Room(taken, [np.empty(x.shape, x.dtype) for x in traced.results])
-    flat = traced.unflatten(list(range(len(traced.results))))
+    numbers: list[Any] = list(range(len(traced.results)))
     # As most functions return: without JAX, which takes as long as all the rest here.
-    as_they_are = flat == tuple(range(len(traced.results)))
+    as_they_are = traced.unflatten(numbers) == tuple(numbers)
 
     def run(*args: Numbers, _kept: Any = engine) -> Any:
         for here, x in zip(room.taken, args, strict=True):
