@@ -76,7 +76,7 @@ class Options:
     known: bool = False
     """Whether the robot is the one that the filter knows."""
     most: int = 128
-    """Steps that are judged of each kind, at most."""
+    """Steps that are judged of each kind, at most; 0 to count what happens, and no more."""
     seed: int = 0
     """Of the actions and the scenes."""
 

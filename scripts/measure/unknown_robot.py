@@ -24,7 +24,7 @@ from rich.table import Table
 
 import fraxenv
 from fraxenv import dynamics
-from fraxenv.controllers import default_barriers
+from fraxenv.controllers import barriers, default_barriers
 from fraxenv.controllers.safety.barriers import situation
 from fraxenv.controllers.safety.conditions import barrier_conditions
 from fraxenv.controllers.safety.robust import robust_demand
@@ -37,6 +37,12 @@ RANDOMISED = load_env_config("panda-reach-everything")["randomisation"]
 PUSHED = 0.001
 """m, rad and rad/s: barriers further below zero than that are counted."""
 
+FARTHER = tuple(
+    barriers.obstacles(margin=0.03) if barrier.name == "obstacles" else barrier
+    for barrier in default_barriers()
+)
+"""Barriers that keep the arm 3 cm off obstacles."""
+
 FILTERS: dict[str, dict[str, Any]] = {
     "plain": {"safety": "cbf"},
     "plain, with the estimate": {"safety": "cbf", "observer": {"informs": "safety"}},
@@ -45,6 +51,7 @@ FILTERS: dict[str, dict[str, Any]] = {
         "safety": "robust",
         "safety_options": {"barriers": default_barriers(foresight=0.15)},
     },
+    "robust, 3 cm off": {"safety": "robust", "safety_options": {"barriers": FARTHER}},
 }
 Policy = Literal["random", "towards"]
 
@@ -61,8 +68,9 @@ class Options:
     """Spheres of the eight that move, at up to `speed` along each axis."""
     speed: float = 0.1
     """m/s."""
-    filters: tuple[str, ...] = tuple(FILTERS)
-    """Which filters: "plain", "plain, with the estimate", "robust", "robust, with foresight"."""
+    filters: tuple[str, ...] = tuple(FILTERS)[:4]
+    """Which filters: "plain", "plain, with the estimate", "robust", "robust, with foresight" and
+    "robust, 3 cm off"."""
     policies: tuple[Policy, ...] = ("random", "towards")
     """Uniformly random actions; full deflections towards the nearest sphere, turning at random."""
     known: bool = False
