@@ -30,7 +30,7 @@ def contact_force(
 ) -> Residual:
     """Normal forces of pairs of geoms (n,), N, less those that are wanted.
 
-    Of the step from the state, under its torques, as the motion has it; so a terminal one is of no
+    Of a step of the scene's own length from the state, under its torques; so a terminal one is of no
     torques. What does not touch has no force and no derivative: begin with a motion that touches.
 
     Args:

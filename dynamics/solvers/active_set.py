@@ -7,7 +7,7 @@ In coordinates `y = U^T x`, with `H = U U^T`, this is the projection of the orig
 The dual method starts at the origin, activates the row that is violated most, and drops rows whose
 multiplier would become negative on the way. Every iterate is optimal for its active rows; most
 problems need one round per row that is active at the solution, and a round costs one product with
-all the rows, and one row.
+all the rows, unless it drops one, and one row, unless none enters.
 
 Source: Goldfarb and Idnani, "A numerically stable dual method for solving strictly convex quadratic
 programs", Mathematical Programming 27, 1983, algorithm 2.2. There, factors are updated from

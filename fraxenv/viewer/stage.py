@@ -99,17 +99,11 @@ def _look(through: Any, camera: Camera) -> None:
 
 
 def quaternions(rotations: NDArray[Any]) -> NDArray[Any]:
-    """The unit quaternions wxyz (n, 4) of rotations (n, 3, 3), w not negative.
+    """The unit quaternions wxyz (n, 4) of rotations (n, 3, 3)."""
+    from viser.transforms import SO3
 
-    Source: Bar-Itzhack, "New method for extracting the quaternion from a rotation matrix", 2000.
-    """
-    m = np.moveaxis(np.asarray(rotations, float), 0, -1)
-    K = np.zeros((4, 4, m.shape[-1]))
-    K[0, 0] = m[0, 0] + m[1, 1] + m[2, 2]
-    K[1:, 0] = m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]
-    K[1:, 1:] = m + m.swapaxes(0, 1) - np.eye(3)[..., None] * K[0, 0]
-    wxyz: NDArray[Any] = np.linalg.eigh(np.moveaxis(K, -1, 0))[1][..., -1]
-    return np.where(wxyz[:, :1] < 0, -wxyz, wxyz)  # so that what rests is no news
+    wxyz: NDArray[Any] = SO3.from_matrix(np.asarray(rotations, float)).wxyz
+    return wxyz
 
 
 def rotation_of(wxyz: NDArray[Any]) -> NDArray[Any]:
