@@ -30,8 +30,9 @@ def contact_force(
 ) -> Residual:
     """Normal forces of pairs of geoms (n,), N, less those that are wanted.
 
-    Of a step of the scene's own length from the state, under its torques; so a terminal one is of no
-    torques. What does not touch has no force and no derivative: begin with a motion that touches.
+    Of a step of the scene's own length from the state, under its torques; so a terminal one is of
+    no torques. What does not touch has no force and no derivative: begin with a motion that
+    touches.
 
     Args:
         scene: the problem's, whose numbers are constants here.
