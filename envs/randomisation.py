@@ -44,6 +44,7 @@ OF_SCENES = ("object_mass", "contact_friction", "pad_compliance", "object_size")
 
 _POSITIVE = ("link_mass", "link_inertia", "object_mass", "pad_compliance", "object_size")
 _SIZES = ("link_com", "payload_offset", "gravity", "start_velocity", "observation_noise")
+_RESISTANCES = ("damping", "friction", "armature")
 
 
 @pytree_dataclass
@@ -189,8 +190,11 @@ class RandomisedEpisode:
     """An episode's draws from a `Randomisation`, and its delayed signals; None without a delay.
 
     Attributes:
-        robot: the robot's fields with other values than the nominal ones.
-        controller: the controller's, likewise.
+        robot: draws by the name of their range: factors (nb,) of masses and of inertias, shifts
+            (nb, 3), m, of centres of mass, masses (), kg, and offsets (3,), m, of payloads by hand,
+            what is added (nv,) to what resists joints, and to gravity (3,), m/s^2. The robot
+            itself, three times as many numbers, would have to be carried from step to step.
+        controller: the controller's fields with other values than the nominal ones.
         actuators: the actuators', likewise.
         observations: (m,), on their way to the policy.
         actions: (k,), on their way to the controller.
@@ -198,7 +202,7 @@ class RandomisedEpisode:
             objects, () each by name.
     """
 
-    robot: dict[str, Array]
+    robot: dict[str, Any]
     controller: dict[str, Array]
     actuators: dict[str, Array]
     observations: Delay | None = None
@@ -207,7 +211,7 @@ class RandomisedEpisode:
 
     def true_robot(self, nominal: Robot) -> Robot | None:
         """The robot of the physics; None for the nominal one."""
-        return _with_fields(nominal, self.robot) if self.robot else None
+        return _with_draws(nominal, self.robot) if self.robot else None
 
     def own_controller(self, nominal: Controller[Any]) -> Controller[Any]:
         """The controller with this episode's gains; a gripper's servo keeps its own."""
@@ -296,7 +300,7 @@ def draw_episode(
         )
     _, longest_observation, longest_action = ranges.steps or (0, 0, 0)
     return RandomisedEpisode(
-        _drawn_robot(keys, ranges, robot, dtype),
+        _draw_robot(keys, ranges, robot, dtype),
         gains,
         motors,
         delayed("observation_delay", observation, longest_observation),
@@ -337,8 +341,7 @@ def draw_velocity(key: Array, randomisation: Randomisation | None, v: Array) -> 
     """Initial velocity (nv,), rad/s and m/s; `v` without randomisation."""
     if randomisation is None or randomisation.start_velocity is None:
         return v
-    size = jnp.asarray(randomisation.start_velocity, v.dtype)
-    return size * jax.random.uniform(key, v.shape, v.dtype, -1.0, 1.0)
+    return _within(key, randomisation.start_velocity, v.shape, v.dtype)
 
 
 def with_noise(key: Array, randomisation: Randomisation | None, obs: Array) -> Array:
@@ -355,49 +358,64 @@ def _between(key: Array, bounds: Any, shape: tuple[int, ...], dtype: Any) -> Arr
     return drawn
 
 
-def _drawn_robot(
+def _within(key: Array, size: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Draws from minus to plus a size."""
+    return jnp.asarray(size, dtype) * jax.random.uniform(key, shape, dtype, -1.0, 1.0)
+
+
+def _draw_robot(
     keys: dict[str, Array], ranges: Randomisation, robot: Robot, dtype: Any
-) -> dict[str, Array]:
-    """The robot's fields with other values than the nominal ones."""
+) -> dict[str, Any]:
+    """What is drawn of the robot, `RandomisedEpisode.robot`."""
     nb, nv = robot.nb, robot.nv
-    drawn: dict[str, Array] = {}
-    mass, com, inertia = (jnp.asarray(getattr(robot, n), dtype) for n in ("mass", "com", "inertia"))
-    if ranges.link_mass is not None:
-        factor = _between(keys["link_mass"], ranges.link_mass, (nb,), dtype)
-        mass, inertia = factor * mass, factor[:, None, None] * inertia
-        drawn |= {"mass": mass, "inertia": inertia}
-    if ranges.link_inertia is not None:
-        factor = _between(keys["link_inertia"], ranges.link_inertia, (nb,), dtype)
-        inertia = factor[:, None, None] * inertia
-        drawn["inertia"] = inertia
+    drawn: dict[str, Any] = {}
+    for name in ("link_mass", "link_inertia"):
+        if getattr(ranges, name) is not None:
+            drawn[name] = _between(keys[name], getattr(ranges, name), (nb,), dtype)
     if ranges.link_com is not None:
-        shift = jax.random.uniform(keys["link_com"], (nb, 3), dtype, -1.0, 1.0)
-        com = com + jnp.asarray(ranges.link_com, dtype) * shift
-        drawn["com"] = com
+        drawn["link_com"] = _within(keys["link_com"], ranges.link_com, (nb, 3), dtype)
     if ranges.payload is not None:
         hands = ranges.end_effectors
         loads = _between(keys["payload"], ranges.payload, (len(hands),), dtype)
-        offsets = jnp.zeros((len(hands), 3), dtype)
+        drawn["payload"] = dict(zip(hands, loads, strict=True))
         if ranges.payload_offset is not None:
-            offsets = jax.random.uniform(keys["payload_offset"], (len(hands), 3), dtype, -1.0, 1.0)
-            offsets = jnp.asarray(ranges.payload_offset, dtype) * offsets
-        for hand, load, offset in zip(hands, loads, offsets, strict=True):
-            bare = dataclasses.replace(robot, mass=mass, com=com, inertia=inertia)
-            carrying = with_payload(bare, Payload(hand, load, offset))
-            own = carrying.mass, carrying.com, carrying.inertia
-            mass, com, inertia = (jnp.asarray(x) for x in own)
-        drawn |= {"mass": mass, "com": com, "inertia": inertia}
-    for name in ("damping", "friction", "armature"):
+            shape = len(hands), 3
+            offsets = _within(keys["payload_offset"], ranges.payload_offset, shape, dtype)
+            drawn["payload_offset"] = dict(zip(hands, offsets, strict=True))
+    for name in _RESISTANCES:
         bounds = getattr(ranges, name)
         if bounds is not None:
-            nominal = jnp.asarray(getattr(robot, name), dtype)
             more = _between(keys[name], bounds, (nv,), dtype)
-            drawn[name] = nominal + jnp.where(_in_joints(robot), more, 0.0)
+            drawn[name] = jnp.where(_in_joints(robot), more, 0.0)
     if ranges.gravity is not None:
-        change = jax.random.uniform(keys["gravity"], (3,), dtype, -1.0, 1.0)
-        change = jnp.asarray(ranges.gravity, dtype) * change
-        drawn["gravity"] = jnp.asarray(robot.gravity, dtype) + change
+        drawn["gravity"] = _within(keys["gravity"], ranges.gravity, (3,), dtype)
     return drawn
+
+
+def _with_draws(nominal: Robot, drawn: Mapping[str, Any]) -> Robot:
+    """The robot with an episode's draws."""
+    dtype = jax.tree.leaves(drawn)[0].dtype
+    changed: dict[str, Array] = {}
+
+    def own(name: str) -> Array:
+        return changed.get(name, jnp.asarray(getattr(nominal, name), dtype))
+
+    if "link_mass" in drawn:
+        factor = drawn["link_mass"]
+        changed["mass"] = factor * own("mass")
+        changed["inertia"] = factor[:, None, None] * own("inertia")
+    if "link_inertia" in drawn:
+        changed["inertia"] = drawn["link_inertia"][:, None, None] * own("inertia")
+    if "link_com" in drawn:
+        changed["com"] = own("com") + drawn["link_com"]
+    for name in (*_RESISTANCES, "gravity"):
+        if name in drawn:
+            changed[name] = own(name) + drawn[name]
+    robot = dataclasses.replace(nominal, **changed)
+    for hand, load in drawn.get("payload", {}).items():
+        offset = drawn["payload_offset"][hand] if "payload_offset" in drawn else jnp.zeros(3, dtype)
+        robot = with_payload(robot, Payload(hand, load, offset))
+    return robot
 
 
 def _in_joints(robot: Robot) -> np.ndarray:
