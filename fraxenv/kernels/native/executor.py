@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -144,23 +145,29 @@ def _in_place(
     outputs: Sequence[IdArray],
     results: Sequence[Buffer],
 ) -> dict[int, int]:
-    """Inputs that results may overwrite: a result equals its input in lanes that do not change.
+    """Inputs that results may overwrite: most of a result is its input in lanes that do not change.
 
-    That is what a state is that is handed from step to step, and XLA need not copy it between the
-    rounds of a scan, which it does in a single thread. A vector's rows are read before they are
-    written.
+    That is what a state is that is handed from step to step, or a queue, in which the numbers are
+    some places on; XLA need not copy it between the rounds of a scan, which it does in a single
+    thread. A vector's rows are read before they are written.
     """
     found: dict[int, int] = {}
     for k, (ids, result) in enumerate(zip(outputs, results, strict=True)):
         unchanged = [_unchanged(program, x) for x in ids.ravel().tolist()]
         for number, buffer in enumerate(buffers):
             alike = buffer.batched and (buffer.shape, buffer.dtype) == (result.shape, result.dtype)
-            if alike and number not in found and all(
-                (number, element) in inputs for element, inputs in enumerate(unchanged)
-            ):  # fmt: skip
+            if alike and number not in found and _goes_on(unchanged, number):
                 found[number] = k
                 break
     return found
+
+
+def _goes_on(unchanged: Sequence[set[tuple[int, int]]], number: int) -> bool:
+    """Whether most elements are those of a buffer, all as many places on."""
+    places = Counter(
+        k - element for k, inputs in enumerate(unchanged) for i, element in inputs if i == number
+    )
+    return 2 * max(places.values(), default=0) > len(unchanged)
 
 
 def _unchanged(program: Program, x: Id) -> set[tuple[int, int]]:

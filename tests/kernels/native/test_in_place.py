@@ -105,6 +105,19 @@ def test_other_results_have_memory_of_their_own(fn: Callable[[State], Any]) -> N
     assert "aliasing" not in custom_call(jax.vmap(fusible(fn, "native")), state(64))
 
 
+def test_a_queue_moves_on_in_place(equal: Equal) -> None:
+    def fn(now: tuple[Array, Array]) -> Any:
+        queue, x = now
+        queue = jnp.concatenate([x[None], queue[:-1]])
+        return (queue, queue[2] - x), jnp.max(queue)
+
+    rows = np.random.default_rng(0).uniform(-1, 1, (37, 4, 3)).astype(np.float32)
+    now = jnp.asarray(rows), jnp.asarray(rows[:, 0])
+    f = jax.vmap(fusible(fn, "native"))
+    assert "output_to_operand_aliasing={{0}: (0, {})}" in custom_call(f, now)
+    equal(jax.jit(partial(rollout, f))(now), jax.jit(partial(rollout, jax.vmap(fn)))(now))
+
+
 def test_exchanged_and_repeated(equal: Equal) -> None:
     fn = lambda now: (now[1], now[0], now[1], now[2])  # noqa: E731
     equal(fuse(fn, "native")(state(37)), jax.jit(jax.vmap(fn))(state(37)))
