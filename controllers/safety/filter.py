@@ -71,6 +71,7 @@ def default_barriers(
     velocity_margin: float = 0.02,
     *,
     bounded_curvature: bool = False,
+    obstacle_margin: float | None = None,
     foresight: ArrayLike | None = None,
 ) -> tuple[Barrier, ...]:
     """Joint limits, obstacles and self-collision.
@@ -82,14 +83,16 @@ def default_barriers(
         position_margin: rad and m, of joints' position limits.
         velocity_margin: rad/s and m/s, of joints' velocity limits.
         bounded_curvature: of distances, for robots of capsules and boxes; see `obstacles`.
+        obstacle_margin: m, of distances from obstacles; `margin` if None.
         foresight: s, for which the robot is kept off the paths of spheres that move; see `paths`.
             None for not at all.
     """
     ahead = () if foresight is None else (paths(foresight, margin=margin),)
+    off = margin if obstacle_margin is None else obstacle_margin
     return (
         joint_position(margin=position_margin),
         joint_velocity(margin=velocity_margin),
-        obstacles(margin=margin, bounded_curvature=bounded_curvature),
+        obstacles(margin=off, bounded_curvature=bounded_curvature),
         self_collision(margin=margin, bounded_curvature=bounded_curvature),
         *ahead,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ import numpy as np
 from ..controllers import (
     OSC,
     ArmWithGripper,
+    Barrier,
     Controller,
     MomentumObserver,
     Robustness,
     SafetyFilter,
     barriers,
+    default_barriers,
 )
 from ..controllers.groups import finger_joints, only_finger_joint
 from ..controllers.hands import Hands
@@ -311,24 +314,51 @@ def build_safety(
     given: object,
     options: Mapping[str, Any] | None,
 ) -> SafetyFilter | None:
-    """The safety filter, with its options; None for none."""
+    """The safety filter, with its options and those of its barriers; None for none."""
+    options = dict(options or {})
+    of_barriers = {k: options.pop(k) for k in list(options) if k in _BARRIER_OPTIONS}
     if given is None:
         given = TASKS[task].safety if task else "none"
+    if of_barriers and (isinstance(given, SafetyFilter) or "barriers" in options):
+        raise ConfigError(
+            f"safety_options {', '.join(of_barriers)} of {name}, whose filter has barriers of its "
+            "own, expected it with safety='cbf' or 'robust' and the usual ones. Give the barriers "
+            "these numbers."
+        )
     if isinstance(given, str):
         check_choice(f"safety of {name}", given, ("cbf", "robust", "none"))
         names = Hands.of(hands).names
         robust = Robustness() if given == "robust" else None
         usual = SafetyFilter(end_effectors=names, nearest=NEAREST, robust=robust)
+        if of_barriers and given != "none":
+            usual = dataclasses.replace(usual, barriers=_usual_barriers(name, of_barriers))
         given = None if given == "none" else usual
     elif not isinstance(given, SafetyFilter):
         raise ConfigError(
             f"safety={given!r} of {name}, expected 'cbf', 'robust', 'none' or a SafetyFilter."
         )
-    if given is None and options:
+    if given is None and (options or of_barriers):
         raise ConfigError(
             f"safety_options of {name} without a safety filter. Pass safety='cbf' as well."
         )
     return _with_options("safety", given, options)  # type: ignore[no-any-return]
+
+
+def _usual_barriers(name: str, options: Mapping[str, Any]) -> tuple[Barrier, ...]:
+    """The barriers of a filter, with options."""
+    for key, value in options.items():
+        default = _BARRIER_OPTIONS[key].default
+        if value is None and default is None:
+            continue
+        what = f"safety option {key} of {name}"
+        check_kind(what, value, 0.0 if default is None else default)
+        if np.ndim(value) or not 0 <= float(value) < np.inf:
+            raise ConfigError(f"{what}: {value!r}, expected one number, finite and at least zero.")
+    return default_barriers(**options)
+
+
+_BARRIER_OPTIONS = inspect.signature(default_barriers).parameters
+"""Options of the usual barriers."""
 
 
 def filter_at_table(hands: EndEffectors, robot: Robot, *, robust: bool) -> SafetyFilter:

@@ -111,7 +111,8 @@ def make(
             the safety filter on; or their options in a dict, as of `envs.TabletopObstacles`.
         safety: "cbf", "robust" for one that allows for what the model lacks, "none", or a
             `SafetyFilter`; the task's own choice if omitted.
-        safety_options: options of the safety filter, a dict.
+        safety_options: options of the safety filter, a dict; and of its usual barriers, such as
+            `obstacle_margin` and `foresight` (`fraxenv.controllers.default_barriers`).
         randomisation: a `Randomisation`, or its fields in a dict.
         payload: what the hand carries and controller and filter know of: "held" for the task's
             object while it is grasped; or a `dynamics.Payload`, or its fields in a dict (`mass`,

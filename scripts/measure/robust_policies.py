@@ -3,6 +3,8 @@ loose on robots that are not as modelled, in our physics and in MuJoCo's.
 
     python scripts/measure/robust_policies.py
     python scripts/measure/robust_policies.py --seeds 1 --mujoco-episodes 50
+    python scripts/measure/robust_policies.py --moving 4 --speed 0.5 --mujoco-episodes 0 \
+        --filters robust "robust, 3 cm off"
 
 PPO by its preset, on `PandaReachObstacles-v0` with each filter. Policies are evaluated on the robot
 as modelled, and with everything randomised, with the filter that they were trained with; those of
@@ -41,11 +43,16 @@ from fraxenv.training.config import preset
 
 ID = "PandaReachObstacles-v0"
 RANDOMISED: Mapping[str, Any] = load_env_config("panda-reach-everything")["randomisation"]
+KINDS: dict[str, dict[str, Any]] = {
+    **{kind: {"safety": kind} for kind in ("none", "cbf", "robust")},
+    "robust, 3 cm off": {"safety": "robust", "safety_options": {"obstacle_margin": 0.03}},
+}
 FILTERS = {
     "none": ("none", "none"),
     "taken off": ("cbf", "none"),
     "cbf": ("cbf", "cbf"),
     "robust": ("robust", "robust"),
+    "robust, 3 cm off": ("robust, 3 cm off", "robust, 3 cm off"),
 }
 """In training, and in evaluation."""
 
@@ -60,14 +67,25 @@ class Options:
 
     output: Path = Path("runs/robust_policies")
     """Folder for the runs and the results."""
-    filters: tuple[str, ...] = tuple(FILTERS)
-    """Which: "none", "taken off", "cbf", "robust"."""
+    filters: tuple[str, ...] = tuple(FILTERS)[:4]
+    """Which: "none", "taken off", "cbf", "robust", "robust, 3 cm off"."""
+    moving: int = 0
+    """Spheres of the eight that move, at up to `speed` along each axis."""
+    speed: float = 0.1
+    """m/s."""
     seeds: int = 3
     """Trainings with each filter."""
     episodes: int = 2000
     """Of each evaluation in our physics."""
     mujoco_episodes: int = 200
     """Of each in MuJoCo's."""
+
+    def made(self, kind: str) -> dict[str, Any]:
+        """Arguments of `make` besides the id: the filter of a kind, and what moves."""
+        if not self.moving:
+            return KINDS[kind]
+        moves = {"moving_count": self.moving, "obstacle_speed": self.speed}
+        return {**KINDS[kind], "task_options": moves}
 
 
 @dataclass(frozen=True)
@@ -105,10 +123,10 @@ def drawn(count: int, seed: int) -> tuple[Robot, ...]:
     return tuple(jax.tree.map(lambda x, k=k: x[k], robots) for k in range(count))
 
 
-def in_mujoco(safety: str, count: int) -> tuple[Environment, EnvParams]:
+def in_mujoco(made: dict[str, Any], count: int) -> tuple[Environment, EnvParams]:
     """The environment with MuJoCo's physics, and everything randomised."""
     outside = {name: x for name, x in RANDOMISED.items() if name not in IN_MODEL}
-    env, params = fraxenv.make(ID, safety=safety, randomisation=outside)
+    env, params = fraxenv.make(ID, randomisation=outside, **made)
     theirs = with_mujoco(env)
     theirs.physics = EachItsOwn(env.robot, theirs.physics.timestep, drawn(count, 1))
     return theirs, params
@@ -148,17 +166,19 @@ def main(options: Options) -> None:
                   "to the goal, s")  # fmt: skip
     for name in options.filters:
         taught, safety = FILTERS[name]
-        runs = [options.output / f"{taught}-{seed}" for seed in range(options.seeds)]
+        made = options.made(safety)
+        where = options.output / (f"{options.moving}-{options.speed}" if options.moving else "")
+        runs = [where / f"{taught}-{seed}" for seed in range(options.seeds)]
         for seed, run in enumerate(runs):
-            trained(replace(preset(ID, "ppo"), seed=seed, overrides={"safety": taught}), run)
+            trained(replace(preset(ID, "ppo"), seed=seed, overrides=options.made(taught)), run)
         policies = [load_policy(run)[0] for run in runs]
         many, few = options.episodes, options.mujoco_episodes
         worlds: dict[str, tuple[Any, int]] = {
-            "as modelled": (fraxenv.make(ID, safety=safety), many),
-            "randomised": (fraxenv.make(ID, safety=safety, randomisation=RANDOMISED), many),
+            "as modelled": (fraxenv.make(ID, **made), many),
+            "randomised": (fraxenv.make(ID, randomisation=RANDOMISED, **made), many),
         }
         if few:
-            worlds["randomised, MuJoCo"] = in_mujoco(safety, few), few
+            worlds["randomised, MuJoCo"] = in_mujoco(made, few), few
         for world, ((env, params), count) in worlds.items():
             with console.status(f"{name}, {world}"):
                 run_episodes = evaluator(env, params, count)

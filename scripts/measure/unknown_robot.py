@@ -24,7 +24,6 @@ from rich.table import Table
 
 import fraxenv
 from fraxenv import dynamics
-from fraxenv.controllers import barriers, default_barriers
 from fraxenv.controllers.safety.barriers import situation
 from fraxenv.controllers.safety.conditions import barrier_conditions
 from fraxenv.controllers.safety.robust import robust_demand
@@ -37,21 +36,12 @@ RANDOMISED = load_env_config("panda-reach-everything")["randomisation"]
 PUSHED = 0.001
 """m, rad and rad/s: barriers further below zero than that are counted."""
 
-FARTHER = tuple(
-    barriers.obstacles(margin=0.03) if barrier.name == "obstacles" else barrier
-    for barrier in default_barriers()
-)
-"""Barriers that keep the arm 3 cm off obstacles."""
-
 FILTERS: dict[str, dict[str, Any]] = {
     "plain": {"safety": "cbf"},
     "plain, with the estimate": {"safety": "cbf", "observer": {"informs": "safety"}},
     "robust": {"safety": "robust"},
-    "robust, with foresight": {
-        "safety": "robust",
-        "safety_options": {"barriers": default_barriers(foresight=0.15)},
-    },
-    "robust, 3 cm off": {"safety": "robust", "safety_options": {"barriers": FARTHER}},
+    "robust, with foresight": {"safety": "robust", "safety_options": {"foresight": 0.15}},
+    "robust, 3 cm off": {"safety": "robust", "safety_options": {"obstacle_margin": 0.03}},
 }
 Policy = Literal["random", "towards"]
 

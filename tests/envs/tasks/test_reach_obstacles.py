@@ -16,7 +16,7 @@ from support import with_slow
 
 import fraxenv
 from fraxenv import dynamics
-from fraxenv.controllers import Barrier, SafetyFilter
+from fraxenv.controllers import Barrier, SafetyFilter, default_barriers
 from fraxenv.dynamics import Actuators
 from fraxenv.envs import Environment, EnvParams, EnvState
 from fraxenv.envs.observation import task_inputs
@@ -241,6 +241,32 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         UnknownNameError,
         "safety option 'enable' of SafetyFilter. Did you mean 'enabled'",
     ),
+    "barriers' option of none": (
+        {"safety": "none", "safety_options": {"margin": 0.01}},
+        ConfigError,
+        "safety_options of .* without a safety filter",
+    ),
+    "barriers and their option": (
+        {"safety_options": {"margin": 0.01, "barriers": ()}},
+        ConfigError,
+        "safety_options margin of .* barriers of its own, expected it with safety='cbf'",
+    ),
+    "option of own barriers": (
+        {"safety": SafetyFilter(), "safety_options": {"foresight": 0.1}},
+        ConfigError,
+        "safety_options foresight of .* barriers of its own",
+    ),
+    "negative margin": (
+        {"safety_options": {"obstacle_margin": -0.01}},
+        ConfigError,
+        "safety option obstacle_margin of .*: -0.01, expected one number, finite and at least",
+    ),
+    "margin of each": ({"safety_options": {"margin": (0.1, 0.2)}}, ConfigError, "expected one"),
+    "margin in words": (
+        {"safety_options": {"margin": "far"}},
+        ConfigError,
+        "'far', expected a num",
+    ),
     "no dict": ({"safety_options": 3}, ConfigError, "safety_options=3, expected a dict"),
     "too many that move": ({"task_options": {"moving_count": 9}}, ConfigError, "moving_count=9"),
     "no obstacles": ({"task_options": {"sphere_count": 0}}, ConfigError, "sphere_count=0"),
@@ -261,6 +287,14 @@ def test_filters_are_chosen_by_configuration() -> None:
     assert isinstance(chosen.safety, SafetyFilter)
     assert float(chosen.safety.task_weight) == 3.0
     assert chosen.safety.end_effectors == ("hand",)
+    kept = {"obstacle_margin": 0.03, "foresight": 0.15, "bounded_curvature": True}
+    robust = fraxenv.make(ID, safety="robust", safety_options={**kept, "nearest": 2})[1].safety
+    assert robust.nearest == 2
+    expected = default_barriers(**kept)
+    assert [(b.name, float(b.margin)) for b in robust.barriers] == [
+        (b.name, pytest.approx(b.margin)) for b in expected
+    ]
+    assert [b.function for b in robust.barriers] == [b.function for b in expected]
     own = SafetyFilter(max_active=4)
     assert fraxenv.make(ID, safety=own)[1].safety.max_active == 4
 
