@@ -151,8 +151,9 @@ def restore(
         if missing or extra:
             found = f"it lacks {missing[:3]} and has {extra[:3]} in addition"
         raise CheckpointError(
-            f"{path}: the {prefix} of another configuration: {found}. Load it with the environment "
-            "it was saved with, and with params=... if these were changed in more than numbers."
+            f"{path}: the {prefix} of another configuration, or of another version of fraxenv: "
+            f"{found}. Load it with the environment and the fraxenv that it was saved with, and "
+            "with params=... if these were changed in more than numbers."
         )
     host = set(about["host"])
 
