@@ -395,10 +395,11 @@ def _draw_robot(
 def _with_draws(nominal: Robot, drawn: Mapping[str, Any]) -> Robot:
     """The robot with an episode's draws."""
     dtype = jax.tree.leaves(drawn)[0].dtype
-    changed: dict[str, Array] = {}
+    changed: dict[str, Any] = {}
 
     def own(name: str) -> Array:
-        return changed.get(name, jnp.asarray(getattr(nominal, name), dtype))
+        value: Array = changed.get(name, jnp.asarray(getattr(nominal, name), dtype))
+        return value
 
     if "link_mass" in drawn:
         factor = drawn["link_mass"]

@@ -6,6 +6,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/venv.sh
+# Tests start Python a hundred times, and JAX's modules take 0.4 s to compile.
+unset PYTHONDONTWRITEBYTECODE
 ensure_venv test
 
 if [ "${1:-}" = "--slow" ]; then
