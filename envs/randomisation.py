@@ -193,7 +193,7 @@ class RandomisedEpisode:
         robot: draws by the name of their range: factors (nb,) of masses and of inertias, shifts
             (nb, 3), m, of centres of mass, masses (), kg, and offsets (3,), m, of payloads by hand,
             what is added (nv,) to what resists joints, and to gravity (3,), m/s^2. The robot
-            itself, three times as many numbers, would have to be carried from step to step.
+            itself, twice as many numbers, would have to be carried from step to step.
         controller: the controller's fields with other values than the nominal ones.
         actuators: the actuators', likewise.
         observations: (m,), on their way to the policy.
