@@ -193,7 +193,7 @@ class RandomisedEpisode:
         robot: draws by the name of their range: factors (nb,) of masses and of inertias, shifts
             (nb, 3), m, of centres of mass, masses (), kg, and offsets (3,), m, of payloads by hand,
             what is added (nv,) to what resists joints, and to gravity (3,), m/s^2. The robot
-            itself, twice as many numbers, would have to be carried from step to step.
+            itself, nearly twice the numbers, would have to be carried from step to step.
         controller: the controller's fields with other values than the nominal ones.
         actuators: the actuators', likewise.
         observations: (m,), on their way to the policy.
@@ -374,8 +374,8 @@ def _draw_robot(
             drawn[name] = _between(keys[name], getattr(ranges, name), (nb,), dtype)
     if ranges.link_com is not None:
         drawn["link_com"] = _within(keys["link_com"], ranges.link_com, (nb, 3), dtype)
-    if ranges.payload is not None:
-        hands = ranges.end_effectors
+    hands = ranges.end_effectors
+    if ranges.payload is not None and hands:
         loads = _between(keys["payload"], ranges.payload, (len(hands),), dtype)
         drawn["payload"] = dict(zip(hands, loads, strict=True))
         if ranges.payload_offset is not None:

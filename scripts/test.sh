@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/venv.sh
-# Tests start Python a hundred times, and JAX's modules take 0.4 s to compile.
+# Each start of Python would compile JAX's modules anew, for 0.4 s.
 unset PYTHONDONTWRITEBYTECODE
 ensure_venv test
 

@@ -329,9 +329,8 @@ def build_safety(
         check_choice(f"safety of {name}", given, ("cbf", "robust", "none"))
         names = Hands.of(hands).names
         robust = Robustness() if given == "robust" else None
-        usual = SafetyFilter(end_effectors=names, nearest=NEAREST, robust=robust)
-        if of_barriers and given != "none":
-            usual = dataclasses.replace(usual, barriers=_usual_barriers(name, of_barriers))
+        kept = _usual_barriers(name, of_barriers)
+        usual = SafetyFilter(kept, end_effectors=names, nearest=NEAREST, robust=robust)
         given = None if given == "none" else usual
     elif not isinstance(given, SafetyFilter):
         raise ConfigError(

@@ -16,7 +16,6 @@ success. The results are in docs/safety.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,22 +29,21 @@ from compare_training import trained
 from jax import Array
 from rich.console import Console
 from rich.table import Table
+from unknown_robot import FILTERS as COUNTED
+from unknown_robot import ID, RANDOMISED, movement
 
 import fraxenv
 from fraxenv.cross_check.mujoco import MujocoOracle
 from fraxenv.cross_check.physics import MujocoPhysics, with_mujoco
 from fraxenv.dynamics import Robot
 from fraxenv.envs import Environment, EnvParams
-from fraxenv.making.make import load_env_config
 from fraxenv.storage.files import write_atomic
 from fraxenv.training import load_policy
 from fraxenv.training.config import preset
 
-ID = "PandaReachObstacles-v0"
-RANDOMISED: Mapping[str, Any] = load_env_config("panda-reach-everything")["randomisation"]
 KINDS: dict[str, dict[str, Any]] = {
     **{kind: {"safety": kind} for kind in ("none", "cbf", "robust")},
-    "robust, 3 cm off": {"safety": "robust", "safety_options": {"obstacle_margin": 0.03}},
+    "robust, 3 cm off": COUNTED["robust, 3 cm off"],
 }
 FILTERS = {
     "none": ("none", "none"),
@@ -82,10 +80,7 @@ class Options:
 
     def made(self, kind: str) -> dict[str, Any]:
         """Arguments of `make` besides the id: the filter of a kind, and what moves."""
-        if not self.moving:
-            return KINDS[kind]
-        moves = {"moving_count": self.moving, "obstacle_speed": self.speed}
-        return {**KINDS[kind], "task_options": moves}
+        return {**KINDS[kind], "task_options": movement(self.moving, self.speed)}
 
 
 @dataclass(frozen=True)

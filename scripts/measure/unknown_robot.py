@@ -73,11 +73,14 @@ class Options:
 
 def made(name: str, options: Options) -> Any:
     """The environment with a filter, and its parameters."""
-    task = (
-        {"moving_count": options.moving, "obstacle_speed": options.speed} if options.moving else {}
-    )
+    task = movement(options.moving, options.speed)
     drawn = None if options.known else RANDOMISED
     return fraxenv.make(ID, task_options=task, randomisation=drawn, **FILTERS[name])
+
+
+def movement(count: int, speed: float) -> dict[str, Any]:
+    """Options of the task in which some of the spheres move at up to a speed, m/s, per axis."""
+    return {"moving_count": count, "obstacle_speed": speed} if count else {}
 
 
 def towards(robot: dynamics.Robot, q: Array, spheres: Sphere, drawn: Array) -> Array:

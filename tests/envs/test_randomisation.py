@@ -147,6 +147,11 @@ def test_a_floating_base_has_no_joint_to_resist(kind: str) -> None:
     assert (drawn[6:] >= 0.1).all()
 
 
+def test_no_hand_carries_no_payload() -> None:
+    robot = dynamics.load_robot("double_pendulum")
+    assert _draw_robot({"payload": KEY}, Randomisation(payload=(1.0, 1.0)), robot, np.float32) == {}
+
+
 def test_payload_is_a_point_mass_in_the_hand(x64: None) -> None:
     """Against a robot whose mass matrix is that of the arm plus `m J^T J` of the point."""
     environment, params = make({"payload": (2.0, 2.0), "payload_offset": 0.1})
