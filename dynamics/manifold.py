@@ -7,6 +7,8 @@ axes, its rotation `q exp(w)` in the body's, as in MuJoCo.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -197,6 +199,18 @@ def scalar_coordinates(robot: Robot, q: Array) -> Array:
     if len(coordinate) == robot.nq:
         return q
     return jnp.where(coordinate < 0, 0.0, q[coordinate])
+
+
+def driven_part(robot: Robot, x: Any) -> Any:
+    """Of numbers (nv, ...) those (n, ...) of the degrees of freedom that motors drive."""
+    driven = robot.topology.driven
+    return x if len(driven) == robot.nv else x[driven]
+
+
+def among_all(robot: Robot, x: Array) -> Array:
+    """Numbers (n,) of the degrees of freedom that motors drive, among zeros (nv,)."""
+    driven = robot.topology.driven
+    return x if len(driven) == robot.nv else jnp.zeros(robot.nv, x.dtype).at[driven].set(x)
 
 
 def _turn(a: Array, b: Array) -> Array:

@@ -44,6 +44,7 @@ from fraxenv.dynamics import (
 )
 from fraxenv.dynamics import step as dynamics_step
 from fraxenv.dynamics.actuation import felt_velocity
+from fraxenv.dynamics.manifold import driven_part
 from fraxenv.errors import ConfigError, check_count
 
 from .payload import Load, carried
@@ -365,7 +366,7 @@ def control_loop(
         )
         felt = felt_velocity(robot, v, terms.mass_matrix, control_dt)
         lower, upper = actuators.range(robot, felt, actuator_state, control_dt)
-        saturated = (tau < lower) | (tau > upper)
+        saturated = driven_part(robot, (tau < lower) | (tau > upper))
         if safety is not None:
             then = k + late if late else k
             obstacles = move_obstacles(nearby, control_dt * then.astype(dtype))

@@ -297,6 +297,12 @@ class Topology:
         return tuple(names)
 
     @cached_property
+    def driven(self) -> np.ndarray:
+        """(n,) int, degrees of freedom that motors drive: all but those of floating joints."""
+        floats = [j.kind == "floating" for j in self.joints if not j.mimic for _ in j.rotates]
+        return np.flatnonzero(~np.array(floats, bool))
+
+    @cached_property
     def quaternions(self) -> tuple[tuple[int, int, int], ...]:
         """Body, start in `q` and start in `v` of each quaternion and its angular velocity."""
         return tuple(

@@ -105,8 +105,8 @@ class WithGripper:
         inner, opened = state
         arm, last = action[:-1], action[-1]
         if self._is_of_joints:
-            rows = arm.reshape(-1, robot.nv - 1)
-            arm = jnp.insert(rows, finger_dof(robot, self.joint), 0.0, axis=1).ravel()
+            rows = arm.reshape(-1, len(robot.topology.driven) - 1)
+            arm = jnp.insert(rows, self._finger(robot), 0.0, axis=1).ravel()
         target, inner = self.space.command(robot, q, arm, inner)
         if self.gripper == "binary":
             last = jnp.where(last > 0, 1.0, -1.0).astype(action.dtype)
@@ -129,7 +129,7 @@ class WithGripper:
 
     @property
     def _is_of_joints(self) -> bool:
-        """Whether the space in front has one number, or several, for each degree of freedom."""
+        """Whether the space in front has one number, or several, for each driven joint."""
         space = self.space.space if isinstance(self.space, VariableImpedance) else self.space
         return isinstance(space, _OF_JOINTS)
 
@@ -138,4 +138,9 @@ class WithGripper:
         numbers = np.arange(count)
         if not self._is_of_joints:
             return numbers
-        return np.delete(numbers, numbers % robot.nv == finger_dof(robot, self.joint))
+        joints = len(robot.topology.driven)
+        return np.delete(numbers, numbers % joints == self._finger(robot))
+
+    def _finger(self, robot: Robot) -> int:
+        """Which of the numbers of a space of joints is the finger joint's."""
+        return robot.topology.driven.tolist().index(finger_dof(robot, self.joint))

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from fraxenv.controllers import Controller, JointTarget, PoseTarget
 from fraxenv.dynamics import Robot
+from fraxenv.dynamics.manifold import among_all
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError, check_choice
 
@@ -34,8 +35,8 @@ class VariableImpedance:
 
     Attributes:
         space: the action space in front: of the end effector's pose, or of joint positions.
-        gains: "stiffness_and_damping" (12 numbers per hand, or 2 nv), or "stiffness" (6, or nv),
-            with the controller's own damping ratio.
+        gains: "stiffness_and_damping" (12 numbers per hand, or 2 for each joint that is driven), or
+            "stiffness" (6, or 1), with the controller's own damping ratio.
         kp_range: (2,), 1/s^2, smallest and largest stiffness.
         damping_ratio_range: (2,), smallest and largest damping ratio.
 
@@ -93,16 +94,17 @@ class VariableImpedance:
         if isinstance(self.space, HandAction):
             hands = self.space.hands
             return [hands.prefix(name) + a for name in hands.names for a in AXES]
-        return list(robot.topology.dof_names)
+        return [robot.topology.dof_names[i] for i in robot.topology.driven]
 
     def _gain_count(self, robot: Robot) -> int:
         return len(self._gain_names(robot)) * (2 if self.gains == "stiffness_and_damping" else 1)
 
     def _with_gains(self, robot: Robot, target: PoseTarget | JointTarget, action: Array) -> Any:
-        shape: tuple[int, ...] = (robot.nv,)
         if isinstance(target, PoseTarget):
-            shape = (*target.position.shape[:-1], 6)
-        kp, *ratio = action.reshape(-1, *shape)
+            kp, *ratio = action.reshape(-1, *target.position.shape[:-1], 6)
+        else:
+            rows = action.reshape(-1, len(robot.topology.driven))
+            kp, *ratio = (among_all(robot, row) for row in rows)
         gains: dict[str, Any] = {"kp": _mapped(kp, self.kp_range)}
         if ratio:
             gains["damping_ratio"] = _mapped(ratio[0], self.damping_ratio_range)

@@ -1,4 +1,8 @@
-"""Action spaces of the joints: changes, positions, velocities and torques."""
+"""Action spaces of the joints: changes, positions, velocities and torques.
+
+They have one number for each degree of freedom that motors drive, `Topology.driven`: all of them
+but those of a base that floats.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from jax.typing import ArrayLike
 
 from fraxenv.controllers import Controller, JointImpedance, JointTarget, JointVelocity, Torque
 from fraxenv.dynamics import Robot, difference, frame_jacobian, gravity_forces, integrate
+from fraxenv.dynamics.manifold import among_all, driven_part, scalar_coordinates
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ConfigError, check_choice
@@ -35,7 +40,7 @@ class JointDelta:
 
     Attributes:
         target: configuration that the change is added to, "measured" or "desired".
-        scale: rad or m per unit of action, scalar or (nv,).
+        scale: rad or m per unit of action, scalar or (n,).
 
     Raises:
         ConfigError: an option has a value that it cannot have.
@@ -48,8 +53,8 @@ class JointDelta:
         check_choice("target", self.target, ("measured", "desired"))
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
-        """One change per degree of freedom."""
-        scale = np.array(decimals("scale", self.scale, robot.nv))
+        """One change per degree of freedom that is driven."""
+        scale = np.array(decimals("scale", self.scale, len(robot.topology.driven)))
         return _dof_axes(robot, "d", -scale, scale, "rad", "m")
 
     def controller(self) -> JointImpedance:
@@ -71,7 +76,9 @@ class JointDelta:
         scale = jnp.asarray(self.scale, q.dtype)
         lead = scale * action
         if self.target == "desired":
-            lead = jnp.clip(difference(robot, q, state.position) + lead, -scale, scale)
+            behind = driven_part(robot, difference(robot, q, state.position))
+            lead = jnp.clip(behind + lead, -scale, scale)
+        lead = among_all(robot, lead)
         goal = JointTarget(_within_limits(robot, integrate(robot, q, lead, 1.0)))
         return goal, goal
 
@@ -84,31 +91,49 @@ class JointDelta:
 class JointPosition:
     """Set the joints' positions: the action is mapped to a range of them.
 
+    A base that floats has no position to be set, and is left alone.
+
     Attributes:
-        low: (nv,), rad or m; the lower position limits if None, and -pi for joints that turn
+        low: (n,), rad or m; the lower position limits if None, and -pi for joints that turn
             without one.
-        high: (nv,), likewise.
+        high: (n,), likewise.
+        about: rad or m per unit of action, about the default configuration, scalar or (n,), in
+            place of `low` and `high`.
+
+    Raises:
+        ConfigError: `about` is given, and `low` or `high` as well.
     """
 
     low: ArrayLike | None = None
     high: ArrayLike | None = None
+    about: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        if self.about is not None and not (self.low is None and self.high is None):
+            raise ConfigError(
+                f"JointPosition: about={self.about!r} with low or high, expected one of both: a "
+                "range about the default configuration, or its ends. Leave the other out."
+            )
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
-        """One position per degree of freedom.
+        """One position per degree of freedom that is driven.
 
         Raises:
             ConfigError: a joint has no limits to scale by, or a quaternion for a position.
         """
-        low, high = self._range(robot, np)
-        low, high = decimals("low", low, robot.nv), decimals("high", high, robot.nv)
-        for name, a, b, coordinate in zip(
-            robot.topology.dof_names, low, high, robot.topology.dof_coordinate, strict=True
-        ):
+        topology = robot.topology
+        for i in topology.driven:
+            name, coordinate = topology.dof_names[i], topology.dof_coordinate[i]
             if coordinate < 0:
                 raise ConfigError(
                     f"action space 'joint_position': {name!r} of robot {robot.name!r} is a part of "
                     "a rotation in space, which no range of positions describes. Use 'joint_delta'."
                 )
+        low, high = self._range(robot, np)
+        n = len(topology.driven)
+        low, high = decimals("low", low, n), decimals("high", high, n)
+        for i, a, b in zip(topology.driven, low, high, strict=True):
+            name = topology.dof_names[i]
             if not (np.isfinite(a) and np.isfinite(b)):
                 raise ConfigError(
                     f"action space 'joint_position': joint {name!r} of robot {robot.name!r} has no "
@@ -134,17 +159,30 @@ class JointPosition:
     ) -> tuple[JointTarget, JointTarget]:
         """The configuration to go to, which is also the next state."""
         low, high = (jnp.asarray(x, q.dtype) for x in self._range(robot, jnp))
-        goal = JointTarget(low + (high - low) * 0.5 * (1 + action))
+        position = low + (high - low) * 0.5 * (1 + action)
+        if len(robot.topology.driven) < robot.nv:
+            position = q.at[self._coordinates(robot)].set(position)
+        goal = JointTarget(position)
         return goal, goal
 
     def towards(self, robot: Robot, q: Array, displacements: Displacements) -> Array:
         """The configuration after the least joint motion for the displacements."""
-        return q + joint_motion(robot, q, displacements)
+        here = driven_part(robot, scalar_coordinates(robot, q))
+        return here + joint_motion(robot, q, displacements)
+
+    def _coordinates(self, robot: Robot) -> np.ndarray:
+        """Indices (n,) into `q` of the joints that are driven."""
+        topology = robot.topology
+        return topology.dof_coordinate[topology.driven]
 
     def _range(self, robot: Robot, xp: Any) -> tuple[Any, Any]:
-        """Lowest and highest positions (nv,), rad or m; limits that are traced need `jax.numpy`."""
-        lower, upper = xp.asarray(robot.position_limits, float).T
-        half_turn = np.where(robot.topology.dof_rotates, np.pi, np.inf)
+        """Lowest and highest positions (n,), rad or m; limits that are traced need `jax.numpy`."""
+        if self.about is not None:
+            home = xp.asarray(robot.q_default, float)[self._coordinates(robot)]
+            about = xp.asarray(self.about, float)
+            return home - about, home + about
+        lower, upper = driven_part(robot, xp.asarray(robot.position_limits, float)).T
+        half_turn = np.where(driven_part(robot, robot.topology.dof_rotates), np.pi, np.inf)
         low = xp.where(xp.isfinite(lower), lower, -half_turn) if self.low is None else self.low
         high = xp.where(xp.isfinite(upper), upper, half_turn) if self.high is None else self.high
         return low, high
@@ -155,7 +193,7 @@ class LimitFraction(ABC):
     """The base of action spaces that are fractions of the joints' limits; they have no state.
 
     Attributes:
-        scale: fraction of the limit per unit of action, scalar or (nv,).
+        scale: fraction of the limit per unit of action, scalar or (n,).
     """
 
     scale: ArrayLike = 1.0
@@ -169,13 +207,15 @@ class LimitFraction(ABC):
     """Units of revolute and of prismatic joints."""
 
     def axes(self, robot: Robot) -> tuple[ActionAxis, ...]:
-        """One number per degree of freedom.
+        """One number per degree of freedom that is driven.
 
         Raises:
             ConfigError: a joint has no limit to scale by.
         """
-        limits = decimals(f"{self.quantity}_limits", self._limits(robot), robot.nv)
-        for name, limit in zip(robot.topology.dof_names, limits, strict=True):
+        driven = robot.topology.driven
+        names = [robot.topology.dof_names[i] for i in driven]
+        limits = decimals(f"{self.quantity}_limits", self._limits(robot, np), len(driven))
+        for name, limit in zip(names, limits, strict=True):
             if not np.isfinite(limit):
                 raise ConfigError(
                     f"action space {self.name!r}: joint {name!r} of robot {robot.name!r} "
@@ -183,7 +223,7 @@ class LimitFraction(ABC):
                     f'<limit {self.quantity}="..."> to its URDF, or use '
                     f"robot.replace({self.quantity}_limits=...)."
                 )
-        scaled = np.multiply(limits, decimals("scale", self.scale, robot.nv))
+        scaled = np.multiply(limits, decimals("scale", self.scale, len(driven)))
         return _dof_axes(robot, f"{self.symbol}_", -scaled, scaled, *self.units)
 
     def init(self, robot: Robot, q: Array) -> tuple[()]:
@@ -193,13 +233,13 @@ class LimitFraction(ABC):
     def command(
         self, robot: Robot, q: Array, action: Array, state: tuple[()]
     ) -> tuple[Array, tuple[()]]:
-        """The joints' quantity (nv,), in the units of the limits."""
-        limits = jnp.asarray(self._limits(robot), q.dtype)
-        return jnp.asarray(self.scale, q.dtype) * limits * action, state
+        """The joints' quantity (nv,), in the units of the limits; zero of a base that floats."""
+        limits = jnp.asarray(self._limits(robot, jnp), q.dtype)
+        return among_all(robot, jnp.asarray(self.scale, q.dtype) * limits * action), state
 
-    def _limits(self, robot: Robot) -> ArrayLike:
-        limits: ArrayLike = getattr(robot, f"{self.quantity}_limits")
-        return limits
+    def _limits(self, robot: Robot, xp: Any) -> Any:
+        """Limits (n,) of the joints that are driven; those that are traced need `jax.numpy`."""
+        return driven_part(robot, xp.asarray(getattr(robot, f"{self.quantity}_limits")))
 
     @abstractmethod
     def controller(self) -> Controller[Any]:
@@ -245,8 +285,10 @@ class JointTorque(LimitFraction):
 
 
 def joint_motion(robot: Robot, q: Array, displacements: Displacements) -> Array:
-    """The least joint motion (nv,), rad and m, for displacements; damped least squares."""
+    """The least motion (n,), rad and m, of the driven joints; damped least squares."""
     J = jnp.concatenate([frame_jacobian(robot, q, name) for name in displacements])
+    if len(robot.topology.driven) < robot.nv:
+        J = J[:, robot.topology.driven]
     target = jnp.concatenate([jnp.concatenate(x) for x in displacements.values()])
     gram = matmul(J, J.T) + DAMPING**2 * jnp.eye(len(J), dtype=J.dtype)
     return matmul(J.T, jnp.linalg.solve(gram, target))
@@ -255,10 +297,10 @@ def joint_motion(robot: Robot, q: Array, displacements: Displacements) -> Array:
 def _dof_axes(
     robot: Robot, start: str, low: np.ndarray, high: np.ndarray, revolute: str, prismatic: str
 ) -> tuple[ActionAxis, ...]:
-    """One axis per degree of freedom, from `low` to `high` (nv,); `start` begins its name."""
+    """One axis per driven degree of freedom, from `low` to `high` (n,); `start` begins its name."""
     topology = robot.topology
-    names = [f"{start}{name}" for name in topology.dof_names]
-    units = np.where(topology.dof_rotates, revolute, prismatic).tolist()
+    names = [f"{start}{topology.dof_names[i]}" for i in topology.driven]
+    units = np.where(topology.dof_rotates[topology.driven], revolute, prismatic).tolist()
     rows = zip(names, low.tolist(), high.tolist(), units, strict=True)
     return tuple(ActionAxis(*row) for row in rows)
 

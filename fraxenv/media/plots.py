@@ -248,19 +248,17 @@ def _barrier_panel(axes: Any, time: Any, infos: Any, env: Environment, params: E
 
 
 def _torque_panel(axes: Any, time: Any, infos: Any, env: Environment, params: EnvParams) -> None:
-    limits = np.broadcast_to(np.asarray(env.robot.effort_limits, float), env.robot.nv)
+    topology, driven = env.robot.topology, env.robot.topology.driven
+    limits = np.broadcast_to(np.asarray(env.robot.effort_limits, float), env.robot.nv)[driven]
     bounded = bool(np.isfinite(limits).all())
-    torques = infos["controller"]["torque"] / (limits if bounded else 1.0)
-    for name, values, colour in zip(
-        env.robot.topology.dof_names, torques.T, _colours(env.robot.nv), strict=True
-    ):
-        axes.plot(time, values, color=colour, linewidth=1.1, label=name)
+    torques = infos["controller"]["torque"][:, driven] / (limits if bounded else 1.0)
+    for i, values, colour in zip(driven, torques.T, _colours(len(driven)), strict=True):
+        axes.plot(time, values, color=colour, linewidth=1.1, label=topology.dof_names[i])
     if bounded:
         axes.set(ylabel="torque, of its limit", ylim=(-1.05, 1.05))
     else:
-        axes.set(
-            ylabel="torque, N m" if all(env.robot.topology.dof_rotates) else "torque, N m and N"
-        )
+        turns = all(topology.dof_rotates[driven])
+        axes.set(ylabel="torque, N m" if turns else "torque, N m and N")
     _legend(axes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import chex
@@ -260,9 +261,70 @@ def test_joints_without_limits(panda: Robot) -> None:
     with pytest.raises(ConfigError, match=r"joint_position.*no position limits"):
         JointPosition().axes(mobile)
     JointPosition(low=-np.ones(5), high=np.ones(5)).axes(mobile)
-    floating = dynamics.load_robot("g1")
+
+
+def test_a_rotation_in_space_has_no_range_of_positions(tmp_path: Path) -> None:
+    urdf = tmp_path / "ball.urdf"
+    body = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
+    urdf.write_text(
+        f'<robot name="ball"><link name="base"/><link name="body">{body}</link>'
+        '<joint name="socket" type="spherical"><parent link="base"/><child link="body"/></joint></robot>'
+    )
     with pytest.raises(ConfigError, match=r"joint_position.*rotation in space.*joint_delta"):
-        JointPosition(low=-1.0, high=1.0).axes(floating)
+        JointPosition(low=-1.0, high=1.0).axes(dynamics.load_urdf(urdf))
+
+
+SPACES = [
+    JointDelta(),
+    JointDelta(target="desired"),
+    JointPosition(),
+    JointPosition(about=0.5),
+    JointRate(),
+    JointTorque(),
+    VariableImpedance(JointPosition(about=0.5)),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=repr)
+def test_nothing_drives_a_base_that_floats(space: Any) -> None:
+    """It has no part in an action, and is where it is in what an action asks for."""
+    robot = dynamics.load_robot("a1")
+    axes = space.axes(robot)
+    each = 3 if isinstance(space, VariableImpedance) else 1
+    assert len(axes) == 12 * each
+    assert not [axis for axis in axes if "root" in axis.name]
+    q = jnp.asarray(robot.q_default, float).at[:3].set(jnp.array([1.0, 2.0, 3.0]))
+    state = space.init(robot, q)
+    q = q.at[0].add(0.1)
+    action = jnp.zeros(12 * each).at[2].set(0.25)
+    target, _ = space.command(robot, q, action, state)
+    position = getattr(target, "position", None)
+    if position is None:
+        np.testing.assert_array_equal(target[:6], 0.0)
+        asked = target[6:]
+    else:
+        np.testing.assert_allclose(position[:7], q[:7], atol=1e-6)
+        asked = position[7:]
+    middle, half = (jnp.asarray([x(a) for a in axes[:12]]) for x in (_middle, _half))
+    delta = isinstance(space, JointDelta)
+    expected = (q[7:] if delta else middle) + half * action[:12]
+    np.testing.assert_allclose(asked, expected, atol=1e-5)
+
+
+def _middle(axis: Any) -> float:
+    return 0.5 * float(axis.high + axis.low)
+
+
+def _half(axis: Any) -> float:
+    return 0.5 * float(axis.high - axis.low)
+
+
+def test_positions_about_the_default_or_between_ends(panda: Robot) -> None:
+    axes = JointPosition(about=0.2).axes(panda)
+    assert axes[1].low == pytest.approx(float(panda.q_default[1]) - 0.2)
+    assert axes[1].high == pytest.approx(float(panda.q_default[1]) + 0.2)
+    with pytest.raises(ConfigError, match=r"about=0\.2 with low or high.*Leave the other out"):
+        JointPosition(low=-1.0, about=0.2)
 
 
 def test_joint_velocity_scales_the_limits(panda: Robot) -> None:
