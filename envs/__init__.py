@@ -7,7 +7,7 @@ from .actions.gripper import WithGripper
 from .actions.hand import EEDelta, EEPose
 from .actions.impedance import VariableImpedance
 from .actions.joint import JointDelta, JointPosition, JointRate, JointTorque
-from .actions.names import ACTION_SPACES, action_names, make_action
+from .actions.names import ACTION_SPACES, action_names, joint_action_names, make_action
 from .arm_export import arm_library
 from .contact_physics import ContactPhysics
 from .environment import Environment
@@ -54,7 +54,9 @@ from .tasks.tabletop_obstacles import (
     among_obstacles,
 )
 from .tasks.track import Track, TrackState
+from .tasks.trot import TROT_WEIGHTS, Trot, TrotState
 from .tasks.upright import UPRIGHT_WEIGHTS, Upright
+from .tasks.walking import foot_names, walking_scene
 from .tasks.wipe import WIPE_WEIGHTS, Wipe, WipeState
 from .world import ObjectState, SceneState, World
 
@@ -70,6 +72,7 @@ __all__ = [
     "PUSH_WEIGHTS",
     "SLIDE_WEIGHTS",
     "STACK_WEIGHTS",
+    "TROT_WEIGHTS",
     "UPRIGHT_WEIGHTS",
     "WIPE_WEIGHTS",
     "ActionAxis",
@@ -125,6 +128,8 @@ __all__ = [
     "Task",
     "Track",
     "TrackState",
+    "Trot",
+    "TrotState",
     "Upright",
     "UprightObstacles",
     "VariableImpedance",
@@ -138,8 +143,10 @@ __all__ = [
     "block",
     "door",
     "drawer",
+    "foot_names",
     "furniture_scene",
     "grasped",
+    "joint_action_names",
     "joint_terms",
     "make_action",
     "mpc_policy",
@@ -152,6 +159,7 @@ __all__ = [
     "socket",
     "static",
     "tabletop_scene",
+    "walking_scene",
     "with_closed_fingers",
     "with_hand_across",
 ]

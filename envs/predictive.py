@@ -1,4 +1,4 @@
-"""A policy that plans: model-predictive control of the hands to their goals."""
+"""A policy that plans: model-predictive control of hands to their goals, and of a gait."""
 
 from __future__ import annotations
 
@@ -11,26 +11,31 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fraxenv.controllers import Torque, barriers
+from fraxenv.controllers import JointImpedance, Torque, barriers
 from fraxenv.controllers import planning as plan
-from fraxenv.controllers.impedance import compensation
+from fraxenv.controllers.impedance import broadcast_gain, compensation, damping
 from fraxenv.controllers.planning.mpc import state_at
 from fraxenv.dynamics import Robot, Terms, compute_terms, frame_pose, rotation_exp
 from fraxenv.dynamics.kinematics import frame_poses
+from fraxenv.dynamics.manifold import driven_part, scalar_coordinates
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.errors import ConfigError
 
-from .actions.joint import JointTorque
+from .actions.joint import JointPosition, JointTorque
 from .actions.poses import HandPoses, ways_to
+from .contact_physics import ContactPhysics
 from .environment import Environment
 from .goal_environment import GoalEnvironment
 from .observed import configuration, obstacles, terms_of, velocity, ways_to_goals
-from .state import EnvParams
+from .predictive_gait import gait_problem, gait_references, seen_state, seen_time
+from .state import EnvParams, EnvState
 from .steering import steering
 from .tasks.among_obstacles import AmongObstacles
 from .tasks.object_goals import ObjectGoals
 from .tasks.pose_goals import PoseGoals
 from .tasks.track import Track
+from .tasks.trot import Trot
+from .tasks.walking import foot_radius
 
 HORIZON, STEP = 0.5, 0.02
 """s, of a plan, and of its steps at least, which are the policy's where that acts less often."""
@@ -45,6 +50,7 @@ ROUND = 0.02
 """m, within which the cost of a distance is rounded off."""
 
 _Act = Callable[[plan.MPC, Terms, plan.MPCState], Array]
+_State = Callable[[Mapping[str, Array]], tuple[Array, Array]]
 
 
 @dataclass(frozen=True)
@@ -57,13 +63,17 @@ class PredictivePolicy:
         aim: references of the problem, of an observation's terms and `q` (nq,).
         act: action (k,) of `mpc`, of the robot's terms, and of what `mpc` remembers.
         hands: names of the frames that it moves.
+        state: `q` (nq,) and `v` (nv,) of an observation's terms.
+        origin: where in the world (3,), m, plans have their origin, of a state.
     """
 
     env: Environment
     mpc: plan.MPC
     aim: Callable[[Mapping[str, Array], Array], dict[str, Any]]
     act: _Act
-    hands: tuple[str, ...] = ()
+    hands: tuple[str, ...]
+    state: _State
+    origin: Callable[[EnvState], Array] = lambda state: jnp.zeros(3)
 
     def begin(self, obs: Array) -> plan.MPCState:
         """The memory at the beginning of an episode, of its first observation (n,)."""
@@ -78,40 +88,48 @@ class PredictivePolicy:
         new = self.mpc.replan(self.env.robot, terms, self.aim(seen, terms.q), memory)
         return self.act(self.mpc, terms, new), self.mpc.later(new, 1.0 / self.env.policy_hz)
 
-    def path(self, memory: plan.MPCState) -> Array:
-        """Positions (h, N + 1, 3), m, of the hands on the last plan, from where it began."""
+    def path(self, memory: plan.MPCState, state: EnvState) -> Array:
+        """Positions (h, N + 1, 3), m, of the hands on the last plan, from where it began.
+
+        Args:
+            memory: with the plan.
+            state: of the same episode.
+        """
         positions: Array = jax.vmap(lambda q: frame_poses(self.env.robot, q, self.hands)[0])(
             memory.plan.q
         )
-        return jnp.swapaxes(positions, 0, 1)
+        return jnp.swapaxes(positions, 0, 1) + self.origin(state)
 
     def _terms(self, seen: Mapping[str, Array]) -> Terms:
-        q = configuration(self.env, seen["joint_position"])
-        return compute_terms(self.env.robot, q, velocity(self.env, seen["joint_velocity"]))
+        return compute_terms(self.env.robot, *self.state(seen))
 
 
 def mpc_policy(
     env: Environment, params: EnvParams, iterations: int | None = None
 ) -> PredictivePolicy:
-    """Model-predictive control of the hands to their goals, off obstacles and limits.
+    """Model-predictive control of the hands to their goals, off obstacles and limits; or of a gait.
 
     Actions that are torques are the plan's; others send the hands to where they are on the plan a
-    little later. What the environment has for safety acts as ever. A goal that moves (track) is
-    expected on the parabola through what the observation tells of it. Obstacles that move are
-    planned around as if they were at rest.
+    little later, and in a gait the joints to where their springs pull as the plan says. What the
+    environment has for safety acts as ever. A goal that moves (track) is expected on the parabola
+    through what the observation tells of it. Obstacles that move are planned around as if they were
+    at rest.
 
     Args:
         env: the environment, of a task of hands and goals for them (reach, track, and those derived
-            from them).
+            from them), or of `Trot`.
         params: its parameters.
         iterations: of each `plan.solve`; 1 if omitted, and 2 where goals move: after a single one a
             plan may be far off, from which it takes a second to come back.
 
     Raises:
         ConfigError: the task is not one of these, the robot's base floats, or actions are neither
-            torques nor `Steerable`.
+            torques nor `Steerable`; in a gait, they are neither torques nor joint positions, whose
+            controller is a spring for each joint.
     """
     robot, task = env.robot, params.task
+    if isinstance(task, Trot) and not isinstance(env, GoalEnvironment):
+        return _walking(env, params, task, 1 if iterations is None else iterations)
     hands = isinstance(task, PoseGoals) and not isinstance(task, ObjectGoals)
     if not isinstance(task, PoseGoals) or not hands or isinstance(env, GoalEnvironment):
         raise ConfigError(
@@ -132,7 +150,66 @@ def mpc_policy(
     problem = _problem(robot, task, aim(nothing, jnp.asarray(robot.q_default)), dt)
     count = (2 if isinstance(task, Track) else 1) if iterations is None else iterations
     mpc = plan.MPC(problem, plan.Options(count))
-    return PredictivePolicy(env, mpc, aim, act, task.hands.names)
+    return PredictivePolicy(env, mpc, aim, act, task.hands.names, partial(_of_hands, env))
+
+
+def _of_hands(env: Environment, seen: Mapping[str, Array]) -> tuple[Array, Array]:
+    """Configuration and velocity in the observation of a task of hands."""
+    return configuration(env, seen["joint_position"]), velocity(env, seen["joint_velocity"])
+
+
+def _walking(env: Environment, params: EnvParams, task: Trot, iterations: int) -> PredictivePolicy:
+    """The policy of a gait."""
+    physics = env.physics
+    if not isinstance(physics, ContactPhysics) or physics.objects:
+        raise ConfigError(
+            f"{env.name} has no policy 'mpc': a gait is planned through the contacts of a scene of "
+            "one robot on the ground. Make it of one, such as envs.walking_scene(robot)."
+        )
+    sole = foot_radius(env.robot, task.feet[0])
+    mpc = plan.MPC(gait_problem(physics.scene, task, sole), plan.Options(iterations))
+    act = _torques(env, params) if isinstance(params.action, JointTorque) else _sprung(env, params)
+
+    def aim(seen: Mapping[str, Array], q: Array) -> dict[str, Any]:
+        return gait_references(task, seen_time(task, seen), jnp.zeros(2, q.dtype))
+
+    def origin(state: EnvState) -> Array:
+        return jnp.append(state.task_state.goal, 0.0)
+
+    seen = partial(seen_state, env, task)
+    return PredictivePolicy(env, mpc, aim, act, task.hands.names, seen, origin)
+
+
+def _sprung(env: Environment, params: EnvParams) -> _Act:
+    """Actions that send the joints to where their springs pull as the plan says."""
+    robot, law, space = env.robot, params.controller, params.action
+    springs = isinstance(law, JointImpedance) and law.decoupling == "none"
+    if not (isinstance(space, JointPosition) and isinstance(law, JointImpedance) and springs):
+        raise ConfigError(
+            f"{env.name} has no policy 'mpc' for the action space {type(space).__name__} and the "
+            f"controller {type(law).__name__}, expected 'torque', or 'joint_position' with a "
+            "JointImpedance(decoupling='none'). Choose one of these."
+        )
+    ends = [(axis.low, axis.high) for axis in space.axes(robot)]
+
+    def act(mpc: plan.MPC, terms: Terms, state: plan.MPCState) -> Array:
+        dtype = terms.v.dtype
+        tau, (kp, ratio) = (
+            mpc.torque(robot, terms, state),
+            (
+                broadcast_gain(name, getattr(law, name), terms.v.shape, dtype)
+                for name in ("kp", "damping_ratio")
+            ),
+        )
+        added = compensation(
+            robot, terms, gravity=law.gravity_compensation, coriolis=law.coriolis_compensation
+        )
+        damped = damping(kp * jnp.diagonal(terms.mass_matrix), ratio) * terms.v
+        position = scalar_coordinates(robot, terms.q) + (tau - added + damped) / kp
+        low, high = jnp.asarray(ends, dtype).T
+        return jnp.clip(2.0 * (driven_part(robot, position) - low) / (high - low) - 1.0, -1.0, 1.0)
+
+    return act
 
 
 def _problem(
@@ -234,7 +311,8 @@ def _torques(env: Environment, params: EnvParams) -> _Act:
         added = compensation(
             robot, terms, gravity=law.gravity_compensation, coriolis=law.coriolis_compensation
         )
-        return jnp.clip((mpc.torque(robot, terms, state) - added) / high, -1.0, 1.0)
+        wanted = driven_part(robot, mpc.torque(robot, terms, state) - added)
+        return jnp.clip(wanted / high, -1.0, 1.0)
 
     return act
 

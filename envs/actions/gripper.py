@@ -143,4 +143,4 @@ class WithGripper:
 
     def _finger(self, robot: Robot) -> int:
         """Which of the numbers of a space of joints is the finger joint's."""
-        return robot.topology.driven.tolist().index(finger_dof(robot, self.joint))
+        return int(np.flatnonzero(robot.topology.driven == finger_dof(robot, self.joint))[0])

@@ -167,13 +167,13 @@ class JointPosition:
 
     def towards(self, robot: Robot, q: Array, displacements: Displacements) -> Array:
         """The configuration after the least joint motion for the displacements."""
-        here = driven_part(robot, scalar_coordinates(robot, q))
+        here: Array = driven_part(robot, scalar_coordinates(robot, q))
         return here + joint_motion(robot, q, displacements)
 
     def _coordinates(self, robot: Robot) -> np.ndarray:
         """Indices (n,) into `q` of the joints that are driven."""
-        topology = robot.topology
-        return topology.dof_coordinate[topology.driven]
+        coordinates: np.ndarray = robot.topology.dof_coordinate[robot.topology.driven]
+        return coordinates
 
     def _range(self, robot: Robot, xp: Any) -> tuple[Any, Any]:
         """Lowest and highest positions (n,), rad or m; limits that are traced need `jax.numpy`."""
@@ -214,7 +214,7 @@ class LimitFraction(ABC):
         """
         driven = robot.topology.driven
         names = [robot.topology.dof_names[i] for i in driven]
-        limits = decimals(f"{self.quantity}_limits", self._limits(robot, np), len(driven))
+        limits = decimals(f"{self.quantity}_limits", self._limits(robot), len(driven))
         for name, limit in zip(names, limits, strict=True):
             if not np.isfinite(limit):
                 raise ConfigError(
@@ -234,12 +234,13 @@ class LimitFraction(ABC):
         self, robot: Robot, q: Array, action: Array, state: tuple[()]
     ) -> tuple[Array, tuple[()]]:
         """The joints' quantity (nv,), in the units of the limits; zero of a base that floats."""
-        limits = jnp.asarray(self._limits(robot, jnp), q.dtype)
+        limits = jnp.asarray(self._limits(robot), q.dtype)
         return among_all(robot, jnp.asarray(self.scale, q.dtype) * limits * action), state
 
-    def _limits(self, robot: Robot, xp: Any) -> Any:
-        """Limits (n,) of the joints that are driven; those that are traced need `jax.numpy`."""
-        return driven_part(robot, xp.asarray(getattr(robot, f"{self.quantity}_limits")))
+    def _limits(self, robot: Robot) -> ArrayLike:
+        """Limits (n,) of the joints that are driven."""
+        limits: ArrayLike = driven_part(robot, getattr(robot, f"{self.quantity}_limits"))
+        return limits
 
     @abstractmethod
     def controller(self) -> Controller[Any]:

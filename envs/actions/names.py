@@ -41,6 +41,11 @@ def action_names() -> list[str]:
     return [*ACTION_SPACES, *(n + IMPEDANCE for n in with_gains)]
 
 
+def joint_action_names() -> list[str]:
+    """Of these names those of the joints, which need no hand and no base that stands."""
+    return [name for name in action_names() if not name.startswith("ee_")]
+
+
 def make_action(
     name: str, end_effector: EndEffectors, workspace: Box, axes: Axes = AXES
 ) -> ActionSpace:

@@ -16,6 +16,7 @@ from ..controllers import (
     ArmWithGripper,
     Barrier,
     Controller,
+    JointImpedance,
     MomentumObserver,
     Robustness,
     SafetyFilter,
@@ -35,6 +36,7 @@ from ..envs import (
     VariableImpedance,
     WithGripper,
     among_obstacles,
+    joint_action_names,
     make_action,
 )
 from ..envs.actions.gripper import MODES
@@ -73,7 +75,8 @@ def subject(
 ) -> tuple[str, RobotSetup, Robot, str | None]:
     """Name of the environment, setup and robot, and name of the task (None for a user's own)."""
     task = spec.task if task is None and spec is not None else task
-    with_objects = isinstance(task, str) and task in TASKS and TASKS[task].scene is not None
+    known = TASKS.get(task) if isinstance(task, str) else None
+    with_objects = known is not None and known.scene is not None and not known.walks
     setup, own = _robot(spec, name, robot, end_effector, with_objects)
     if task is None:
         raise ConfigError(
@@ -81,6 +84,12 @@ def subject(
         )
     if isinstance(task, str) and task not in TASKS:
         raise unknown_name("task", task, TASKS, f"of {name}")
+    if known is not None and setup.walks and not known.walks:
+        walking = ", ".join(n for n, t in TASKS.items() if t.walks)
+        raise ConfigError(
+            f"{name}: {setup.title} walks, and task={task!r} is for hands, expected one of the "
+            f"tasks {walking}, or a Task of your own."
+        )
     if spec is None:
         kind = TASKS[task].title if isinstance(task, str) else type(task).__name__
         name = f"{setup.title}{kind}"
@@ -110,7 +119,10 @@ def _robot(
     else:
         raise unknown_name("robot", given, SETUPS, f"of {name}")
     if end_effector is not None and end_effector != setup.end_effector:
-        setup = dataclasses.replace(default_setup(robot, end_effector), title=setup.title)
+        kept = {
+            name: getattr(setup, name) for name in ("title", "walks", "joint_controller_options")
+        }
+        setup = dataclasses.replace(default_setup(robot, end_effector), **kept)
     return setup, robot
 
 
@@ -257,9 +269,17 @@ def build_action(
     given: object,
     options: Mapping[str, Any] | None,
 ) -> ActionSpace:
-    """The action space of a name, or the one that is given, with its options."""
+    """The action space of a name, or of None the task's, or the given one; with its options."""
     action: Any = given
+    if given is None:
+        given = TASKS[task].action if task else "ee_delta_pose"
     if isinstance(given, str):
+        if setup.walks and given not in joint_action_names():
+            raise ConfigError(
+                f"action={given!r} of {setup.title}, which walks: its hands and feet hang on a "
+                f"base that floats. Expected one of {', '.join(joint_action_names())}, or an "
+                "ActionSpace."
+            )
         action = make_action(given, hands, (setup.goal_low, setup.goal_high), setup.hand_axes)
         space = action.space if isinstance(action, VariableImpedance) else action
         usual = {} if task is None else TASKS[task].action_options
@@ -302,6 +322,8 @@ def build_controller(
         controller = action.controller()
         if isinstance(controller, OSC):
             controller = dataclasses.replace(controller, **setup.controller_options)
+        elif isinstance(controller, JointImpedance):
+            controller = dataclasses.replace(controller, **setup.joint_controller_options)
     elif not dataclasses.is_dataclass(given) or not hasattr(given, "init"):
         raise ConfigError(f"controller={given!r}, expected a Controller, such as OSC(...).")
     return _with_options("controller", controller, options)  # type: ignore[no-any-return]
@@ -458,14 +480,13 @@ def rates(
     physics_hz: int | None,
 ) -> dict[str, int]:
     """The three rates, Hz: the task's own control rate where it is not given and divides."""
-    if has_scene:
-        control_hz = CONTACT_HZ if control_hz is None else control_hz
-        physics_hz = control_hz if physics_hz is None else physics_hz
     if control_hz is None:
-        control_hz = CONTROL_HZ
-        if task is not None and isinstance(policy_hz, int) and policy_hz > 0:
-            usual = TASKS[task].control_hz
-            control_hz = usual if usual % policy_hz == 0 else control_hz
+        control_hz = CONTACT_HZ if has_scene else CONTROL_HZ
+        usual = None if task is None else TASKS[task].control_hz
+        if usual and isinstance(policy_hz, int) and policy_hz > 0 and usual % policy_hz == 0:
+            control_hz = usual
+    if has_scene and physics_hz is None:
+        physics_hz = control_hz
     if physics_hz is None:
         physics_hz = max(CONTROL_HZ, control_hz) if isinstance(control_hz, int) else CONTROL_HZ
     return {"policy_hz": policy_hz, "control_hz": control_hz, "physics_hz": physics_hz}

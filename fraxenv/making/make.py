@@ -55,7 +55,7 @@ def make(
     member: str | None = None,
     task: str | Task | None = None,
     end_effector: str | tuple[str, ...] | None = None,
-    action: str | ActionSpace = "ee_delta_pose",
+    action: str | ActionSpace | None = None,
     action_options: Mapping[str, Any] | None = None,
     gripper: Literal["width", "binary"] | None = None,
     controller: Controller[Any] | None = None,
@@ -96,7 +96,8 @@ def make(
             come with a scene), "module:Class" of one's own, or a `Task`.
         end_effector: name of the frame that acts, or several in a tuple; the robot's own if
             omitted.
-        action: name of an action space, or an `ActionSpace`.
+        action: name of an action space, or an `ActionSpace`; "ee_delta_pose" if omitted, and
+            "joint_position" of robots that walk.
         action_options: options of the action space, a dict; some tasks have defaults of their own.
         gripper: what the action's last number says of a gripper: "width", or "binary" (above zero
             it opens, else it closes); "width" if omitted, of a robot whose fingers move.

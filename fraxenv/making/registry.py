@@ -34,20 +34,26 @@ class TaskSpec:
         description: one line, of what the robot does.
         build: the task of a robot's setup and its end effectors; imports it only now.
         safety: "cbf" or "none": whether torques go through the safety filter by default.
-        control_hz: controller updates per second by default, if the policy's rate divides it.
-        scene: of tasks with objects, the scene of a robot with a gripper; None of other tasks.
+        control_hz: controller updates per second by default, if the policy's rate divides it; None
+            for 1000, and 500 of scenes.
+        scene: of tasks with objects, the scene of a robot with a gripper, and of those that walk
+            the ground; None of other tasks.
         scene_options: its options and their defaults.
+        action: name of the action space by default.
         action_options: options of the action space by default, as far as it has them.
+        walks: whether it is a task of robots that walk, and of no others.
     """
 
     title: str
     description: str
     build: Callable[[RobotSetup, EndEffectors], Task]
     safety: str = "none"
-    control_hz: int = 1000
+    control_hz: int | None = None
     scene: Callable[..., Scene] | None = None
     scene_options: Mapping[str, Any] = field(default_factory=dict)
+    action: str = "ee_delta_pose"
     action_options: Mapping[str, Any] = field(default_factory=dict)
+    walks: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,12 @@ def _palms(robot: Robot, hand: bool) -> dict[str, Any]:
     from ..envs.tasks.tabletop import palm_names
 
     return {"palms": palm_names(robot)} if hand else {}
+
+
+def _trot(setup: RobotSetup, hands: EndEffectors) -> Task:
+    from ..envs import Trot
+
+    return Trot(end_effector=hands, **setup.task_options.get("trot", {}))
 
 
 def _push_scene(
@@ -237,6 +249,12 @@ def _door_scene(robot: Robot) -> Scene:
     return furniture_scene(with_hand_across(robot), pad_names(robot), door())
 
 
+def _ground(robot: Robot, friction: float) -> Scene:
+    from ..envs import walking_scene
+
+    return walking_scene(robot, friction=friction)
+
+
 _OTHERS = {"friction": 1.0, "pad_friction": 1.0, "hand": False}
 _CUBE = {"half_extents": (0.02, 0.02, 0.02), "mass": 0.064, **_OTHERS}
 _BOX = {"half_extents": (0.02, 0.02, 0.03), "mass": 0.096, **_OTHERS}
@@ -323,6 +341,17 @@ TASKS = {
     "door": TaskSpec(
         "Door", "open a door by its handle", _handling("Door", "door"), scene=_door_scene
     ),
+    "trot": TaskSpec(
+        "Trot",
+        "go to a random place in a trot, and trot on there",
+        _trot,
+        control_hz=250,
+        scene=_ground,
+        scene_options={"friction": 0.8},
+        action="joint_position",
+        action_options={"about": 0.5},
+        walks=True,
+    ),
 }
 """The tasks by name."""
 
@@ -335,11 +364,18 @@ def _description(setup: RobotSetup, task: TaskSpec) -> str:
     return f"{setup.title}: {what}"
 
 
+def has_parts_for(setup: RobotSetup, task: TaskSpec) -> bool:
+    """Whether a robot has what a task needs: legs to walk, or hands, and fingers for objects."""
+    if setup.walks or task.walks:
+        return setup.walks and task.walks
+    return task.scene is None or bool(setup.gripper)
+
+
 _SPECS = {
     spec.id: spec
     for robot, setup in SETUPS.items()
     for name, task in TASKS.items()
-    if (task.scene is None or setup.gripper) and name not in setup.without
+    if has_parts_for(setup, task) and name not in setup.without
     for spec in [EnvSpec(f"{setup.title}{task.title}-v0", _description(setup, task), robot, name)]
 }
 

@@ -43,13 +43,15 @@ class RobotSetup:
         hand_axes: along which the hands can move, of `envs.EEDelta`'s.
         controller_options: of the operational space controller; a `singularity_threshold` is a
             third of the conditioning at the default configuration.
+        joint_controller_options: of joint impedance control.
         task_options: task -> its options.
         without: tasks of which there is no id with this robot; `make(robot=, task=)` composes them.
+        walks: whether it walks: its base floats, and it has feet; its tasks are others.
     """
 
     title: str
-    goal_low: Corner
-    goal_high: Corner
+    goal_low: Corner = (0.0, 0.0, 0.0)
+    goal_high: Corner = (0.0, 0.0, 0.0)
     end_effector: EndEffectors = "hand"
     obstacle_low: tuple[float, float, float] = (0.25, -0.6, 0.05)
     obstacle_high: tuple[float, float, float] = (0.8, 0.6, 0.8)
@@ -67,8 +69,10 @@ class RobotSetup:
     stop_damping: float = 50.0
     hand_axes: tuple[str, ...] = ("x", "y", "z", "rx", "ry", "rz")
     controller_options: Mapping[str, Any] = field(default_factory=dict)
+    joint_controller_options: Mapping[str, Any] = field(default_factory=dict)
     task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     without: tuple[str, ...] = ()
+    walks: bool = False
 
 
 def read_setup(source: str | Path) -> dict[str, Any]:
@@ -105,7 +109,7 @@ _SAMPLES: dict[str, Any] = {
 _LISTS = ("locked", "out_of_reach", "hand_axes", "without")
 """Fields that are lists of names."""
 
-_FIRST = ("panda", "iiwa14", "ur10", "planar_mobile_manipulator", "g1")
+_FIRST = ("panda", "iiwa14", "ur10", "planar_mobile_manipulator", "g1", "a1")
 """Listed first, in this order; others follow by name."""
 
 

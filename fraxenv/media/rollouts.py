@@ -77,7 +77,7 @@ def roll_out(
         episodes=episodes,
         recipe=recipe,
         watch=watch,
-        watch_memory=None if path is None else lambda m: paths.append(np.asarray(path(m))[0]),
+        watch_memory=None if path is None else lambda *x: paths.append(np.asarray(path(*x))[0]),
         progress=progress,
     )
     return RollOut(recording, states, paths)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from jax import Array
+
+if TYPE_CHECKING:
+    from ..envs import EnvState
 
 Policy = Callable[[Any, Array], Array]
 """Action (k,) for the observation of one environment and a random key."""
@@ -27,8 +30,8 @@ class MemoryPolicy(Protocol):
 class PlanningPolicy(MemoryPolicy, Protocol):
     """A policy whose memory has a plan, which viewer and films show."""
 
-    def path(self, memory: Any) -> Array:
-        """Positions (h, n, 3), m, of each of h hands, where they are to go."""
+    def path(self, memory: Any, state: EnvState) -> Array:
+        """Positions (h, n, 3), m, where each of h hands is to go, in the episode of a state."""
 
 
 @dataclass(frozen=True)

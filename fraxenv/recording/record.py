@@ -205,7 +205,7 @@ def record(
     successful: bool = False,
     recipe: Mapping[str, Any] | None = None,
     watch: Callable[[EnvState], bool] | None = None,
-    watch_memory: Callable[[Any], object] | None = None,
+    watch_memory: Callable[[Any, EnvState], object] | None = None,
     progress: bool = False,
 ) -> Recording:
     """Record what a policy does in a batch of environments, with autoreset.
@@ -231,7 +231,7 @@ def record(
         watch: called with the states of the batch after every step, in order to draw them, for
             example; the recording ends early where it returns True.
         watch_memory: called before it with the memories of the batch, of which the actions of the
-            step came.
+            step came, and these states.
         progress: whether to show a progress bar; needs the extra `record`.
 
     Raises:
@@ -261,7 +261,7 @@ def record(
             ended += over
             show(tape.steps if share is None else int(np.minimum(ended, share).sum()))
             if watch_memory is not None:
-                watch_memory(memory)
+                watch_memory(memory, tape.state)
             if watch is not None and watch(tape.state):
                 break
     return tape.recording(recipe, episodes_per_env=share, successful=successful)

@@ -188,14 +188,14 @@ class Simulation:
             intervention=intervention,
             closed=closed,
             memory=memory,
-            path=self._planned(memory, intervention),
+            path=self._planned(memory, new, intervention),
         )
 
-    def _planned(self, memory: Any, intervention: bool) -> NDArray[Any] | None:
+    def _planned(self, memory: Any, state: EnvState, intervention: bool) -> NDArray[Any] | None:
         """Where a policy that plans has the hands go, if it is what moves them."""
         if self._path is None or memory is None or intervention or self._driver == RANDOM:
             return None
-        return np.asarray(self._path(memory))
+        return np.asarray(self._path(memory, state))
 
     def _action(
         self, snapshot: Snapshot, command: Command

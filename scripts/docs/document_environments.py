@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -24,7 +25,7 @@ from PIL import Image
 from rich.progress import track
 
 import fraxenv
-from fraxenv.envs import action_names
+from fraxenv.envs import Trot, action_names, mpc_policy
 from fraxenv.envs.tasks.experts import EXPERTS
 from fraxenv.making.registry import env_spec
 from fraxenv.media import rollouts
@@ -84,7 +85,7 @@ def _page(id: str) -> str:
     parts = [
         f"# {id}",
         f"{env_spec(id).description}.",
-        f"![{id}]({id}.png)" + (f" ![its expert]({id}.gif)" if _has_expert(id) else ""),
+        f"![{id}]({id}.png)" + (f" ![its expert]({id}.gif)" if _has_film(id) else ""),
         f'```python\nimport fraxenv\n\nenv, params = fraxenv.make("{id}")\n```',
         f"Actions at {env.policy_hz} Hz, controller at {env.control_hz} Hz, physics at "
         f"{env.physics_hz} Hz; an episode has {steps} steps, {steps / env.policy_hz:g} s. {safety}",
@@ -133,15 +134,16 @@ def picture(id: str) -> bytes:
 
 
 def film(id: str, path: Path) -> None:
-    """Write a film of an episode of a task's expert."""
+    """Write a film of an episode of a task's expert, or of plans."""
     env, params = made(id)
-    act = expert_policy(env, params)
+    plans = isinstance(params.task, Trot)
+    act: Any = mpc_policy(env, params) if plans else expert_policy(env, params)
     shown = rollouts.roll_out(env, params, act, jax.random.key(SEED), episodes=1)
     rollouts.film(path, env, params, *shown, size=240, frames_per_second=10)
 
 
-def _has_expert(id: str) -> bool:
-    return type(made(id)[1].task) in EXPERTS
+def _has_film(id: str) -> bool:
+    return type(made(id)[1].task) in (*EXPERTS, Trot)
 
 
 def _spaces() -> str:
@@ -161,7 +163,7 @@ def main() -> int:
     options = tyro.cli(Options)
     folder, ids = DOCS / "environments", fraxenv.list_envs()
     drawn = [folder / f"{id}.png" for id in ids]
-    drawn += [folder / f"{id}.gif" for id in ids if _has_expert(id)]
+    drawn += [folder / f"{id}.gif" for id in ids if _has_film(id)]
     stale = [p for p, text in pages() if not p.exists() or p.read_text("utf-8") != text]
     undrawn = [p for p in drawn if options.redraw or not p.exists()]
     if options.check:

@@ -2,9 +2,10 @@
 
     python scripts/measure/predictive_control.py
     python scripts/measure/predictive_control.py --ids PandaReachObstacles-v0 --episodes 5000
+    python scripts/measure/predictive_control.py --ids A1Trot-v0 --episodes 40
 
-Of each environment: the scripted policy and the policy "mpc" with its actions; "mpc" with torques
-at the policy's rate; and plans at 100 Hz, whose gains act at the rate of control. Success is that
+Of each environment: the scripted policy, where there is one, and the policy "mpc" with its actions;
+"mpc" with torques at the policy's rate; and plans at 100 Hz, whose gains act at the rate of control. Success is that
 of the last step; the time to the goal that after which every step is one of success; torques are
 squared and averaged over joints and steps. "Filtered" is the share of steps in which the safety
 filter changed something. The time of a plan alone is that of the policy "mpc" with torques.
@@ -31,7 +32,7 @@ import fraxenv
 from fraxenv import plan
 from fraxenv.dynamics import Robot, Terms
 from fraxenv.dynamics.math.pytree import pytree_dataclass
-from fraxenv.envs import Environment, EnvParams, mpc_policy
+from fraxenv.envs import Environment, EnvParams, Trot, mpc_policy
 from fraxenv.recording.policies import MemoryPolicy, with_memory
 from fraxenv.recording.scripted import scripted_policy
 
@@ -152,8 +153,9 @@ def ways(id: str, iterations: int) -> list[tuple[str, Environment, EnvParams, An
     )
     planner = mpc_policy(fast, own, iterations)
     followed = own.replace(controller=Follow(planner.mpc))
+    hands = [] if isinstance(params.task, Trot) else [scripted_policy(env, params)]
     return [
-        ("scripted", env, params, scripted_policy(env, params), False),
+        *(("scripted", env, params, policy, False) for policy in hands),
         ("mpc", env, params, mpc_policy(env, params, iterations), False),
         ("mpc, torques", direct, torque, mpc_policy(direct, torque, iterations), False),
         (

@@ -14,7 +14,6 @@ MuJoCo's engine at 2 ms with the torques of the plan.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,21 +32,29 @@ from rich.table import Table
 from fraxenv import dynamics, plan
 from fraxenv.controllers.planning import ddp
 from fraxenv.controllers.planning.motion import advanced
-from fraxenv.controllers.planning.problem import Problem, cost
+from fraxenv.controllers.planning.problem import Problem
 from fraxenv.controllers.planning.states import between, moved
-from fraxenv.dynamics import Scene, Terms, compute_terms
+from fraxenv.dynamics import Terms, compute_terms
+from fraxenv.envs import Trot
+from fraxenv.envs.predictive_gait import (
+    HORIZON,
+    STEP,
+    gait_cost,
+    gait_problem,
+    gait_references,
+)
 from fraxenv.kernels import fusible
 
 SCENE = Path(__file__).parent / "benchmark" / "scenes" / "a1.xml"
 
-N, DT = 35, 0.01
-FEET, PHASES = ("FL", "RL", "FR", "RR"), (0.0, 0.5, 0.5, 0.0)
+DT = STEP
+TASK = Trot(feet=("FL", "RL", "FR", "RR"))
+PLACE = jnp.array([0.3, 0.0])
 HOME = np.array([0, 0, 0.26, 1, 0, 0, 0, *(0, 0.9, -1.8) * 4])
 SOLE = 0.01
 """m, where feet of 2 cm stand on the floor at -1 cm."""
 
-GAIT = {"phases": PHASES, "cadence": 2.0, "amplitude": 0.03, "duty": 0.45}
-STEP = 1e-6
+MOVE = 1e-6
 """Of differences: MuJoCo MPC's."""
 
 
@@ -70,51 +77,6 @@ class Options:
     picture: Path | None = None
 
 
-def costs(own: plan.Residual, torques: bool) -> dict[str, plan.Residual]:
-    """The task's terms, with those of the feet in the air."""
-    joints = np.array([*[0.0] * 6, *[1.0] * 12])
-    hips = np.array([*[0.0] * 6, *(4.0, 1.0, 1.0) * 4])
-    effort = {"effort": plan.torque(weight=0.03 * 0.02**2 * joints)} if torques else {}
-    return effort | {
-        "upright": plan.upright("trunk", 1.0, norm=plan.smooth_abs(0.05)),
-        "height": plan.height("trunk", FEET, 0.25, 1.0, norm=plan.smooth_abs(0.04)),
-        "position": plan.residual(_head, jnp.array([0.3, 0.0]), 0.2, plan.l2(0.1)),
-        "balance": plan.balance(FEET, 0.25, 0.2, norm=plan.l2(0.1)),
-        "posture": plan.posture(HOME, 0.02 * hips),
-        "gait" if own.each else "gait at the end": own,
-    }
-
-
-def _head(robot: Any, terms: Terms, tau: Array, target: Array) -> Array:
-    return dynamics.frame_pose(robot, terms.q, "head", kin=terms.kin)[0][:2] - target
-
-
-def swinging(heights: Any, *, each: bool) -> plan.Residual:
-    """The term of the feet in the air."""
-    norm = plan.smooth_abs(0.03)
-    return plan.swing(FEET, heights, 2.0, sole=SOLE, norm=norm, each=each)
-
-
-def trot(scene: Scene) -> Problem:
-    """The problem, with feet that stand."""
-    running = costs(swinging(np.zeros((N, 4)), each=True), torques=True)
-    last = costs(swinging(np.zeros(4), each=False), torques=False)
-    terminal = {k: dataclasses.replace(t, weight=t.weight * DT) for k, t in last.items()}
-    return plan.Problem(scene, N, DT, running, terminal, control_limits=True)
-
-
-def steps(time: Array) -> dict[str, Array]:
-    """References of the feet from a time on, s."""
-    heights = plan.swing_heights(time + DT * jnp.arange(N + 1), **GAIT)
-    return {"gait": heights[:N], "gait at the end": heights[N]}
-
-
-def cost_now(problem: Problem, terms: Terms, tau: Array, time: Array) -> Array:
-    """The running cost, (), at a time, s."""
-    own = swinging(plan.swing_heights(time, **GAIT), each=False)
-    return cost(problem.robot, problem.running | {"gait": own}, terms, tau)
-
-
 @contextmanager
 def differences() -> Iterator[None]:
     """The solver with differences of steps in place of derivatives."""
@@ -132,11 +94,11 @@ def differences() -> Iterator[None]:
             q, v = moved(problem.robot, q, v, z[:m])
             return advanced(problem, compute_terms(problem.robot, q, v), tau + z[m:])
 
-        moves = jnp.concatenate([jnp.zeros((1, 3 * m // 2)), STEP * jnp.eye(3 * m // 2)])
+        moves = jnp.concatenate([jnp.zeros((1, 3 * m // 2)), MOVE * jnp.eye(3 * m // 2)])
         of_knot = jax.vmap(fusible(after, options.backend), (None, None, None, 0))
         q, v = jax.vmap(of_knot, (0, 0, 0, None))(now.q[:-1], now.v[:-1], now.tau, moves)
         far = jax.vmap(jax.vmap(lambda *x: between(problem.robot, *x), (None, None, 0, 0)))
-        J = jnp.swapaxes(far(q[:, 0], v[:, 0], q[:, 1:], v[:, 1:]), 1, 2) / STEP
+        J = jnp.swapaxes(far(q[:, 0], v[:, 0], q[:, 1:], v[:, 1:]), 1, 2) / MOVE
         return knots._replace(A=J[..., :m], B=J[..., m:]), last, own
 
     ddp.linearised, ddp._expanded = none, by_differences
@@ -161,18 +123,18 @@ class Run:
 def run(options: Options) -> Run:
     """A row."""
     scene = dynamics.load_mjcf(SCENE)
-    problem = trot(scene)
+    problem = gait_problem(scene, TASK, SOLE, HOME)
     mpc = plan.MPC(problem)
     robot = problem.robot
 
     @jax.jit
     def tick(q: Array, v: Array, state: Any, time: Array) -> Any:
         terms = compute_terms(robot, q, v)
-        state = mpc.replan(robot, terms, steps(time), state)
+        state = mpc.replan(robot, terms, gait_references(TASK, time, PLACE), state)
         tau = mpc.torque(robot, terms, state)
-        feet = jnp.stack([dynamics.frame_pose(robot, q, f)[0][2] for f in FEET])
-        now = cost_now(problem, terms, tau, time)
-        return mpc.later(state, DT), tau, now, state.plan.cost / (N * DT), feet
+        feet = jnp.stack([dynamics.frame_pose(robot, q, f)[0][2] for f in TASK.feet])
+        now = gait_cost(problem, TASK, SOLE, terms, tau, time, PLACE)
+        return mpc.later(state, DT), tau, now, state.plan.cost / (HORIZON * DT), feet
 
     @jax.jit
     def step(q: Array, v: Array, tau: Array) -> tuple[Array, Array]:
@@ -220,12 +182,12 @@ def draw(found: Run, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     at = DT * np.arange(len(found.q))
-    wanted = np.asarray(plan.swing_heights(at, **GAIT))
+    wanted = np.asarray(TASK.heights(jnp.asarray(at)))
     figure, axes = plt.subplots(3, 1, figsize=(9, 6.4), sharex=True, layout="constrained")
     for axis, i in ((axes[0], 0), (axes[1], 2)):
         axis.fill_between(at, 1e3 * wanted[:, i], color="#cfd8e3", label="wanted")
         axis.plot(at, 1e3 * (found.feet[:, i] - SOLE), color="#1f5fa8", label="foot")
-        axis.set_ylabel(f"{FEET[i]}, mm")
+        axis.set_ylabel(f"{TASK.feet[i]}, mm")
     axes[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
     axes[2].plot(at, 1e3 * found.q[:, 2], color="#b5482a")
     axes[2].set_ylabel("trunk, mm")
@@ -247,7 +209,7 @@ def main(options: Options) -> None:
         else:
             with differences():
                 found = run(options)
-        wanted = np.asarray(plan.swing_heights(DT * np.arange(options.plans), **GAIT))
+        wanted = np.asarray(TASK.heights(DT * jnp.arange(options.plans)))
         off = (found.feet - SOLE - wanted)[wanted > 0]
         ms = 1e3 * found.seconds
         trunk = 1e3 * found.q[-100:, 2]

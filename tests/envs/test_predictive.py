@@ -68,7 +68,7 @@ def test_its_plan_is_the_way_of_the_hand() -> None:
     policy = mpc_policy(env, params, iterations=10)
     obs, state = env.reset(KEY, params)
     _, memory = jax.jit(policy)(obs, KEY, policy.begin(obs))
-    path = policy.path(memory)
+    path = policy.path(memory, state)
     assert path.shape == (1, policy.mpc.problem.horizon + 1, 3)
     np.testing.assert_allclose(path[0, 0], frame_pose(env.robot, state.q, "hand")[0], atol=1e-4)
     goal = state.task_state.position[0]

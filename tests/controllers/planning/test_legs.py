@@ -125,7 +125,7 @@ def test_a_quadruped_trots(x64: None) -> None:
     trot = load_script("measure/trot")
     found = trot.run(trot.Options(plans=150))
     assert found.costs[50:].mean() < 0.0085
-    wanted = np.asarray(plan.swing_heights(trot.DT * np.arange(150), **trot.GAIT))
+    wanted = np.asarray(trot.TASK.heights(trot.DT * jnp.arange(150)))
     off = (found.feet - trot.SOLE - wanted)[50:][wanted[50:] > 0]
     assert np.sqrt(np.mean(off**2)) < 0.004
     assert np.abs(found.q[50:, 2] - 0.26).max() < 0.02

@@ -265,10 +265,12 @@ def test_joints_without_limits(panda: Robot) -> None:
 
 def test_a_rotation_in_space_has_no_range_of_positions(tmp_path: Path) -> None:
     urdf = tmp_path / "ball.urdf"
-    body = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
     urdf.write_text(
-        f'<robot name="ball"><link name="base"/><link name="body">{body}</link>'
-        '<joint name="socket" type="spherical"><parent link="base"/><child link="body"/></joint></robot>'
+        """<robot name="ball"><link name="base"/>
+        <link name="body"><inertial><mass value="1"/>
+          <inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>
+        <joint name="socket" type="spherical"><parent link="base"/><child link="body"/></joint>
+        </robot>"""
     )
     with pytest.raises(ConfigError, match=r"joint_position.*rotation in space.*joint_delta"):
         JointPosition(low=-1.0, high=1.0).axes(dynamics.load_urdf(urdf))

@@ -287,7 +287,7 @@ class Upwards:
     def __call__(self, obs: Any, key: Any, memory: Any) -> Any:
         return jnp.zeros(6), memory + 1.0
 
-    def path(self, memory: Any) -> Any:
+    def path(self, memory: Any, state: Any) -> Any:
         return memory * jnp.linspace(0.0, 0.1, 9)[None, :, None] * jnp.ones(3)
 
 

@@ -175,7 +175,7 @@ def test_a_policy_remembers(reach: Made) -> None:
 class Planning(Rising):
     """Whose plan is a way straight up, longer from step to step."""
 
-    def path(self, memory: Any) -> Any:
+    def path(self, memory: Any, state: Any) -> Any:
         up = jnp.linspace(0.0, 0.1, 5)[:, None] * jnp.array([0.0, 0.0, 1.0])
         return jnp.asarray(memory, float) * up[None] + 0.5
 
