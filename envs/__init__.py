@@ -55,6 +55,7 @@ from .tasks.tabletop_obstacles import (
 )
 from .tasks.track import Track, TrackState
 from .tasks.trot import TROT_WEIGHTS, Trot, TrotState
+from .tasks.trot_track import TROT_TRACK_WEIGHTS, TrotTrack, TrotTrackState
 from .tasks.upright import UPRIGHT_WEIGHTS, Upright
 from .tasks.walking import foot_names, walking_scene
 from .tasks.wipe import WIPE_WEIGHTS, Wipe, WipeState
@@ -72,6 +73,7 @@ __all__ = [
     "PUSH_WEIGHTS",
     "SLIDE_WEIGHTS",
     "STACK_WEIGHTS",
+    "TROT_TRACK_WEIGHTS",
     "TROT_WEIGHTS",
     "UPRIGHT_WEIGHTS",
     "WIPE_WEIGHTS",
@@ -130,6 +132,8 @@ __all__ = [
     "TrackState",
     "Trot",
     "TrotState",
+    "TrotTrack",
+    "TrotTrackState",
     "Upright",
     "UprightObstacles",
     "VariableImpedance",

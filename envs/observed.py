@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import ArrayLike
 
 from fraxenv.dynamics import Box, Capsule, Obstacles, Sphere, frame_pose
 
@@ -80,3 +81,19 @@ def obstacles(
         rows = jnp.where(there, half_axes / jnp.where(there, extents[..., None], 1), jnp.eye(3))
         boxes = Box(centre[s + m :], jnp.swapaxes(rows, 1, 2), extents)
     return Obstacles(spheres, capsules, boxes, active=radius > 0)
+
+
+def expected(now: Array, then: Array, speed: Array, ahead: ArrayLike, times: Array) -> Array:
+    """Places (n, 3), m, of what moves, at times (n,), s: on the parabola through what is known.
+
+    Args:
+        now: (3,), m, where it is.
+        then: (3,), m, where it will be after `ahead`, s.
+        speed: (3,), m/s, now.
+        ahead: (), s.
+        times: (n,), s, from now.
+    """
+    ahead = jnp.asarray(ahead)
+    bend = (then - now - ahead * speed) / ahead**2
+    t = times.astype(now.dtype)[:, None]
+    return now + t * speed + t**2 * bend

@@ -26,8 +26,14 @@ from .actions.poses import HandPoses, ways_to
 from .contact_physics import ContactPhysics
 from .environment import Environment
 from .goal_environment import GoalEnvironment
-from .observed import configuration, obstacles, terms_of, velocity, ways_to_goals
-from .predictive_gait import gait_problem, gait_references, seen_state, seen_time
+from .observed import configuration, expected, obstacles, terms_of, velocity, ways_to_goals
+from .predictive_gait import (
+    gait_problem,
+    gait_references,
+    seen_reference,
+    seen_state,
+    seen_time,
+)
 from .state import EnvParams, EnvState
 from .steering import steering
 from .tasks.among_obstacles import AmongObstacles
@@ -35,6 +41,7 @@ from .tasks.object_goals import ObjectGoals
 from .tasks.pose_goals import PoseGoals
 from .tasks.track import Track
 from .tasks.trot import Trot
+from .tasks.trot_track import TrotTrack
 from .tasks.walking import foot_radius
 
 HORIZON, STEP = 0.5, 0.02
@@ -171,13 +178,17 @@ def _walking(env: Environment, params: EnvParams, task: Trot, iterations: int) -
     act = _torques(env, params) if isinstance(params.action, JointTorque) else _sprung(env, params)
 
     def aim(seen: Mapping[str, Array], q: Array) -> dict[str, Any]:
-        return gait_references(task, seen_time(task, seen), jnp.zeros(2, q.dtype))
+        hand = seen_reference(env, task, seen, q) if isinstance(task, TrotTrack) else None
+        return gait_references(task, seen_time(task, seen), jnp.zeros(2, q.dtype), hand)
 
     def origin(state: EnvState) -> Array:
         return jnp.append(state.task_state.goal, 0.0)
 
     seen = partial(seen_state, env, task)
-    return PredictivePolicy(env, mpc, aim, act, task.hands.names, seen, origin)
+    names = task.hands.names
+    if isinstance(task, TrotTrack):
+        names = (*names, task.hand)
+    return PredictivePolicy(env, mpc, aim, act, names, seen, origin)
 
 
 def _sprung(env: Environment, params: EnvParams) -> _Act:
@@ -278,8 +289,8 @@ def _references(
     ):
         position, rotation = frame_pose(env.robot, q, name)
         if isinstance(task, Track):
-            expected = position + _expected(task, times, i, seen)
-            found[f"reach {name}"], found[f"arrive {name}"] = expected[:-1], expected[-1]
+            places = position + _expected(task, times, i, seen)
+            found[f"reach {name}"], found[f"arrive {name}"] = places[:-1], places[-1]
         else:
             found[f"reach {name}"] = position + way
         if task.orientation:
@@ -295,10 +306,8 @@ def _expected(task: Track, times: Array, hand: int, seen: Mapping[str, Array]) -
     By where it is, how fast it moves, and where it will be after the task's lookahead.
     """
     now, then = (0.1 * seen[name].reshape(-1, 3)[hand] for name in ("to_goal", "to_goal_ahead"))
-    speed, ahead = seen["goal_velocity"].reshape(-1, 3)[hand], jnp.asarray(task.lookahead)
-    bend = (then - now - ahead * speed) / ahead**2
-    t = times.astype(now.dtype)[:, None]
-    return now + t * speed + t**2 * bend
+    speed = seen["goal_velocity"].reshape(-1, 3)[hand]
+    return expected(now, then, speed, task.lookahead, times)
 
 
 def _torques(env: Environment, params: EnvParams) -> _Act:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,16 +24,25 @@ from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.rotation import matrix_to_quaternion
 
 from .environment import Environment
+from .observed import expected
 from .tasks.trot import Trot
+from .tasks.trot_track import TrotTrack
 
 STEP, HORIZON = 0.01, 35
 """s, of a step of a plan, and how many it has."""
 
 GOAL, SWING, SWING_AT_END = "position", "gait", "gait at the end"
+HAND, HAND_AT_END = "hand", "hand at the end"
 """Names of the terms whose references change."""
 
-EFFORT, SIDEWAYS = 0.03 * 0.02**2, 4.0
-"""Weight of a squared torque, (N m)^-2; and of how far hips turn out, against other joints."""
+HAND_WEIGHT, HAND_ROUND = 2.0, 0.02
+"""Of the hand's distance from a reference, and m, within which that is rounded off: ours."""
+
+EFFORT, SIDEWAYS = 0.03 * 0.8**2, 4.0
+"""Weights of a torque's squared share of its limit, and of how far hips turn out.
+
+The latter against other joints. MuJoCo MPC has 0.02 / (N m) with motors of 40 N m.
+"""
 
 
 def gait_problem(
@@ -57,11 +67,15 @@ def gait_problem(
 
 
 def gait_references(
-    task: Trot, time: Array, goal: ArrayLike, *, dt: float = STEP
+    task: Trot, time: Array, goal: ArrayLike, hand: Array | None = None, *, dt: float = STEP
 ) -> dict[str, Array]:
-    """References of a plan that begins at a time of the gait, s, to a place (2,), m."""
+    """References of a plan that begins at a time of the gait, s, to a place (2,), m.
+
+    And of the places (HORIZON + 1, 3), m, of a hand that tracks.
+    """
     heights = task.heights(time + dt * jnp.arange(HORIZON + 1))
-    return {GOAL: jnp.asarray(goal), SWING: heights[:HORIZON], SWING_AT_END: heights[HORIZON]}
+    own = {GOAL: jnp.asarray(goal), SWING: heights[:HORIZON], SWING_AT_END: heights[HORIZON]}
+    return own if hand is None else {**own, HAND: hand[:HORIZON], HAND_AT_END: hand[HORIZON]}
 
 
 def gait_cost(
@@ -100,6 +114,24 @@ def seen_state(env: Environment, task: Trot, seen: Mapping[str, Array]) -> tuple
     return q, v.at[:3].set(matmul(R, seen["trunk_velocity"])).at[3:6].set(seen["trunk_turning"])
 
 
+def seen_reference(
+    env: Environment, task: TrotTrack, seen: Mapping[str, Array], q: Array, *, dt: float = STEP
+) -> Array:
+    """Places (HORIZON + 1, 3), m, where the reference is expected, of an observation's terms.
+
+    In the world of `seen_state`, whose `q` (nq,) is.
+    """
+    hand, _ = frame_pose(env.robot, q, task.hand)
+    ahead, left = seen["trunk_axes"].reshape(2, 3)
+    R = jnp.stack([ahead, left, jnp.cross(ahead, left)], axis=1)
+    now, then, speed = (
+        matmul(R, seen[name])
+        for name in ("to_hand_goal", "to_hand_goal_ahead", "hand_goal_velocity")
+    )
+    times = dt * jnp.arange(HORIZON + 1)
+    return hand + expected(now, then, speed, task.lookahead, times)
+
+
 def seen_time(task: Trot, seen: Mapping[str, Array]) -> Array:
     """Time (), s, of the gait in an observation's terms, in the period about zero."""
     cosine, sine = seen["gait"]
@@ -110,11 +142,18 @@ def _costs(
     robot: Robot, task: Trot, home: ArrayLike, swinging: plan.Residual, *, effort: bool
 ) -> dict[str, plan.Residual]:
     """The terms, with those of the feet in the air."""
-    joints = np.asarray(among_all(robot, jnp.ones(len(robot.topology.driven))))
+    limits = np.asarray(robot.effort_limits, float)
+    efforts = EFFORT / np.where(limits > 0, limits, np.inf) ** 2
     sideways = [SIDEWAYS if axis[0] else 1.0 for axis in _axes(robot)]
     hips = np.asarray(among_all(robot, jnp.asarray(sideways)))
     height = float(np.asarray(task.height))
-    terms = {"effort": plan.torque(weight=EFFORT * joints)} if effort else {}
+    terms = {"effort": plan.torque(weight=efforts)} if effort else {}
+    if isinstance(task, TrotTrack):
+        each = swinging.each
+        place = np.zeros((HORIZON, 3) if each else 3)
+        options: dict[str, Any] = {"weight": HAND_WEIGHT, "norm": plan.l2(HAND_ROUND)}
+        name = HAND if each else HAND_AT_END
+        terms[name] = plan.position(task.hand, place, each=each, **options)
     return terms | {
         "upright": plan.upright(task.trunk, 1.0, norm=plan.smooth_abs(0.05)),
         "height": plan.height(task.trunk, task.feet, height, 1.0, norm=plan.smooth_abs(0.04)),

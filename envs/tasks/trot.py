@@ -206,7 +206,8 @@ class Trot(Task):
         off = jnp.mean(jnp.abs(self._feet_off(robot, motion, state)))
         share = jnp.minimum((state.time - state.seen) * jnp.asarray(self.cadence), 1.0)
         error = state.foot_error + share.astype(off.dtype) * (off - state.foot_error)
-        return TrotState(state.goal, state.time, state.time, error)
+        seen: TrotState = replace(state, seen=state.time, foot_error=error)
+        return seen
 
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """Trunk, joints, the way to go, the gait, forces on the feet, the last action."""
@@ -309,7 +310,8 @@ class Trot(Task):
     def with_goal(self, state: Any, i: int, position: ArrayLike, rotation: ArrayLike) -> TrotState:
         """The state with another place."""
         goal = jnp.asarray(position, state.goal.dtype)[:2]
-        return TrotState(goal, state.time, state.seen, state.foot_error)
+        moved: TrotState = replace(state, goal=goal)
+        return moved
 
     def markers(self, state: Any) -> list[Shape]:
         """A disc on the floor, below where the head has to be."""

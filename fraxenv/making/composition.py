@@ -308,14 +308,18 @@ def build_gripper(name: str, robot: Robot, action: ActionSpace, mode: Any) -> Ac
 
 
 def build_controller(
-    setup: RobotSetup, action: ActionSpace, given: object, options: Mapping[str, Any] | None
+    setup: RobotSetup,
+    task: str | None,
+    action: ActionSpace,
+    given: object,
+    options: Mapping[str, Any] | None,
 ) -> Controller[Any]:
     """The controller of an action space, or the one that is given, with its options."""
     if isinstance(action, WithGripper) and not isinstance(given, ArmWithGripper):
         options = dict(options or {})
         known = {f.name for f in dataclasses.fields(ArmWithGripper)} - {"arm", "joint"}
         own = {k: options.pop(k) for k in list(options) if k in known}
-        arm = build_controller(setup, action.space, given, options)
+        arm = build_controller(setup, task, action.space, given, options)
         return _with_options("controller", action.with_arm(arm), own)  # type: ignore[no-any-return]
     controller: Any = given
     if given is None:
@@ -323,7 +327,9 @@ def build_controller(
         if isinstance(controller, OSC):
             controller = dataclasses.replace(controller, **setup.controller_options)
         elif isinstance(controller, JointImpedance):
-            controller = dataclasses.replace(controller, **setup.joint_controller_options)
+            usual = {} if task is None else TASKS[task].joint_controller_options
+            own = {**usual, **setup.joint_controller_options}
+            controller = dataclasses.replace(controller, **own)
     elif not dataclasses.is_dataclass(given) or not hasattr(given, "init"):
         raise ConfigError(f"controller={given!r}, expected a Controller, such as OSC(...).")
     return _with_options("controller", controller, options)  # type: ignore[no-any-return]

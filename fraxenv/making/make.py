@@ -92,8 +92,8 @@ def make(
         robot: name of a bundled robot, a YAML file of a robot's setup, a `Robot`, or a `Scene`.
         member: name of the scene's robot that acts; the scene's first member if omitted.
         task: name of a task ("reach", "reach_pose", "track", "reach_obstacles"; "push", "pick",
-            "pick_pose", "stack", "upright", "insert", "slide", "wipe", "drawer" and "door", which
-            come with a scene), "module:Class" of one's own, or a `Task`.
+            "pick_pose", "stack", "upright", "insert", "slide", "wipe", "drawer", "door" and
+            "trot", which come with a scene), "module:Class" of one's own, or a `Task`.
         end_effector: name of the frame that acts, or several in a tuple; the robot's own if
             omitted.
         action: name of an action space, or an `ActionSpace`; "ee_delta_pose" if omitted, and
@@ -181,7 +181,7 @@ def make(
     built_task = parts.build_obstacles(name, built_task, obstacles)
     space = parts.build_action(setup, hands, task_name, action, action_options)
     space = parts.build_gripper(name, robot, space, gripper)
-    law = parts.build_controller(setup, space, controller, controller_options)
+    law = parts.build_controller(setup, task_name, space, controller, controller_options)
     motors = parts.build_actuators(actuators, actuator_options)
     if safety in (None, "cbf", "robust") and obstacles not in (None, False):
         safety = parts.filter_at_table(hands, robot, robust=safety == "robust")

@@ -41,6 +41,7 @@ class TaskSpec:
         scene_options: its options and their defaults.
         action: name of the action space by default.
         action_options: options of the action space by default, as far as it has them.
+        joint_controller_options: of joint impedance control by default.
         walks: whether it is a task of robots that walk, and of no others.
     """
 
@@ -53,6 +54,7 @@ class TaskSpec:
     scene_options: Mapping[str, Any] = field(default_factory=dict)
     action: str = "ee_delta_pose"
     action_options: Mapping[str, Any] = field(default_factory=dict)
+    joint_controller_options: Mapping[str, Any] = field(default_factory=dict)
     walks: bool = False
 
 
@@ -107,8 +109,8 @@ def _reach_obstacles(setup: RobotSetup, hands: EndEffectors) -> Task:
     return ReachObstacles(**options)
 
 
-def _handling(kind: str, name: str) -> Callable[[RobotSetup, EndEffectors], Task]:
-    """The builder of a task with objects: a class of `envs`, and its name in `task_options`."""
+def _with_scene(kind: str, name: str) -> Callable[[RobotSetup, EndEffectors], Task]:
+    """The builder of a task with a scene: a class of `envs`, and its name in `task_options`."""
 
     def build(setup: RobotSetup, hands: EndEffectors) -> Task:
         from .. import envs
@@ -123,12 +125,6 @@ def _palms(robot: Robot, hand: bool) -> dict[str, Any]:
     from ..envs.tasks.tabletop import palm_names
 
     return {"palms": palm_names(robot)} if hand else {}
-
-
-def _trot(setup: RobotSetup, hands: EndEffectors) -> Task:
-    from ..envs import Trot
-
-    return Trot(end_effector=hands, **setup.task_options.get("trot", {}))
 
 
 def _push_scene(
@@ -255,6 +251,21 @@ def _ground(robot: Robot, friction: float) -> Scene:
     return walking_scene(robot, friction=friction)
 
 
+_WALKING: dict[str, Any] = {
+    "control_hz": 250,
+    "scene": _ground,
+    "scene_options": {"friction": 0.8},
+    "action": "joint_position",
+    "action_options": {"about": 0.5},
+    # Mass matrix and bias force of a robot whose base floats are not those of its legs.
+    "joint_controller_options": {
+        "decoupling": "none",
+        "gravity_compensation": False,
+        "coriolis_compensation": False,
+    },
+    "walks": True,
+}
+
 _OTHERS = {"friction": 1.0, "pad_friction": 1.0, "hand": False}
 _CUBE = {"half_extents": (0.02, 0.02, 0.02), "mass": 0.064, **_OTHERS}
 _BOX = {"half_extents": (0.02, 0.02, 0.03), "mass": 0.096, **_OTHERS}
@@ -283,41 +294,41 @@ TASKS = {
     "push": TaskSpec(
         "Push",
         "push a cube over the table to a random position",
-        _handling("Push", "push"),
+        _with_scene("Push", "push"),
         scene=_push_scene,
         scene_options=_CUBE,
     ),
     "pick": TaskSpec(
         "Pick",
         "grasp a cube and hold it at a random position",
-        _handling("Pick", "pick"),
+        _with_scene("Pick", "pick"),
         scene=_pick_scene,
         scene_options=_CUBE,
     ),
     "pick_pose": TaskSpec(
         "PickPose",
         "grasp a box and hold it at a random pose",
-        _handling("PickPose", "pick_pose"),
+        _with_scene("PickPose", "pick_pose"),
         scene=_pick_pose_scene,
         scene_options=_BOX,
     ),
     "stack": TaskSpec(
         "Stack",
         "put a red cube on a green one and let go of it",
-        _handling("Stack", "stack"),
+        _with_scene("Stack", "stack"),
         scene=_stack_scene,
         scene_options=_CUBES,
     ),
     "upright": TaskSpec(
         "Upright",
         "stand a peg on its end and let go of it",
-        _handling("Upright", "upright"),
+        _with_scene("Upright", "upright"),
         scene=_upright_scene,
     ),
     "insert": TaskSpec(
         "Insert",
         "put a peg into the hole of a block",
-        _handling("Insert", "insert"),
+        _with_scene("Insert", "insert"),
         scene=_insert_scene,
         scene_options=_PEG,
         action_options={"position_scale": 0.1},
@@ -325,32 +336,36 @@ TASKS = {
     "slide": TaskSpec(
         "Slide",
         "strike a puck so that it comes to rest at a random position far away",
-        _handling("Slide", "slide"),
+        _with_scene("Slide", "slide"),
         scene=_slide_scene,
         action_options={"position_scale": 0.15},
     ),
     "wipe": TaskSpec(
         "Wipe",
         "wipe marks off the table, and press neither too little nor too much",
-        _handling("Wipe", "wipe"),
+        _with_scene("Wipe", "wipe"),
         scene=_wipe_scene,
     ),
     "drawer": TaskSpec(
-        "Drawer", "open a drawer by its handle", _handling("Drawer", "drawer"), scene=_drawer_scene
+        "Drawer",
+        "open a drawer by its handle",
+        _with_scene("Drawer", "drawer"),
+        scene=_drawer_scene,
     ),
     "door": TaskSpec(
-        "Door", "open a door by its handle", _handling("Door", "door"), scene=_door_scene
+        "Door", "open a door by its handle", _with_scene("Door", "door"), scene=_door_scene
     ),
     "trot": TaskSpec(
         "Trot",
         "go to a random place in a trot, and trot on there",
-        _trot,
-        control_hz=250,
-        scene=_ground,
-        scene_options={"friction": 0.8},
-        action="joint_position",
-        action_options={"about": 0.5},
-        walks=True,
+        _with_scene("Trot", "trot"),
+        **_WALKING,
+    ),
+    "trot_track": TaskSpec(
+        "Track",
+        "keep the hand on a figure eight, and trot on the spot",
+        _with_scene("TrotTrack", "trot_track"),
+        **_WALKING,
     ),
 }
 """The tasks by name."""

@@ -109,7 +109,7 @@ _SAMPLES: dict[str, Any] = {
 _LISTS = ("locked", "out_of_reach", "hand_axes", "without")
 """Fields that are lists of names."""
 
-_FIRST = ("panda", "iiwa14", "ur10", "planar_mobile_manipulator", "g1", "a1")
+_FIRST = ("panda", "iiwa14", "ur10", "planar_mobile_manipulator", "g1", "a1", "b2z1")
 """Listed first, in this order; others follow by name."""
 
 

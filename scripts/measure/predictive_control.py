@@ -5,10 +5,11 @@
     python scripts/measure/predictive_control.py --ids A1Trot-v0 --episodes 40
 
 Of each environment: the scripted policy, where there is one, and the policy "mpc" with its actions;
-"mpc" with torques at the policy's rate; and plans at 100 Hz, whose gains act at the rate of control. Success is that
-of the last step; the time to the goal that after which every step is one of success; torques are
-squared and averaged over joints and steps. "Filtered" is the share of steps in which the safety
-filter changed something. The time of a plan alone is that of the policy "mpc" with torques.
+"mpc" with torques at the policy's rate; and plans at 100 Hz, of hands with gains that act at the
+rate of control. Success is that of the last step; the time to the goal that after which every step
+is one of success; torques are squared and averaged over joints and steps. "Filtered" is the share
+of steps in which the safety filter changed something. The time of a plan alone is that
+of the policy "mpc" with torques.
 """
 
 from __future__ import annotations
@@ -153,18 +154,18 @@ def ways(id: str, iterations: int) -> list[tuple[str, Environment, EnvParams, An
     )
     planner = mpc_policy(fast, own, iterations)
     followed = own.replace(controller=Follow(planner.mpc))
-    hands = [] if isinstance(params.task, Trot) else [scripted_policy(env, params)]
-    return [
-        *(("scripted", env, params, policy, False) for policy in hands),
+    walks = isinstance(params.task, Trot)
+    planned = [
         ("mpc", env, params, mpc_policy(env, params, iterations), False),
         ("mpc, torques", direct, torque, mpc_policy(direct, torque, iterations), False),
-        (
-            f"mpc, {PLANS_HZ} Hz, gains",
-            fast,
-            followed,
-            Replanned(planner, fast.num_actions),
-            True,
-        ),
+    ]
+    if walks:  # nothing is scripted, and a plan's world is not the controller's
+        return [*planned, (f"mpc, torques, {PLANS_HZ} Hz", fast, own, planner, False)]
+    gains = Replanned(planner, fast.num_actions)
+    return [
+        ("scripted", env, params, scripted_policy(env, params), False),
+        *planned,
+        (f"mpc, {PLANS_HZ} Hz, gains", fast, followed, gains, True),
     ]
 
 

@@ -199,6 +199,7 @@ def test_what_an_observer_cannot_be() -> None:
         env.check_state(state, params.replace(observer=None))
 
 
+@pytest.mark.slow
 def test_an_environment_with_an_observer_holds_what_it_does_not_know() -> None:
     """After half a second, fused, at two rates of physics and control; one that is blind sags."""
     env, params = fraxenv.make(

@@ -22,6 +22,7 @@ PADS = ("left_pad", "right_pad")
 QUICK = {"xla_backend_optimization_level": 0}  # to compile
 
 
+@pytest.mark.slow
 def test_the_arm_is_held_with_what_it_carries() -> None:
     """First torques of a hand that stays where it is: against gravity, of arm and load."""
     load = {"mass": 1.5, "com": (0.02, -0.01, 0.1)}

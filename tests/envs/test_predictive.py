@@ -49,6 +49,7 @@ def test_what_is_observed_is_what_is_there() -> None:
     assert 0.3 < np.mean(active) < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "action", ["torque", pytest.param("ee_delta_pose", marks=pytest.mark.slow)]
 )

@@ -94,6 +94,7 @@ def series(results, read):
     return np.stack([np.asarray(read(out)) for out in results])
 
 
+@pytest.mark.slow
 def test_the_hand_pushes_the_cube(rollout):
     """The cube rests by its weight, is touched and moves on; the solver reports."""
     _first, _, _, results = rollout

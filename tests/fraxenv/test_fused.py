@@ -124,6 +124,7 @@ def test_floating_base() -> None:
     check(dynamics.load_robot("g1"), LARGE, np.dtype(np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     with_slow([{}, {"task": "position"}, {"decoupling": "partial"}], {}, {"task": "position"}),

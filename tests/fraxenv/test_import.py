@@ -79,6 +79,7 @@ fraxenv.make("PandaReach-v0")
 """
 
 
+@pytest.mark.slow
 def test_what_gymnax_draws_with_waits_for_its_use() -> None:
     """One after the other: each finds what it needs that none before has loaded."""
     uses = """

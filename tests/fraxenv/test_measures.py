@@ -91,6 +91,7 @@ def trained(
     return runs / "run", TASKS[request.param]
 
 
+@pytest.mark.slow
 def test_training_measures_it(trained: tuple[Path, str]) -> None:
     run, measure = trained
     metrics = read_metrics(run)

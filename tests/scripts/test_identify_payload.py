@@ -15,6 +15,7 @@ from support import colours
 SCRIPT = Path(__file__).parents[2] / "scripts" / "examples" / "identify_payload.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mass", "shift"),
     [

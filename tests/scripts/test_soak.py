@@ -21,6 +21,7 @@ def soaked(script: Any, tmp_path: Path, *options: str) -> tuple[int, dict[str, A
     return status, counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", with_slow(["cube", "grasp", "quadruped"], "grasp", "quadruped"))
 def test_scenes_stay_finite(name: str, tmp_path: Path) -> None:
     script = load_script("harden/soak")

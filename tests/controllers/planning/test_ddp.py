@@ -116,6 +116,7 @@ def test_limits_are_kept_exactly(x64: None) -> None:
     assert loose.cost < tight.cost < 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hessian", ["gauss-newton", pytest.param("exact", marks=pytest.mark.slow)])
 def test_with_limits_a_linear_robots_plan_is_quadprogs(
     hessian: str, sliders: Robot, x64: None
@@ -192,6 +193,7 @@ def test_a_plan_in_a_batch_is_the_plan_alone(hessian: str, monkeypatch: pytest.M
         jax.tree.map(lambda a, b, k=k: np.testing.assert_array_equal(a, b[k]), alone(q[k]), found)
 
 
+@pytest.mark.slow
 def test_targets_are_data(sliders: Robot) -> None:
     """Many targets with one program, and a value for every knot."""
     running = {"effort": plan.torque(0.0, 1e-3)}

@@ -90,6 +90,7 @@ def shelf(sliders: Robot) -> plan.Problem:
     return plan.Problem(sliders, 20, 0.05, running, there, control_limits=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hessian", with_slow(["gauss-newton", "exact"], "exact"))
 def test_plans_are_the_same_where_the_backward_pass_is_xla_s(
     sliders: Robot, hessian: str, monkeypatch: pytest.MonkeyPatch, x64: None

@@ -180,6 +180,7 @@ def test_what_is_not_finite_stops_there(rail: Robot) -> None:
     assert jax.tree.structure(after) == jax.tree.structure(state)
 
 
+@pytest.mark.slow
 def test_it_does_not_go_on_with_a_plan_that_is_torn_apart(rail: Robot) -> None:
     controller = plan.MPC(problem(rail, 8))
     begun = begins(controller, rail, [0.5], [0.3])

@@ -62,6 +62,7 @@ def motions(panda: Robot, between: Any) -> tuple[plan.Motion, Callable[..., plan
     return program(*between), program
 
 
+@pytest.mark.slow
 def test_nothing_touches_anything(panda: Robot, between: Any, motions: Any, pinocchio: Any) -> None:
     """Where Pinocchio has the robot's spheres; finer than the motion was looked at."""
     motion, (_, _, obstacles) = motions[0], between

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from support import with_slow
 
 from fraxenv import dynamics, plan
 from fraxenv.dynamics import Scene
@@ -64,7 +65,7 @@ def test_forces_are_mujocos(scene: Scene, x64: None) -> None:
     assert not slipping(above).any()
 
 
-@pytest.mark.parametrize("kind", ["contact_force", "slip"])
+@pytest.mark.parametrize("kind", with_slow(["contact_force", "slip"], "contact_force"))
 def test_derivatives_are_those_of_differences(kind: str, scene: Scene, x64: None) -> None:
     term = getattr(plan, kind)(scene, "box", "floor")
 

@@ -281,6 +281,7 @@ def test_where_nothing_fails_nothing_is_seen(failures: Failures) -> None:
     np.testing.assert_array_equal(failures["motor"]["v"][:HALF], found["v"][:HALF])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["all sensors", "one sensor"])
 def test_a_frozen_sensor_is_seen_and_the_arm_stops(failures: Failures, name: str) -> None:
     found = failures[name]

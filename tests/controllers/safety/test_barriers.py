@@ -328,6 +328,7 @@ UNDER = Obstacles(
 """All with the plane z = 0 as their upper side, on the way of the rod."""
 
 
+@pytest.mark.slow
 def test_neither_end_of_a_capsule_sinks(x64: None) -> None:
     """What lets an end of a rod down breaks a row, for each kind of what the rod is level with."""
     pytest.importorskip("mujoco")

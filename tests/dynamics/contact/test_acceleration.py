@@ -199,6 +199,7 @@ def test_derivatives_by_parameters() -> None:
                 np.testing.assert_allclose(gradient[i].reshape(-1)[k], difference, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", [pytest.param(jax.jacfwd, marks=pytest.mark.slow), jax.jacrev], ids=["jvp", "vjp"]
 )

@@ -25,6 +25,7 @@ ROBOTS = Path(dynamics.__file__).parent / "robots"
 # name: (nq, nv, mass of the moving bodies in kg, end effectors)
 EXPECTED = {
     "a1": (19, 18, 12.453, {"head", "FL_foot", "FR_foot", "RL_foot", "RR_foot"}),
+    "b2z1": (25, 24, 78.999019, {"head", "hand", "FL_foot", "FR_foot", "RL_foot", "RR_foot"}),
     "cartpole": (2, 2, 1.1, {"tip"}),
     "double_pendulum": (2, 2, 2.0, {"tip"}),
     "g1": (36, 35, 33.34114202, {"left_hand", "right_hand", "left_foot", "right_foot"}),

@@ -314,6 +314,7 @@ def appended(forest: Robot, *parts: tuple[Path, str]) -> PinocchioOracle:
 FORESTS = [("g1", "panda"), ("panda", "cube"), ("cube", "planar_mobile_manipulator", "tree")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", with_slow(FORESTS, *FORESTS[:2]), ids="-".join)
 def test_agrees_with_pinocchio_and_mujoco(
     names: tuple[str, ...], tree_path: Path, x64: None
@@ -728,6 +729,7 @@ def test_momentum_of_two_that_travelled_far_together(cube: Robot, x64: None) -> 
 # --- controllers, batches and kernels -------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_controller_works_on_its_robots_part(panda: Robot, cube: Robot, x64: None) -> None:
     """The robot second, so that nothing is where it would be on its own."""
     forest = dynamics.combine(cube, panda)

@@ -189,6 +189,7 @@ def test_what_counts_as_met(dtype: np.dtype, size: float) -> None:
     np.testing.assert_array_equal((active == 0).any(axis=1), np.tile([False, True], SIZE // 2))
 
 
+@pytest.mark.slow
 def test_units_of_rows_do_not_matter(x64: None) -> None:
     """Whether they can be met or not, where a search of so many steps ends a little before."""
     for problem, largest in ((problems("active"), 1e-9), (contradictory(0), 0.1)):

@@ -97,6 +97,7 @@ def test_refusals(gripper: Robot) -> None:
         WithGripper.of(space, gripper)
 
 
+@pytest.mark.slow
 def test_the_fingers_follow_the_width(gripper: Robot) -> None:
     """In a rollout of a batch: one closes, one opens, and both arms stay where they are."""
     env, params = fraxenv.make(robot=gripper, task="reach", task_options={"start_noise": 0.0})

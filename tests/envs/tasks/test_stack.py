@@ -25,6 +25,7 @@ def stacked(stack):
     return rollout(*stack)
 
 
+@pytest.mark.slow
 def test_the_expert_stacks_and_lets_go(stacked) -> None:
     _, results = stacked
     state, _, last = results[-1]

@@ -262,6 +262,15 @@ def test_another_frame_may_be_sent_to_places() -> None:
     assert env.num_actions == 12
 
 
+def test_a_robot_of_ones_own_may_trot() -> None:
+    """Its joints are springs, as those of the bundled one, by their own stiffness."""
+    robot = dynamics.load_robot("a1").replace(mass=2 * np.asarray(dynamics.load_robot("a1").mass))
+    env, params = fraxenv.make(robot=robot, task="trot", end_effector="head")
+    assert params.controller.decoupling == "none"
+    assert not params.controller.gravity_compensation
+    assert float(np.sum(env.robot.mass)) == pytest.approx(2 * 12.453)
+
+
 # --- plans that walk ------------------------------------------------------------------------------
 
 

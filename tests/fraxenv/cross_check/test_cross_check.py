@@ -367,6 +367,7 @@ def test_one_joint_agrees(
     assert "agrees with Pinocchio and MuJoCo" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", with_slow([[], ["--float32"]], ["--float32"]), ids=["float64", "float32"]
 )

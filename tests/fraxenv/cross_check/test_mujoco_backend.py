@@ -55,6 +55,7 @@ def assert_alike(ours: Any, theirs: Any, tolerance: float) -> None:
     chex.assert_trees_all_close(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @dtype_with_slow("float64")
 def test_the_same_episode(dtype: np.dtype[Any]) -> None:
     actions = np.random.default_rng(0).uniform(-1.0, 1.0, (100, 6)).astype(dtype)
@@ -77,6 +78,7 @@ def test_the_same_episode(dtype: np.dtype[Any]) -> None:
     assert (q != other_q).any()  # it was not us who computed both
 
 
+@pytest.mark.slow
 def test_soft_stops_and_friction_act_alike(x64: None) -> None:
     """Full torques drive the joints into their stops, which explicit forces could not hold."""
     robot = dynamics.load_robot("panda")

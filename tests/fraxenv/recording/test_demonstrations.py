@@ -25,6 +25,7 @@ def reaching() -> Recording:
     return record(env, params, policy, KEY, episodes=16, num_envs=8, recipe=REACH)
 
 
+@pytest.mark.slow
 def test_the_same_motion_in_another_action_space(reaching: Recording) -> None:
     """Absolute poses of the same controller: what was meant is meant again."""
     recipe = REACH | {"action": "ee_pose"}

@@ -254,6 +254,7 @@ def learnt(env: Point, run: Path) -> float:
     return float(np.mean(result.success))
 
 
+@pytest.mark.slow
 def test_learns_in_seconds_and_resuming_equals_an_uninterrupted_run(
     toy: Toy, tmp_path: Path
 ) -> None:

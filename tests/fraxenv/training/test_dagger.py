@@ -85,6 +85,7 @@ def test_it_remembers_what_the_policy_saw_and_the_expert_meant() -> None:
     np.testing.assert_allclose(taken, np.clip(own, -1.0, 1.0), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_sees_what_the_expert_looks_at() -> None:
     made = fraxenv.make("PandaReach-v0", **EASY)
     assert seen_by_expert(*made) == ("to_goal",)

@@ -53,6 +53,7 @@ CURVE = {
 """Step -> return and success, and how far off each may be."""
 
 
+@pytest.mark.slow
 def test_a_short_training_goes_as_it_went(tmp_path: Path) -> None:
     assert train(SHORT, tmp_path)
     curve = {int(m["step"]): (m["return"], m["success"]) for m in read_metrics(tmp_path)}

@@ -135,6 +135,7 @@ def test_evaluation_in_parts_is_the_same_in_any_parts(
     np.testing.assert_allclose(*errors, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_eval_compares_runs(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +216,7 @@ def test_sac_trains_resumes_and_is_evaluated(finished_sac: Path, tmp_path: Path)
     assert np.isfinite(result.measures["position_error"]).all()
 
 
+@pytest.mark.slow
 def test_to_sac_a_time_limit_is_no_end() -> None:
     """What it remembers of a step is where it led, not where the next episode began."""
     env, params = fraxenv.make(SMALL_SAC.env, **SMALL_SAC.overrides)

@@ -254,6 +254,7 @@ def test_who_has_no_keys_says_why() -> None:
     assert Simulation(*fraxenv.make("PandaTrack-v0", action="joint_delta")).no_keys is None
 
 
+@pytest.mark.slow
 def test_a_person_takes_over_from_a_policy_while_keys_are_held(reach: Made, tmp_path: Path) -> None:
     env, params = reach[0], reach[1].replace(max_steps_in_episode=5)
 
@@ -289,6 +290,7 @@ def test_a_person_takes_over_from_a_policy_while_keys_are_held(reach: Made, tmp_
     assert simulation.step(past[4]).info is None
 
 
+@pytest.mark.slow
 def test_the_gripper_is_held_where_it_is_told_to_be() -> None:
     """Of a hand that follows the target, too."""
     robot = load_robot("panda_gripper")

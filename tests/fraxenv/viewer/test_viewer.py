@@ -103,6 +103,7 @@ def test_the_hand_follows_the_target(reach: Made, action: str) -> None:
     assert snapshot.info["position_error"] < 2e-3
 
 
+@pytest.mark.slow
 def test_a_target_that_is_nobodys_goal() -> None:
     env, params = fraxenv.make("PandaTrack-v0", **FAST)
     simulation = Simulation(env, params)
@@ -199,6 +200,7 @@ def test_where_a_policy_has_the_hand_go_is_shown(reach: Made) -> None:
     viewer.close()
 
 
+@pytest.mark.slow
 def test_the_filter_can_be_switched_on_and_off() -> None:
     wall = SafetyFilter(
         barriers=(end_effector_box("hand", (-1.0, -1.0, 0.0), (1.0, 0.1, 1.5)),),

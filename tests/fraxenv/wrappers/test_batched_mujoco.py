@@ -94,6 +94,7 @@ def alone(model: Any, seed: int, actions: np.ndarray) -> np.ndarray:
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "tolerance"),
     [
@@ -208,6 +209,7 @@ TURNTABLE = f"""<mujoco><option timestep="0.002"/>
 </body></worldbody><actuator><motor joint="j1" ctrlrange="-40 40"/></actuator></mujoco>"""
 
 
+@pytest.mark.slow
 def test_a_filter_keeps_a_hand_off_what_moves() -> None:
     """One world's hand is sent to the ball, the other's away from it."""
     model = mujoco.MjModel.from_xml_string(TURNTABLE)

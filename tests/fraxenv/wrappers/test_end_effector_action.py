@@ -124,6 +124,7 @@ def test_what_the_model_does_besides_makes_no_difference(options: dict[str, str]
     np.testing.assert_allclose(moved(wrapped(**options), 0), moved(usual(), 0), atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mass", "friction", "without"),
     [(0.8, 0.0, 0.05), (0.0, 1.0, 0.003)],
