@@ -28,6 +28,7 @@ from .tasks.object_goals import ObjectGoals, ObjectGoalState
 from .tasks.pick import PICK_WEIGHTS, Pick
 from .tasks.pick_pose import PICK_POSE_WEIGHTS, PickPose
 from .tasks.pose_goals import POSE_WEIGHTS, POSITION_WEIGHTS, PoseGoals, joint_terms
+from .tasks.pull import PULL_WEIGHTS, Pull, PullState
 from .tasks.push import PUSH_WEIGHTS, Push
 from .tasks.reach import Reach, ReachState
 from .tasks.reach_obstacles import OBSTACLE_WEIGHTS, ReachObstacles
@@ -57,7 +58,7 @@ from .tasks.track import Track, TrackState
 from .tasks.trot import TROT_WEIGHTS, Trot, TrotState
 from .tasks.trot_track import TROT_TRACK_WEIGHTS, TrotTrack, TrotTrackState
 from .tasks.upright import UPRIGHT_WEIGHTS, Upright
-from .tasks.walking import foot_names, walking_scene
+from .tasks.walking import foot_names, pulling_scene, sled, walking_scene
 from .tasks.wipe import WIPE_WEIGHTS, Wipe, WipeState
 from .world import ObjectState, SceneState, World
 
@@ -70,6 +71,7 @@ __all__ = [
     "PICK_WEIGHTS",
     "POSE_WEIGHTS",
     "POSITION_WEIGHTS",
+    "PULL_WEIGHTS",
     "PUSH_WEIGHTS",
     "SLIDE_WEIGHTS",
     "STACK_WEIGHTS",
@@ -111,6 +113,8 @@ __all__ = [
     "PickPoseObstacles",
     "PoseGoals",
     "PredictivePolicy",
+    "Pull",
+    "PullState",
     "Push",
     "PushObstacles",
     "Randomisation",
@@ -158,7 +162,9 @@ __all__ = [
     "pad_names",
     "peg",
     "puck",
+    "pulling_scene",
     "pytree_dataclass",
+    "sled",
     "slip_speed",
     "socket",
     "static",

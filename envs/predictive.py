@@ -15,7 +15,14 @@ from fraxenv.controllers import JointImpedance, Torque, barriers
 from fraxenv.controllers import planning as plan
 from fraxenv.controllers.impedance import broadcast_gain, compensation, damping
 from fraxenv.controllers.planning.mpc import state_at
-from fraxenv.dynamics import Robot, Terms, compute_terms, frame_pose, rotation_exp
+from fraxenv.dynamics import (
+    Robot,
+    Terms,
+    compute_terms,
+    frame_pose,
+    restrict_terms,
+    rotation_exp,
+)
 from fraxenv.dynamics.kinematics import frame_poses
 from fraxenv.dynamics.manifold import driven_part, scalar_coordinates
 from fraxenv.dynamics.math.algebra import matmul
@@ -30,15 +37,18 @@ from .observed import configuration, expected, obstacles, terms_of, velocity, wa
 from .predictive_gait import (
     gait_problem,
     gait_references,
+    pull_references,
     seen_reference,
     seen_state,
     seen_time,
+    seen_with_sled,
 )
 from .state import EnvParams, EnvState
 from .steering import steering
 from .tasks.among_obstacles import AmongObstacles
 from .tasks.object_goals import ObjectGoals
 from .tasks.pose_goals import PoseGoals
+from .tasks.pull import Pull
 from .tasks.track import Track
 from .tasks.trot import Trot
 from .tasks.trot_track import TrotTrack
@@ -56,6 +66,9 @@ CLEARANCE = 0.02
 ROUND = 0.02
 """m, within which the cost of a distance is rounded off."""
 
+FIRST = 8
+"""Plans of a gait before the first action: to stand still is none that stands."""
+
 _Act = Callable[[plan.MPC, Terms, plan.MPCState], Array]
 _State = Callable[[Mapping[str, Array]], tuple[Array, Array]]
 
@@ -70,8 +83,9 @@ class PredictivePolicy:
         aim: references of the problem, of an observation's terms and `q` (nq,).
         act: action (k,) of `mpc`, of the robot's terms, and of what `mpc` remembers.
         hands: names of the frames that it moves.
-        state: `q` (nq,) and `v` (nv,) of an observation's terms.
+        state: `q` (nq,) and `v` (nv,) of what is planned, of an observation's terms.
         origin: where in the world (3,), m, plans have their origin, of a state.
+        plans: how many are made before the first action, each from the one before.
     """
 
     env: Environment
@@ -81,10 +95,21 @@ class PredictivePolicy:
     hands: tuple[str, ...]
     state: _State
     origin: Callable[[EnvState], Array] = lambda state: jnp.zeros(3)
+    plans: int = 0
 
     def begin(self, obs: Array) -> plan.MPCState:
         """The memory at the beginning of an episode, of its first observation (n,)."""
-        return self.mpc.init(self.env.robot, self._terms(terms_of(self.env, obs)))
+        seen = terms_of(self.env, obs)
+        terms = self._terms(seen)
+        memory = self.mpc.init(self.robot, terms)
+        if not self.plans:
+            return memory
+
+        def again(memory: plan.MPCState, _: None) -> tuple[plan.MPCState, None]:
+            return self.mpc.replan(self.robot, terms, self.aim(seen, terms.q), memory), None
+
+        planned: plan.MPCState = jax.lax.scan(again, memory, None, self.plans)[0]
+        return planned
 
     def __call__(
         self, obs: Array, key: Array, memory: plan.MPCState
@@ -92,7 +117,7 @@ class PredictivePolicy:
         """The action (k,) for an observation (n,), and the next memory."""
         seen = terms_of(self.env, obs)
         terms = self._terms(seen)
-        new = self.mpc.replan(self.env.robot, terms, self.aim(seen, terms.q), memory)
+        new = self.mpc.replan(self.robot, terms, self.aim(seen, terms.q), memory)
         return self.act(self.mpc, terms, new), self.mpc.later(new, 1.0 / self.env.policy_hz)
 
     def path(self, memory: plan.MPCState, state: EnvState) -> Array:
@@ -102,13 +127,19 @@ class PredictivePolicy:
             memory: with the plan.
             state: of the same episode.
         """
-        positions: Array = jax.vmap(lambda q: frame_poses(self.env.robot, q, self.hands)[0])(
+        positions: Array = jax.vmap(lambda q: frame_poses(self.robot, q, self.hands)[0])(
             memory.plan.q
         )
         return jnp.swapaxes(positions, 0, 1) + self.origin(state)
 
     def _terms(self, seen: Mapping[str, Array]) -> Terms:
-        return compute_terms(self.env.robot, *self.state(seen))
+        return compute_terms(self.robot, *self.state(seen))
+
+    @property
+    def robot(self) -> Robot:
+        """What is planned: the environment's robot, and the objects of its scene."""
+        planned: Robot = self.mpc.problem.robot
+        return planned
 
 
 def mpc_policy(
@@ -168,7 +199,7 @@ def _of_hands(env: Environment, seen: Mapping[str, Array]) -> tuple[Array, Array
 def _walking(env: Environment, params: EnvParams, task: Trot, iterations: int) -> PredictivePolicy:
     """The policy of a gait."""
     physics = env.physics
-    if not isinstance(physics, ContactPhysics) or physics.objects:
+    if not isinstance(physics, ContactPhysics) or (physics.objects and not isinstance(task, Pull)):
         raise ConfigError(
             f"{env.name} has no policy 'mpc': a gait is planned through the contacts of a scene of "
             "one robot on the ground. Make it of one, such as envs.walking_scene(robot)."
@@ -176,6 +207,17 @@ def _walking(env: Environment, params: EnvParams, task: Trot, iterations: int) -
     sole = foot_radius(env.robot, task.feet[0])
     mpc = plan.MPC(gait_problem(physics.scene, task, sole), plan.Options(iterations))
     act = _torques(env, params) if isinstance(params.action, JointTorque) else _sprung(env, params)
+    names = task.hands.names
+    if isinstance(task, Pull):
+        return PredictivePolicy(
+            env,
+            mpc,
+            partial(pull_references, env, task),
+            act,
+            (task.hand,),
+            partial(seen_with_sled, env, task),
+            plans=FIRST,
+        )
 
     def aim(seen: Mapping[str, Array], q: Array) -> dict[str, Any]:
         hand = seen_reference(env, task, seen, q) if isinstance(task, TrotTrack) else None
@@ -184,18 +226,25 @@ def _walking(env: Environment, params: EnvParams, task: Trot, iterations: int) -
     def origin(state: EnvState) -> Array:
         return jnp.append(state.task_state.goal, 0.0)
 
-    seen = partial(seen_state, env, task)
-    names = task.hands.names
     if isinstance(task, TrotTrack):
         names = (*names, task.hand)
-    return PredictivePolicy(env, mpc, aim, act, names, seen, origin)
+    seen_as = partial(seen_state, env, task)
+    return PredictivePolicy(env, mpc, aim, act, names, seen_as, origin, FIRST)
+
+
+def _own(env: Environment, terms: Terms) -> tuple[Terms, slice]:
+    """Terms of the environment's robot in those of what is planned, and its entries in `v`."""
+    physics = env.physics
+    if not isinstance(physics, ContactPhysics):
+        return terms, slice(None)
+    return restrict_terms(terms, physics.member), physics.member.v
 
 
 def _sprung(env: Environment, params: EnvParams) -> _Act:
     """Actions that send the joints to where their springs pull as the plan says."""
     robot, law, space = env.robot, params.controller, params.action
     springs = isinstance(law, JointImpedance) and law.decoupling == "none"
-    if not (isinstance(space, JointPosition) and isinstance(law, JointImpedance) and springs):
+    if not isinstance(law, JointImpedance) or not (springs and isinstance(space, JointPosition)):
         raise ConfigError(
             f"{env.name} has no policy 'mpc' for the action space {type(space).__name__} and the "
             f"controller {type(law).__name__}, expected 'torque', or 'joint_position' with a "
@@ -203,15 +252,12 @@ def _sprung(env: Environment, params: EnvParams) -> _Act:
         )
     ends = [(axis.low, axis.high) for axis in space.axes(robot)]
 
-    def act(mpc: plan.MPC, terms: Terms, state: plan.MPCState) -> Array:
-        dtype = terms.v.dtype
-        tau, (kp, ratio) = (
-            mpc.torque(robot, terms, state),
-            (
-                broadcast_gain(name, getattr(law, name), terms.v.shape, dtype)
-                for name in ("kp", "damping_ratio")
-            ),
-        )
+    def act(mpc: plan.MPC, planned: Terms, state: plan.MPCState) -> Array:
+        terms, own = _own(env, planned)
+        shape, dtype = terms.v.shape, terms.v.dtype
+        tau = mpc.torque(mpc.problem.robot, planned, state)[own]
+        kp = broadcast_gain("kp", law.kp, shape, dtype)
+        ratio = broadcast_gain("damping_ratio", law.damping_ratio, shape, dtype)
         added = compensation(
             robot, terms, gravity=law.gravity_compensation, coriolis=law.coriolis_compensation
         )
@@ -316,12 +362,13 @@ def _torques(env: Environment, params: EnvParams) -> _Act:
     high = jnp.asarray([axis.high for axis in params.action.axes(robot)])
     law = law if isinstance(law, Torque) else Torque()
 
-    def act(mpc: plan.MPC, terms: Terms, state: plan.MPCState) -> Array:
+    def act(mpc: plan.MPC, planned: Terms, state: plan.MPCState) -> Array:
+        terms, own = _own(env, planned)
         added = compensation(
             robot, terms, gravity=law.gravity_compensation, coriolis=law.coriolis_compensation
         )
-        wanted = driven_part(robot, mpc.torque(robot, terms, state) - added)
-        return jnp.clip(wanted / high, -1.0, 1.0)
+        tau = mpc.torque(mpc.problem.robot, planned, state)[own]
+        return jnp.clip(driven_part(robot, tau - added) / high, -1.0, 1.0)
 
     return act
 

@@ -25,6 +25,7 @@ from fraxenv.dynamics.math.rotation import matrix_to_quaternion
 
 from .environment import Environment
 from .observed import expected
+from .tasks.pull import Pull
 from .tasks.trot import Trot
 from .tasks.trot_track import TrotTrack
 
@@ -32,11 +33,21 @@ STEP, HORIZON = 0.01, 35
 """s, of a step of a plan, and how many it has."""
 
 GOAL, SWING, SWING_AT_END = "position", "gait", "gait at the end"
-HAND, HAND_AT_END = "hand", "hand at the end"
+HAND, HAND_AT_END, PULLED = "hand", "hand at the end", "pulled"
 """Names of the terms whose references change."""
 
-HAND_WEIGHT, HAND_ROUND = 2.0, 0.02
-"""Of the hand's distance from a reference, and m, within which that is rounded off: ours."""
+HAND_WEIGHT, PULL_WEIGHT, ROUND = 2.0, 1.0, 0.02
+"""Of the hand's distance from a reference and of the sled's, and m, of their rounding off: ours."""
+
+PULL_SPEED, PULL_AHEAD, STAND = 0.1, 0.03, 2.0
+"""m/s, at which a sled is to resist a plan as it does; m, by which plans pull at most; and the
+weight of a standing foot's squared speed. Ours.
+"""
+
+LOADED, LEAST = 1.0, 0.3
+"""50 N, of the foot that carries least, from which a plan pulls as it wants, and the share of that
+below: ours.
+"""
 
 EFFORT, SIDEWAYS = 0.03 * 0.8**2, 4.0
 """Weights of a torque's squared share of its limit, and of how far hips turn out.
@@ -58,12 +69,32 @@ def gait_problem(
         dt: s, of a step.
     """
     n, home = len(task.feet), scene.system.q_default if home is None else home
+    if isinstance(task, Pull):
+        scene = _with_viscous_sled(scene, task)
     during = _swinging(task, np.zeros((HORIZON, n)), sole, each=True)
     at_end = _swinging(task, np.zeros(n), sole, each=False)
     running = _costs(scene.system, task, home, during, effort=True)
     last = _costs(scene.system, task, home, at_end, effort=False)
     terminal = {k: dataclasses.replace(t, weight=t.weight * dt) for k, t in last.items()}
     return plan.Problem(scene, HORIZON, dt, running, terminal, control_limits=True)
+
+
+def _with_viscous_sled(scene: Scene, task: Pull) -> Scene:
+    """The scene with a sled that resists as much at the speed `PULL_SPEED`, and less below it.
+
+    To a plan, Coulomb friction is a wall: nothing that pulls a little less or more moves a sled
+    that stands.
+    """
+    system = scene.system
+    joint = [j.name for j in system.topology.joints].index(f"{task.object}_joint")
+    dof = int(system.topology.v_index[joint])
+    friction, damping = np.array(system.friction), np.array(system.damping)
+    damping[dof] += friction[dof] / PULL_SPEED
+    friction[dof] = 0.0
+    planned = scene.with_system(system.replace(friction=friction, damping=damping))
+    # What hardly creeps is as hard to plan through.
+    constraints = dataclasses.replace(planned.constraints, impratio=10.0)
+    return dataclasses.replace(planned, constraints=constraints)
 
 
 def gait_references(
@@ -97,21 +128,56 @@ def gait_cost(
 
 def seen_state(env: Environment, task: Trot, seen: Mapping[str, Array]) -> tuple[Array, Array]:
     """`q` (nq,) and `v` (nv,) of an observation's terms, with the place to go to at x = y = 0."""
+    q, v, R = _trunk_and_joints(env, task, seen)
+    head, _ = frame_pose(env.robot, q, task.hands.names[0])
+    place = -matmul(R, seen["to_goal"]) - head
+    return q.at[:2].set(place[:2]), v
+
+
+def seen_with_sled(env: Environment, task: Pull, seen: Mapping[str, Array]) -> tuple[Array, Array]:
+    """`q` (nq,) and `v` (nv,) of a scene with a sled, whose handle tells where all is."""
+    q, v, _ = _trunk_and_joints(env, task, seen)
+    scene: Any = env.physics
+    first = scene.scene.system.topology.position[scene.objects[task.object].bodies.start]
+    hand, _ = frame_pose(env.robot, q, task.hand)
+    x = first[0] - seen["pulled"][0] - hand[0]
+    q = q.at[:2].set(jnp.stack([x, first[1] - hand[1]]))
+    return jnp.concatenate([q, seen["pulled"]]), jnp.concatenate([v, seen["pull_speed"]])
+
+
+def _trunk_and_joints(
+    env: Environment, task: Trot, seen: Mapping[str, Array]
+) -> tuple[Array, Array, Array]:
+    """`q` (nq,) at x = y = 0, `v` (nv,), and the trunk's rotation, of an observation's terms."""
     robot, dtype = env.robot, seen["trunk_axes"].dtype
-    ahead, left = seen["trunk_axes"].reshape(2, 3)
-    R = jnp.stack([ahead, left, jnp.cross(ahead, left)], axis=1)
+    R = _trunk_rotation(seen)
     driven = robot.topology.driven
     lower, upper = np.asarray(robot.position_limits, float)[driven].T
     joints = 0.5 * (lower + upper) + 0.5 * (upper - lower) * seen["joint_position"]
     q = jnp.zeros(robot.nq, dtype).at[robot.topology.dof_coordinate[driven]].set(joints)
     q = q.at[3:7].set(matrix_to_quaternion(R))
     trunk, _ = frame_pose(robot, q, task.trunk)
-    head, _ = frame_pose(robot, q, task.hands.names[0])
-    height = 0.1 * seen["trunk_height"][0] + task.standing(robot)
-    place = -matmul(R, seen["to_goal"]) - head
-    q = q.at[:3].set(jnp.stack([place[0], place[1], height - trunk[2]]))
+    q = q.at[2].set(0.1 * seen["trunk_height"][0] + task.standing(robot) - trunk[2])
     v = among_all(robot, 10.0 * seen["joint_velocity"])
-    return q, v.at[:3].set(matmul(R, seen["trunk_velocity"])).at[3:6].set(seen["trunk_turning"])
+    v = v.at[:3].set(matmul(R, seen["trunk_velocity"])).at[3:6].set(seen["trunk_turning"])
+    return q, v, R
+
+
+def _trunk_rotation(seen: Mapping[str, Array]) -> Array:
+    ahead, left = seen["trunk_axes"].reshape(2, 3)
+    return jnp.stack([ahead, left, jnp.cross(ahead, left)], axis=1)
+
+
+def pull_references(
+    env: Environment, task: Pull, seen: Mapping[str, Array], q: Array
+) -> dict[str, Array]:
+    """References of a plan that pulls and stands where it stood; `q` is of `seen_with_sled`."""
+    head, _ = frame_pose(env.robot, q[: env.robot.nq], task.hands.names[0])
+    place = head + matmul(_trunk_rotation(seen), seen["to_goal"])
+    carried = jnp.clip(jnp.min(seen["foot_force"]) / LOADED, LEAST, 1.0)
+    further = carried * jnp.clip(seen["to_pull"], -PULL_AHEAD, PULL_AHEAD)
+    own = gait_references(task, seen_time(task, seen), place[:2])
+    return {**own, PULLED: seen["pulled"] + further}
 
 
 def seen_reference(
@@ -122,8 +188,7 @@ def seen_reference(
     In the world of `seen_state`, whose `q` (nq,) is.
     """
     hand, _ = frame_pose(env.robot, q, task.hand)
-    ahead, left = seen["trunk_axes"].reshape(2, 3)
-    R = jnp.stack([ahead, left, jnp.cross(ahead, left)], axis=1)
+    R = _trunk_rotation(seen)
     now, then, speed = (
         matmul(R, seen[name])
         for name in ("to_hand_goal", "to_hand_goal_ahead", "hand_goal_velocity")
@@ -144,29 +209,40 @@ def _costs(
     """The terms, with those of the feet in the air."""
     limits = np.asarray(robot.effort_limits, float)
     efforts = EFFORT / np.where(limits > 0, limits, np.inf) ** 2
-    sideways = [SIDEWAYS if axis[0] else 1.0 for axis in _axes(robot)]
-    hips = np.asarray(among_all(robot, jnp.asarray(sideways)))
+    sideways = np.where(robot.topology.axes.direction[:, 0] != 0, SIDEWAYS, 1.0)
+    hips = np.where(limits > 0, sideways, 0.0)
     height = float(np.asarray(task.height))
     terms = {"effort": plan.torque(weight=efforts)} if effort else {}
     if isinstance(task, TrotTrack):
         each = swinging.each
         place = np.zeros((HORIZON, 3) if each else 3)
-        options: dict[str, Any] = {"weight": HAND_WEIGHT, "norm": plan.l2(HAND_ROUND)}
+        options: dict[str, Any] = {"weight": HAND_WEIGHT, "norm": plan.l2(ROUND)}
         name = HAND if each else HAND_AT_END
         terms[name] = plan.position(task.hand, place, each=each, **options)
     return terms | {
         "upright": plan.upright(task.trunk, 1.0, norm=plan.smooth_abs(0.05)),
         "height": plan.height(task.trunk, task.feet, height, 1.0, norm=plan.smooth_abs(0.04)),
-        GOAL: plan.residual(_Place(task.hands.names[0]), jnp.zeros(2), 0.2, norm=plan.l2(0.1)),
+        **_place(robot, task),
         "balance": plan.balance(task.feet, height, 0.2, norm=plan.l2(0.1)),
         "posture": plan.posture(home, 0.02 * hips),
         SWING if swinging.each else SWING_AT_END: swinging,
     }
 
 
-def _axes(robot: Robot) -> list[np.ndarray]:
-    """Axes (3,) of the joints that are driven, each of one."""
-    return [j.axis for j in robot.topology.joints if j.kind != "floating"]
+def _place(robot: Robot, task: Trot) -> dict[str, plan.Residual]:
+    """The terms of the place to go to, and of the sled that is to be pulled."""
+    head = _Place(task.hands.names[0])
+    place = {GOAL: plan.residual(head, jnp.zeros(2), 0.2, norm=plan.l2(0.1))}
+    if not isinstance(task, Pull):
+        return place
+    joint = [j.name for j in robot.topology.joints].index(f"{task.object}_joint")
+    sled = _Pulled(int(robot.topology.q_index[joint]))
+    still = {
+        f"stand {foot}": plan.frame_twist(foot, weight=STAND * np.repeat([1.0, 0.0], 3))
+        for foot in task.feet
+    }
+    pulled = plan.residual(sled, jnp.zeros(1), PULL_WEIGHT, norm=plan.l2(ROUND))
+    return {**place, PULLED: pulled, **still}
 
 
 def _swinging(task: Trot, heights: ArrayLike, sole: float, *, each: bool) -> plan.Residual:
@@ -181,3 +257,11 @@ class _Place:
 
     def __call__(self, robot: Robot, terms: Terms, tau: Array, goal: Array) -> Array:
         return frame_pose(robot, terms.q, self.frame, kin=terms.kin)[0][:2] - goal
+
+
+@dataclass(frozen=True)
+class _Pulled:
+    coordinate: int
+
+    def __call__(self, robot: Robot, terms: Terms, tau: Array, goal: Array) -> Array:
+        return terms.q[self.coordinate, None] - goal

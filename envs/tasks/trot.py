@@ -170,8 +170,8 @@ class Trot(Task):
             value = getattr(self, name)
             if is_concrete(value) and not 0 < float(np.asarray(value)) < np.inf:
                 raise ConfigError(f"Trot: {name}={value!r}, expected a positive number.")
-        if is_concrete(self.duty) and not 0 < float(np.asarray(self.duty)) < 1:
-            raise ConfigError(f"Trot: duty={self.duty!r}, expected a share between 0 and 1.")
+        if is_concrete(self.duty) and not 0 < float(np.asarray(self.duty)) <= 1:
+            raise ConfigError(f"Trot: duty={self.duty!r}, expected a share above 0, at most 1.")
         if is_concrete((self.goal_low, self.goal_high)):
             low, high = np.asarray(self.goal_low, float), np.asarray(self.goal_high, float)
             finite = np.isfinite([low, high]).all()

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from fraxenv.dynamics import Robot, Scene, build_scene, plane_geom, sphere_geom
+from fraxenv.dynamics import (
+    WORLD,
+    Frame,
+    Joint,
+    Robot,
+    Scene,
+    SceneEquality,
+    SceneObject,
+    Topology,
+    box_geom,
+    build_scene,
+    connect_equality,
+    frame_pose,
+    plane_geom,
+    sphere_geom,
+)
 from fraxenv.dynamics.geometry.shapes import Color
+from fraxenv.dynamics.scene.build import drawn_shape
 from fraxenv.errors import ConfigError
 
-FLOOR = "floor"
+FLOOR, SLED = "floor", "sled"
 FLOOR_COLOR: Color = (0.45, 0.5, 0.55, 1.0)
+SLED_COLOR: Color = (0.75, 0.45, 0.2, 1.0)
 
 
 def foot_names(robot: Robot) -> tuple[str, ...]:
@@ -47,6 +66,8 @@ def foot_radius(robot: Robot, foot: str) -> float:
 
 def walking_scene(
     robot: Robot,
+    objects: Sequence[SceneObject] = (),
+    equalities: Sequence[SceneEquality] = (),
     *,
     friction: float = 0.8,
     impratio: float = 10.0,
@@ -56,6 +77,8 @@ def walking_scene(
 
     Args:
         robot: its base floats, and its feet are balls.
+        objects: what else moves; nothing touches it.
+        equalities: what holds parts together.
         friction: coefficient of contacts.
         impratio: ratio of frictional to normal impedance.
         timestep: s.
@@ -80,13 +103,89 @@ def walking_scene(
     ]
     return build_scene(
         robot,
-        [],
+        objects,
         [plane_geom(FLOOR, rgba=FLOOR_COLOR)],
         geoms=balls,
         pairs=[(foot, FLOOR) for foot in foot_names(robot)],
         name="ground",
         impratio=impratio,
         timestep=timestep,
+        equalities=equalities,
         # The joints' damping is stiff for the legs' mass.
         integrator="discrete",
     )
+
+
+def sled(handle: Sequence[float], *, mass: float = 20.0, resistance: float = 100.0) -> SceneObject:
+    """A load that slides along the world's x axis, with a handle at its frame.
+
+    Its coordinate is how far it has been pulled, m, against x.
+
+    Args:
+        handle: (3,), m, where the handle is at first.
+        mass: kg.
+        resistance: N, the Coulomb friction of its runners.
+    """
+    z = handle[2]
+    bar = box_geom("sled_bar", (0.01, 0.08, 0.01), rgba=SLED_COLOR)
+    post = box_geom(
+        "sled_post", (0.01, 0.01, 0.5 * z), position=(0.03, 0, -0.5 * z), rgba=SLED_COLOR
+    )
+    load = box_geom("sled_load", (0.2, 0.2, 0.1), position=(0.25, 0, 0.1 - z), rgba=SLED_COLOR)
+    nothing = np.zeros(1)
+    unlimited = np.full(1, np.inf)
+    topology = Topology(
+        name=SLED,
+        joints=(Joint(f"{SLED}_joint", "prismatic", np.array([-1.0, 0.0, 0.0])),),
+        body_names=(SLED,),
+        parent=np.array([WORLD]),
+        position=np.array([handle], float),
+        rotation=np.eye(3)[None],
+        frames=(Frame(SLED, 0, np.zeros(3), np.eye(3)),),
+        end_effectors={},
+        collision_shapes=tuple(
+            s for g in (bar, post, load) if (s := drawn_shape(g, 0)) is not None
+        ),
+    )
+    model = Robot(
+        topology=topology,
+        mass=np.array([mass], float),
+        com=np.zeros((1, 3)),
+        inertia=mass * 0.01 * np.eye(3)[None],
+        gravity=np.array([0.0, 0.0, -9.81]),
+        armature=nothing,
+        damping=nothing,
+        friction=np.array([resistance], float),
+        position_limits=np.stack([-unlimited, unlimited], axis=1),
+        stop_stiffness=nothing,
+        stop_damping=nothing,
+        velocity_limits=unlimited,
+        effort_limits=nothing,
+        effort_rate_limits=unlimited,
+        q_default=nothing,
+    )
+    return SceneObject(model, ())
+
+
+def pulling_scene(
+    robot: Robot,
+    hand: str = "hand",
+    *,
+    friction: float = 0.8,
+    mass: float = 20.0,
+    resistance: float = 100.0,
+) -> Scene:
+    """A `walking_scene` with a sled whose handle the hand holds as a ball joint would.
+
+    Args:
+        robot: as of `walking_scene`.
+        hand: name of the frame that holds it, where it is by default.
+        friction: coefficient of the feet's contacts.
+        mass: kg, of the sled.
+        resistance: N, of the sled.
+    """
+    handle, _ = frame_pose(robot, np.asarray(robot.q_default), hand)
+    load = sled(np.asarray(handle, float).tolist(), mass=mass, resistance=resistance)
+    held = connect_equality(robot.frame(hand).name, SLED)
+    # Feet under a steady force creep, as `dynamics.grip` says of fingers.
+    return walking_scene(robot, [load], [held], friction=friction, impratio=100.0)

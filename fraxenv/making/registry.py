@@ -251,6 +251,12 @@ def _ground(robot: Robot, friction: float) -> Scene:
     return walking_scene(robot, friction=friction)
 
 
+def _sled(robot: Robot, friction: float, mass: float, resistance: float) -> Scene:
+    from ..envs import pulling_scene
+
+    return pulling_scene(robot, friction=friction, mass=mass, resistance=resistance)
+
+
 _WALKING: dict[str, Any] = {
     "control_hz": 250,
     "scene": _ground,
@@ -360,6 +366,16 @@ TASKS = {
         "go to a random place in a trot, and trot on there",
         _with_scene("Trot", "trot"),
         **_WALKING,
+    ),
+    "pull": TaskSpec(
+        "Pull",
+        "pull a sled by its handle, standing, with feet that do not slip",
+        _with_scene("Pull", "pull"),
+        **{
+            **_WALKING,
+            "scene": _sled,
+            "scene_options": {"friction": 0.8, "mass": 20.0, "resistance": 100.0},
+        },
     ),
     "trot_track": TaskSpec(
         "Track",

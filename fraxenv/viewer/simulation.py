@@ -67,7 +67,8 @@ class Simulation:
         seed: decides the episodes.
 
     Attributes:
-        driver: what moves the robot: `TARGET`, `KEYS`, `POLICY`, `SHARED` or `RANDOM`.
+        driver: what moves the robot: `TARGET`, `KEYS`, `POLICY`, `SHARED` or `RANDOM`; at first the
+            policy, or else the first of those that there are.
         drivers: those that there are here.
         filtered: whether the safety filter changes anything.
         seed: of the next reset.
@@ -89,8 +90,10 @@ class Simulation:
         policies = () if policy is None else (POLICY,)
         if self.no_keys is None:
             policies = (KEYS, *policies, *((SHARED,) if policies else ()))
-        self.drivers = (TARGET, *policies, RANDOM)
-        self._driver = TARGET if policy is None else POLICY
+        # Where the base floats, hands that follow targets have nothing to stand on.
+        stands = len(env.robot.topology.driven) == env.robot.nv
+        self.drivers = (*((TARGET,) if stands else ()), *policies, RANDOM)
+        self._driver = self.drivers[0] if policy is None else POLICY
         self.filtered = params.safety is not None and params.safety.enabled
         self._act = None if policy is None else jax.jit(with_memory(policy))
         self._begin = None if policy is None else jax.jit(with_memory(policy).begin)

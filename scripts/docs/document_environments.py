@@ -25,7 +25,7 @@ from PIL import Image
 from rich.progress import track
 
 import fraxenv
-from fraxenv.envs import Trot, action_names, mpc_policy
+from fraxenv.envs import Pull, Trot, action_names, mpc_policy
 from fraxenv.envs.tasks.experts import EXPERTS
 from fraxenv.making.registry import env_spec
 from fraxenv.media import rollouts
@@ -38,6 +38,9 @@ PAGE = DOCS / "environments.md"
 START = "<!-- from here on written by scripts/docs/document_environments.py -->"
 END = "<!-- end -->"
 SEED = 7  # of the pictures: goals well in sight
+
+PLANNED = (Trot, Pull)
+"""Tasks whose films are of plans."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,7 @@ def film(id: str, path: Path) -> None:
 
 
 def _has_film(id: str) -> bool:
-    return type(made(id)[1].task) in (*EXPERTS, Trot)
+    return type(made(id)[1].task) in (*EXPERTS, *PLANNED)
 
 
 def _spaces() -> str:

@@ -2,13 +2,14 @@
 
     python scripts/measure/predictive_control.py
     python scripts/measure/predictive_control.py --ids PandaReachObstacles-v0 --episodes 5000
-    python scripts/measure/predictive_control.py --ids A1Trot-v0 --episodes 40
+    python scripts/measure/predictive_control.py --ids A1Trot-v0 B2Z1Track-v0 --episodes 40
 
 Of each environment: the scripted policy, where there is one, and the policy "mpc" with its actions;
 "mpc" with torques at the policy's rate; and plans at 100 Hz, of hands with gains that act at the
 rate of control. Success is that of the last step; the time to the goal that after which every step
 is one of success; torques are squared and averaged over joints and steps. "Filtered" is the share
-of steps in which the safety filter changed something. The time of a plan alone is that
+of steps in which the safety filter changed something. Of a hand that tracks on what walks, the rms
+distance from its reference after half a second. The time of a plan alone is that
 of the policy "mpc" with torques.
 """
 
@@ -97,7 +98,7 @@ def main(options: Options) -> None:
     for id in options.ids:
         table = Table(
             "policy", "success", "time to goal, s", "90 %", "torque^2", "filtered", "clearance, mm",
-            "run, s", title=f"{id}, {options.episodes} episodes",
+            "hand off, mm", "run, s", title=f"{id}, {options.episodes} episodes",
         )  # fmt: skip
         for name, env, params, policy, follows in ways(id, options.iterations):
             began = perf_counter()
@@ -119,6 +120,7 @@ def main(options: Options) -> None:
                 f"{out['torque'].mean():.1f}",
                 f"{100 * out['intervened'].mean():.1f} %",
                 f"{1000 * out['clearance'].min():.1f}",
+                f"{1000 * np.sqrt(np.mean(out['hand'][env.policy_hz // 2 :] ** 2)):.2f}",
                 f"{took:.1f} + {built:.0f}",
             )
         Console(width=110).print(table)
@@ -198,6 +200,7 @@ def rollout(
             "torque": jnp.mean(info["controller"]["torque"] ** 2, axis=-1),
             "intervened": info["safety"]["intervened"],
             "clearance": info.get("clearance", jnp.full(episodes, jnp.nan)),
+            "hand": info.get("hand_error", jnp.full(episodes, jnp.nan)),
         }
         return (obs, state, memory), measured
 

@@ -94,7 +94,7 @@ def two_steps(robot: Robot, controller: Any) -> Any:
     "case",
     with_slow(
         CASES,
-        "osc",
+        "osc, everything",
         "osc, position",
         "osc, two hands",
         "osc, hands in order",

@@ -104,7 +104,7 @@ def test_descriptions_and_names(id: str) -> None:
 
 def test_there_are_many() -> None:
     ids = fraxenv.list_envs()
-    assert len(ids) == len(set(ids)) == 48
+    assert len(ids) == len(set(ids)) == 49
     for known in ("PandaReach-v0", "PandaReachPose-v0", "PandaTrack-v0", "PandaReachObstacles-v0"):
         assert known in ids
     for arm in ("Panda", "UR10", "Iiwa14"):
@@ -112,7 +112,7 @@ def test_there_are_many() -> None:
         assert {f"{arm}{task}-v0" for task in with_objects} < set(ids)
     for arm in ("Panda", "Iiwa14"):
         assert {f"{arm}Insert-v0", f"{arm}Slide-v0"} < set(ids)
-    assert {"PandaUpright-v0", "A1Trot-v0", "B2Z1Track-v0"} < set(ids)
+    assert {"PandaUpright-v0", "A1Trot-v0", "B2Z1Track-v0", "B2Z1Pull-v0"} < set(ids)
     assert {"MobileReach-v0", "G1Reach-v0", "UR10Reach-v0", "Iiwa14Reach-v0"} < set(ids)
 
 

@@ -116,6 +116,7 @@ def test_eval_and_rollout_tell_it(
     assert (tmp_path / "rollout.png").exists()
 
 
+@pytest.mark.slow
 def test_info_describes_it(trained: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
     run, measure = trained
     *_, config = load_policy(run)

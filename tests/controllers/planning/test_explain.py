@@ -59,6 +59,7 @@ def test_it_says_what_a_plan_costs_and_misses(sliders: Robot, x64: None) -> None
     assert "torque of x at its limit: 50 % of the knots" in text
 
 
+@pytest.mark.slow
 def test_it_says_what_a_solver_did(sliders: Robot, x64: None) -> None:
     """The terms' costs are together what the solver has."""
     begin = np.zeros(2), np.zeros(2)

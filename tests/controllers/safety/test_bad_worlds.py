@@ -297,6 +297,7 @@ def test_a_frozen_sensor_is_seen_and_the_arm_stops(failures: Failures, name: str
     assert np.abs(unnoticed["v"][HALF + 250 :]).max() > 2 * first.max()
 
 
+@pytest.mark.slow
 def test_a_motor_that_dies_is_the_torque_that_is_missing(failures: Failures) -> None:
     found = failures["motor"]
     missing = -found["torque"][:, 3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from contact_scenes import held
 from jax import Array
 
@@ -14,6 +15,7 @@ from fraxenv.dynamics.contact.rows import Rows, ScalarRows
 from fraxenv.dynamics.scene.step import scene_step
 
 
+@pytest.mark.slow
 def test_what_rests_between_stiff_pads_converges_in_single_precision() -> None:
     """Accelerations vanish there, and forces that are many times as large as any of them cancel."""
     with jax.enable_x64(False):

@@ -329,6 +329,7 @@ def test_continuous_where_rows_cannot_be_met(x64: None) -> None:
     assert (fine.max(axis=1) < 0.1 * coarse.max(axis=1) + 1e-9).all()
 
 
+@pytest.mark.slow
 def test_small_changes_change_little(x64: None) -> None:
     problem, rng = contradictory(1), np.random.default_rng(0)
     x = solved(problem).x

@@ -26,6 +26,7 @@ def opened(request: pytest.FixtureRequest):
     return env, params, *rollout(env, params)
 
 
+@pytest.mark.slow
 def test_the_expert_opens_and_holds_still(opened) -> None:
     _, params, first, results = opened
     state, _, last = results[-1]

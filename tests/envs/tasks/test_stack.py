@@ -49,6 +49,7 @@ def test_the_expert_of_a_thousand_episodes(stack) -> None:
     assert np.mean(results[-1][2]["success"]) >= 0.99
 
 
+@pytest.mark.slow
 def test_rewards_rise_with_every_stage(stacked) -> None:
     """Near the cube, held, above its place, on it, let go of."""
     _, results = stacked

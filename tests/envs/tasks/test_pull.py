@@ -1,0 +1,122 @@
+"""Pull: the sled, what is seen and counts, and plans that pull it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fraxenv
+from fraxenv.dynamics import frame_pose
+from fraxenv.envs import Environment, EnvParams, mpc_policy
+from fraxenv.envs.observed import terms_of
+from fraxenv.envs.predictive_gait import seen_with_sled
+
+Env = tuple[Environment, EnvParams]
+RESISTANCE = 100.0
+
+
+@pytest.fixture(scope="module")
+def env() -> Env:
+    return fraxenv.make("B2Z1Pull-v0", scene_options={"resistance": RESISTANCE})
+
+
+@pytest.fixture(scope="module")
+def stepped(env: Env) -> Any:
+    """Eight robots after twenty steps: four stand, four are shaken."""
+    environment, params = env
+    half = jnp.repeat(jnp.array([0.0, 1.0]), 4)[:, None]
+
+    @jax.jit
+    def run(keys: Any) -> Any:
+        obs, state = jax.vmap(environment.reset_env, (0, None))(keys, params)
+
+        def step(carry: Any, key: Any) -> Any:
+            action = half * jax.random.uniform(key, (8, environment.num_actions), minval=-1.0)
+            out = jax.vmap(environment.step_env, (0, 0, 0, None))(keys, carry, action, params)
+            return out[1], (out[0], out[4])
+
+        state, (obs, info) = jax.lax.scan(step, state, jax.random.split(jax.random.key(1), 20))
+        return state, obs[-1], info
+
+    return run(jax.random.split(jax.random.key(0), 8))
+
+
+def sled_place(environment: Environment) -> Any:
+    physics: Any = environment.physics
+    body = physics.objects["sled"].bodies.start
+    return np.asarray(physics.scene.system.topology.position[body])
+
+
+def test_the_hand_holds_the_handle(env: Env, stepped: Any) -> None:
+    """Which goes along the world's x axis, and resists with what it should."""
+    environment, _ = env
+    state, _, _ = stepped
+    hand = jax.vmap(lambda q: frame_pose(environment.robot, q, "hand")[0])(state.q)
+    pulled = state.world.objects["sled"].q[:, 0]
+    handle = sled_place(environment) - pulled[:, None] * np.array([1.0, 0.0, 0.0])
+    np.testing.assert_allclose(hand, handle, atol=0.01)
+
+
+def test_the_observation_tells_the_state(env: Env, stepped: Any) -> None:
+    environment, params = env
+    task: Any = params.task
+    state, obs, _ = stepped
+    seen = jax.jit(
+        jax.vmap(lambda obs: seen_with_sled(environment, task, terms_of(environment, obs)))
+    )
+    q, v = seen(obs)
+    sled = state.world.objects["sled"]
+    np.testing.assert_allclose(q[:, 2], state.q[:, 2], atol=1e-5)
+    np.testing.assert_allclose(q[:, :2], state.q[:, :2], atol=0.01)  # as the hand holds the handle
+    np.testing.assert_allclose(q[:, 7:25], state.q[:, 7:], atol=1e-5)
+    np.testing.assert_allclose(q[:, 25:], sled.q, atol=1e-6)
+    np.testing.assert_allclose(v[:, 24:], sled.v, atol=1e-6)
+
+
+def test_feet_that_slip_are_counted(stepped: Any) -> None:
+    """Over the whole episode, the speeds at which they do."""
+    state, _, info = stepped
+    assert (jnp.diff(info["slipped"], axis=0) >= 0).all()
+    np.testing.assert_allclose(info["slipped"][-1], state.task_state.slipped.max(axis=1))
+    assert float(info["slipped"][-1, 4:].min()) > float(info["slipped"][-1, :4].max())
+
+
+def test_nobody_who_stands_has_pulled(stepped: Any) -> None:
+    _, _, info = stepped
+    assert not info["success"][:, :4].any()
+    assert (info["pull_error"][:, :4] > 0.2).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action", ["torque", "joint_position"])
+def test_plans_pull(action: str) -> None:
+    """Against 100 N; with torques at 100 Hz without a foot that slips by 5 mm."""
+    torque: Any = {"policy_hz": 100, "control_hz": 500, "max_steps_in_episode": 300}
+    env, params = fraxenv.make(
+        "B2Z1Pull-v0", action=action, **(torque if action == "torque" else {})
+    )
+    policy = mpc_policy(env, params)
+
+    @jax.jit
+    def episode(key: Any) -> Any:
+        def step(carry: Any, _: None) -> Any:
+            obs, state, memory = carry
+            a, memory = policy(obs, key, memory)
+            obs, state, _, terminated, info = env.step_env(key, state, a, params)
+            return (obs, state, memory), (terminated, info)
+
+        obs, state = env.reset_env(key, params)
+        steps = int(params.max_steps_in_episode) - 1
+        return jax.lax.scan(step, (obs, state, policy.begin(obs)), None, steps)[1]
+
+    for k in range(3):
+        terminated, info = episode(jax.random.key(k))
+        assert not terminated.any()
+        assert float(info["pull_error"][-1]) < 0.02
+        if action == "torque":
+            assert bool(info["success"][-1])
+            assert float(info["slipped"][-1]) < 0.005
