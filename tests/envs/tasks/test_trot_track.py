@@ -84,12 +84,9 @@ def test_a_hand_that_is_not_there_is_told() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("action", ["torque", "joint_position"])
-def test_plans_keep_the_hand_on_it(action: str) -> None:
-    torque: Any = {"policy_hz": 100, "control_hz": 500, "max_steps_in_episode": 300}
-    env, params = fraxenv.make(
-        "B2Z1Track-v0", action=action, **(torque if action == "torque" else {})
-    )
+def test_plans_keep_the_hand_on_it() -> None:
+    options: Any = {"policy_hz": 100, "control_hz": 500, "max_steps_in_episode": 300}
+    env, params = fraxenv.make("B2Z1Track-v0", action="torque", **options)
     policy = mpc_policy(env, params)
 
     @jax.jit
