@@ -117,3 +117,24 @@ def bits(tree: Any) -> dict[str, np.ndarray]:
 
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): row_bytes(x) for path, x in leaves}
+
+
+def episode_of(env: Any, params: Any, policy: Any) -> Any:
+    """A compiled function of a key: `terminated` and `info` of the steps of one episode.
+
+    The policy has a memory; nothing is reset at the end.
+    """
+
+    @jax.jit
+    def episode(key: Any) -> Any:
+        def step(carry: Any, _: None) -> Any:
+            obs, state, memory = carry
+            action, memory = policy(obs, key, memory)
+            obs, state, _, terminated, info = env.step_env(key, state, action, params)
+            return (obs, state, memory), (terminated, info)
+
+        obs, state = env.reset_env(key, params)
+        steps = int(params.max_steps_in_episode) - 1
+        return jax.lax.scan(step, (obs, state, policy.begin(obs)), None, steps)[1]
+
+    return episode

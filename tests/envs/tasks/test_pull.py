@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import episode_of
 
 import fraxenv
 from fraxenv.dynamics import frame_pose
@@ -96,20 +97,7 @@ def test_plans_pull() -> None:
     """Against 100 N, without a foot that slips by 5 mm."""
     options: Any = {"policy_hz": 100, "control_hz": 500, "max_steps_in_episode": 300}
     env, params = fraxenv.make("B2Z1Pull-v0", action="torque", **options)
-    policy = mpc_policy(env, params)
-
-    @jax.jit
-    def episode(key: Any) -> Any:
-        def step(carry: Any, _: None) -> Any:
-            obs, state, memory = carry
-            a, memory = policy(obs, key, memory)
-            obs, state, _, terminated, info = env.step_env(key, state, a, params)
-            return (obs, state, memory), (terminated, info)
-
-        obs, state = env.reset_env(key, params)
-        steps = int(params.max_steps_in_episode) - 1
-        return jax.lax.scan(step, (obs, state, policy.begin(obs)), None, steps)[1]
-
+    episode = episode_of(env, params, mpc_policy(env, params))
     for k in range(3):
         terminated, info = episode(jax.random.key(k))
         assert not terminated.any()

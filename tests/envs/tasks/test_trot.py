@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import episode_of
 
 import fraxenv
 from fraxenv import dynamics
@@ -280,21 +281,7 @@ def test_it_trots_by_plans(action: str) -> None:
     torque: Any = {"policy_hz": 100, "control_hz": 500, "max_steps_in_episode": 300}
     options = torque if action == "torque" else {}
     env, params = fraxenv.make("A1Trot-v0", action=action, **options)
-    policy = mpc_policy(env, params)
-
-    def step(carry: Any, key: Any) -> Any:
-        obs, state, memory = carry
-        a, memory = policy(obs, key, memory)
-        obs, state, _, terminated, info = env.step_env(key, state, a, params)
-        return (obs, state, memory), (terminated, info)
-
-    @jax.jit
-    def episode(key: Any) -> Any:
-        obs, state = env.reset_env(key, params)
-        steps = int(params.max_steps_in_episode) - 1
-        carry = obs, state, policy.begin(obs)
-        return jax.lax.scan(step, carry, jax.random.split(key, steps))[1]
-
+    episode = episode_of(env, params, mpc_policy(env, params))
     for k in range(6):
         terminated, info = episode(jax.random.key(k))
         assert not terminated.any()
