@@ -86,8 +86,7 @@ def _with_viscous_sled(scene: Scene, task: Pull) -> Scene:
     that stands.
     """
     system = scene.system
-    joint = [j.name for j in system.topology.joints].index(f"{task.object}_joint")
-    dof = int(system.topology.v_index[joint])
+    dof = int(system.topology.v_index[_sled_joint(system, task)])
     friction, damping = np.array(system.friction), np.array(system.damping)
     damping[dof] += friction[dof] / PULL_SPEED
     friction[dof] = 0.0
@@ -95,6 +94,11 @@ def _with_viscous_sled(scene: Scene, task: Pull) -> Scene:
     # What hardly creeps is as hard to plan through.
     constraints = dataclasses.replace(planned.constraints, impratio=10.0)
     return dataclasses.replace(planned, constraints=constraints)
+
+
+def _sled_joint(system: Robot, task: Pull) -> int:
+    """Number of the sled's joint among all joints of a scene."""
+    return [j.name for j in system.topology.joints].index(f"{task.object}_joint")
 
 
 def gait_references(
@@ -235,8 +239,7 @@ def _place(robot: Robot, task: Trot) -> dict[str, plan.Residual]:
     place = {GOAL: plan.residual(head, jnp.zeros(2), 0.2, norm=plan.l2(0.1))}
     if not isinstance(task, Pull):
         return place
-    joint = [j.name for j in robot.topology.joints].index(f"{task.object}_joint")
-    sled = _Pulled(int(robot.topology.q_index[joint]))
+    sled = _Pulled(int(robot.topology.q_index[_sled_joint(robot, task)]))
     still = {
         f"stand {foot}": plan.frame_twist(foot, weight=STAND * np.repeat([1.0, 0.0], 3))
         for foot in task.feet

@@ -100,7 +100,7 @@ class Pull(Trot):
         robot.frame(self.hand)
 
     def reset(self, key: Array, robot: Robot) -> tuple[Array, PullState]:
-        """The default configuration, standing; how far to pull."""
+        """The default configuration (nq,), standing; how far to pull, m."""
         key_trot, key_far = jax.random.split(key)
         q, trot = super().reset(key_trot, robot)
         low, high = (jnp.asarray(x, q.dtype) for x in (self.distance_low, self.distance_high))

@@ -201,7 +201,6 @@ def make_train(env: Any, params: Any, updates: int) -> Any:
     return train
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("updates", "action"),
     [(4, "joint_velocity"), pytest.param(60, "ee_delta_position", marks=pytest.mark.slow)],
