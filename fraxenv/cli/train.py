@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import tyro
 
 from ..errors import ConfigError
@@ -35,6 +36,9 @@ from .subject import SettingArguments
 if TYPE_CHECKING:
     from ..envs import Measure
     from ..training.rounds import Metrics
+
+_FILMED = 3
+"""Episodes."""
 
 
 @dataclass(frozen=True)
@@ -273,9 +277,13 @@ def _report(config: TrainConfig, run: Path, started: float) -> None:
         share = done / total
         return False
 
-    recording, states, _ = roll_out(env, params, lambda obs, _: policy(obs), jax.random.PRNGKey(2))
-    # Frames are drawn while the policy is evaluated, which takes a core at most.
-    with drawers(len(states)) as pool, ThreadPoolExecutor(1) as beside:
+    steps = _FILMED * int(np.asarray(params.max_steps_in_episode))
+    # Processes that draw start while the policy acts, and draw while it is evaluated, which takes a
+    # core at most.
+    with drawers(steps) as pool, ThreadPoolExecutor(1) as beside:
+        recording, states, _ = roll_out(
+            env, params, lambda obs, _: policy(obs), jax.random.PRNGKey(2), episodes=_FILMED
+        )
         filmed = beside.submit(
             film, run / "rollout.gif", env, params, recording, states, on_frame=on_frame, pool=pool
         )
