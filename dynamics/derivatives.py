@@ -12,17 +12,16 @@ displacement along another axis: for joints of one degree of freedom, all axes o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float, Real
 
 from .crba import crba
+from .displaced_motion import AxisMasks, axis_masks, displaced_motion
 from .forward_dynamics import spd_solve
 from .joint_resistance import implicit_resistance
 from .kinematics import (
@@ -326,7 +325,7 @@ def coriolis_matrix(
     """
     v = checked_tangent(robot, "v", v)
     kin = compute_kinematics(robot, q) if kin is None else kin
-    U, masks = tree_mask(robot, v.dtype), _masks(robot.topology)
+    U, masks = tree_mask(robot, v.dtype), axis_masks(robot.topology)
     S, inertia = spatial_axes(robot.topology, kin), _spatial_inertia(robot, kin)
     V = matmul(U, S * axis_rates(robot, v)[:, None])
     S_dot = motion_cross(of_carriers(robot.topology, V), S)
@@ -346,30 +345,6 @@ def _spatial_inertia(robot: Robot, kin: Kinematics) -> Array:
     return spatial_inertia(mass, kin.first_moment + shift, kin.inertia + moved)
 
 
-@dataclass(frozen=True)
-class _Masks:
-    """Constant relations between axes, (na, na) bool each.
-
-    Attributes:
-        above: `above[i, j]`: axis j moves the body of axis i; true among the axes of one joint.
-        carried: `carried[i, j]`: axis i is fixed in a body that axis j moves.
-        behind: `behind[j, i]`: axis i moves the body of axis j, and axis j does not carry axis i.
-            `behind @ (S v)` is the velocity of that body without the axes that axis j carries.
-    """
-
-    above: np.ndarray
-    carried: np.ndarray
-    behind: np.ndarray
-
-
-def _masks(topology: Topology) -> _Masks:
-    axes = topology.axes
-    above = axes.moves[axes.body]
-    moves_carrier = np.concatenate([axes.moves, np.zeros((1, len(axes.body)), bool)])
-    carried = moves_carrier[axes.carrier]
-    return _Masks(above, carried, above & ~carried.T)
-
-
 class _Composites(NamedTuple):
     """Sums (na, 6, 6) of per-body matrices over each axis' subtree."""
 
@@ -387,7 +362,7 @@ def _moved_sums(topology: Topology, x: Array) -> Array:
 
 
 def _project(
-    masks: _Masks, S: Array, inertia: Array, coriolis: Array, second: Array, first: Array
+    masks: AxisMasks, S: Array, inertia: Array, coriolis: Array, second: Array, first: Array
 ) -> Array:
     """`S_i . (I second_j + C first_j)` (na, na), with the composites of the axis further out."""
     lower = masks.above
@@ -414,26 +389,12 @@ def _residual_derivatives(
 ) -> tuple[Array, Array]:
     """Derivatives (nv, nv) of inverse dynamics by `q`, on the tangent space, and by `v`."""
     v, a = checked_tangent(robot, "v", v), checked_tangent(robot, "a", a)
-    S, inertia = spatial_axes(robot.topology, kin), _spatial_inertia(robot, kin)
-    dtype = S.dtype
-    U, masks = tree_mask(robot, dtype), _masks(robot.topology)
-    behind = jnp.asarray(masks.behind, dtype)
+    masks, inertia = axis_masks(robot.topology), _spatial_inertia(robot, kin)
+    dtype = inertia.dtype
     gravity = jnp.asarray(robot.gravity, dtype)
     lift = -jnp.concatenate([gravity, jnp.zeros_like(gravity)])
-
-    rates = axis_rates(robot, v)[:, None]
-    Sv = S * rates
-    V = matmul(U, Sv)
-    S_dot = motion_cross(of_carriers(robot.topology, V), S)
-    Sa = S * axis_rates(robot, a)[:, None] + S_dot * rates
-    A = matmul(U, Sa) + lift
-    momentum = apply_inertia(inertia, V)
-    F = apply_inertia(inertia, A) + force_cross(V, momentum)
-
-    # Displacing along axis j changes V by S_j x V + psi_dot_j, and A likewise.
-    W = matmul(behind, Sv)
-    psi_dot = motion_cross(W, S)
-    psi_ddot = motion_cross(matmul(behind, Sa) + lift, S) + motion_cross(W, psi_dot)
+    S, V, A, S_dot, psi_dot, psi_ddot = displaced_motion(robot, kin, v, a, lift)
+    F = apply_inertia(inertia, A) + force_cross(V, apply_inertia(inertia, V))
 
     composite = _Composites.of(robot.topology, inertia, coriolis_inertia(inertia, V))
     dv = _project(masks, S, composite.inertia, composite.coriolis, S_dot + psi_dot, S)
@@ -451,7 +412,7 @@ def _residual_derivatives(
 
 
 def _fixed_in_the_world(
-    topology: Topology, masks: _Masks, S: Array, external: Array, kin: Kinematics
+    topology: Topology, masks: AxisMasks, S: Array, external: Array, kin: Kinematics
 ) -> Array:
     """Part (na, na) of `dq` from external forces (nb, 6), which do not turn with their bodies.
 
