@@ -24,6 +24,12 @@ from .clearance import (
     self_distances,
 )
 from .collision_geometry import RobotGeometry, robot_geometry, robot_geometry_rate
+from .constrained_dynamics import FrameConstraints, constrained_dynamics, impulse_dynamics
+from .constrained_step import (
+    ConstrainedStepDerivatives,
+    constrained_step,
+    constrained_step_derivatives,
+)
 from .contact.narrowphase import Contacts
 from .contact.newton import Solution
 from .crba import crba
@@ -41,6 +47,7 @@ from .derivatives import (
 )
 from .energy import kinetic_energy, potential_energy
 from .forward_dynamics import forward_dynamics, spd_solve
+from .frame_derivatives import FrameDerivatives, frame_derivatives
 from .geometry.distance import (
     capsule_box,
     capsule_capsule,
@@ -152,11 +159,14 @@ __all__ = [
     "Axes",
     "Box",
     "Capsule",
+    "ConstrainedStepDerivatives",
     "ContactGeom",
     "ContactTransitionDerivatives",
     "Contacts",
     "ForwardDynamicsDerivatives",
     "Frame",
+    "FrameConstraints",
+    "FrameDerivatives",
     "FraxenvError",
     "HalfSpace",
     "InverseDynamicsDerivatives",
@@ -204,6 +214,9 @@ __all__ = [
     "compute_terms",
     "connect_equality",
     "constrained_acceleration",
+    "constrained_dynamics",
+    "constrained_step",
+    "constrained_step_derivatives",
     "contact_transition_derivatives",
     "contacts",
     "coordinate_rates",
@@ -218,6 +231,7 @@ __all__ = [
     "forward_kinematics",
     "frame_acceleration",
     "frame_bias_acceleration",
+    "frame_derivatives",
     "frame_jacobian",
     "frame_jacobian_dot",
     "frame_pose",
@@ -226,6 +240,7 @@ __all__ = [
     "generalized_forces",
     "gravity_forces",
     "grip",
+    "impulse_dynamics",
     "integrate",
     "integrate_derivatives",
     "inverse_dynamics_derivatives",

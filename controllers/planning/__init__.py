@@ -34,6 +34,7 @@ from .residuals import (
     velocity,
 )
 from .sample import Sampled, Sampling, sample, sample_controls
+from .scheduled import Schedule, friction_cone, schedule
 from .states import Guess
 from .touches import contact_force, slip
 
@@ -52,6 +53,7 @@ __all__ = [
     "Residual",
     "Sampled",
     "Sampling",
+    "Schedule",
     "balance",
     "below",
     "com",
@@ -59,6 +61,7 @@ __all__ = [
     "cosh",
     "explain",
     "frame_twist",
+    "friction_cone",
     "guess",
     "height",
     "inverse_kinematics",
@@ -76,6 +79,7 @@ __all__ = [
     "residual",
     "sample",
     "sample_controls",
+    "schedule",
     "shift",
     "slip",
     "smooth_abs",

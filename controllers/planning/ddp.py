@@ -308,7 +308,8 @@ def _iteration(
     robot = problem.robot
     knots, terminal, own = _expanded(problem, options, now)
     first_gap = between(robot, now.q[0], now.v[0], *begin)
-    dt = None if robot.topology.quaternions else jnp.asarray(problem.dt, first_gap.dtype)
+    by_velocities = not robot.topology.quaternions and problem.contacts is None
+    dt = jnp.asarray(problem.dt, first_gap.dtype) if by_velocities else None
     given = options, terminal, own, first_gap, now, dt
     gains, settled = _gains_within(knots, *given)
     total = gains.value
@@ -435,10 +436,12 @@ def _expanded(
     axes = _axes(problem.running)
     after = now.q[1:], now.v[1:]
 
-    def knot(running: Any, q: Array, v: Array, tau: Array, q_next: Array, v_next: Array) -> Any:
+    def knot(
+        running: Any, q: Array, v: Array, tau: Array, q_next: Array, v_next: Array, contacts: Any
+    ) -> Any:
         terms = compute_terms(robot, q, v)
-        A, B = linearised(problem, terms, tau)
-        gap = between(robot, q_next, v_next, *advanced(problem, terms, tau))
+        A, B = linearised(problem, terms, tau, contacts)
+        gap = between(robot, q_next, v_next, *advanced(problem, terms, tau, contacts))
         it = quadratic_cost(robot, running, terms, tau)
         return A, B, gap, jax.tree.map(lambda x: dt * x, it)
 
@@ -446,8 +449,8 @@ def _expanded(
         return quadratic_cost(robot, terminal, compute_terms(robot, q, v), jnp.zeros_like(v))
 
     at = now.q[:-1], now.v[:-1], now.tau
-    batch = jax.vmap(fusible(knot, options.backend), (axes, 0, 0, 0, 0, 0))
-    A, B, gap, it = batch(problem.running, *at, *after)
+    batch = jax.vmap(fusible(knot, options.backend), (axes, 0, 0, 0, 0, 0, 0))
+    A, B, gap, it = batch(problem.running, *at, *after, problem.contacts)
     last: Quadratic = alone(end, options.backend)(problem.terminal, now.q[-1], now.v[-1])
 
     bend = own = None
@@ -475,17 +478,17 @@ def _bends(
 
     after = alone(costates, options.backend)(last.x, A, it.x)
 
-    def knot(running: Any, q: Array, v: Array, tau: Array, costate: Array) -> Array:
+    def knot(running: Any, q: Array, v: Array, tau: Array, costate: Array, contacts: Any) -> Array:
         terms = compute_terms(robot, q, v)
         of_cost = jnp.asarray(problem.dt) * cost_bend(robot, running, terms, tau)
-        of_step = curvature(problem, terms, tau, costate)
+        of_step = curvature(problem, terms, tau, costate, contacts)
         return of_cost + of_step
 
     def end(terminal: Any, q: Array, v: Array) -> Array:
         return cost_bend(robot, terminal, compute_terms(robot, q, v), jnp.zeros_like(v))
 
-    axes = _axes(problem.running), 0, 0, 0, 0
-    at = problem.running, now.q[:-1], now.v[:-1], now.tau, after
+    axes = _axes(problem.running), 0, 0, 0, 0, 0
+    at = problem.running, now.q[:-1], now.v[:-1], now.tau, after, problem.contacts
     bends = jax.vmap(fusible(knot, options.backend), axes)(*at)
     own = alone(end, options.backend)(problem.terminal, now.q[-1], now.v[-1])
     return jnp.where(now.near, bends, 0), jnp.where(now.near, own, 0)
@@ -563,19 +566,20 @@ def _rolled(
 
     def knot(carry: tuple[Array, ...], at: Any) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         q, v, total, pulled = carry
-        (own, q_old, v_old, tau, k, K, gap, pull) = at
+        (own, q_old, v_old, tau, k, K, gap, pull, contacts) = at
         dx = between(robot, q_old, v_old, q, v)
         tau = clipped(problem, tau + length * k + matmul(K, dx))
         terms = compute_terms(robot, q, v)
         running = {k: at_knot(term, own.get(k)) for k, term in problem.running.items()}
         total = total + problem.dt * cost(robot, running, terms, tau)
-        after = advanced(problem, terms, tau)
+        after = advanced(problem, terms, tau, contacts)
         after = moved(robot, *after, left * gap)
         return (*after, total, pulled + jnp.sum(pull * dx)), (q, v, tau)
 
     zero = jnp.zeros_like(length)
     start: tuple[Array, ...] = (*moved(robot, *begin, left * gaps[0]), zero, zero)
-    along: Any = (each, now.q[:-1], now.v[:-1], now.tau, gains.k, gains.K, gaps[1:], pulls[:-1])
+    at = each, now.q[:-1], now.v[:-1], now.tau
+    along: Any = (*at, gains.k, gains.K, gaps[1:], pulls[:-1], problem.contacts)
     (q, v, total, pulled), (qs, vs, taus) = jax.lax.scan(knot, start, along)
     terms = compute_terms(robot, q, v)
     total = total + cost(robot, problem.terminal, terms, jnp.zeros_like(v))
@@ -606,11 +610,11 @@ def _gaps(problem: Problem, options: Options, begin: tuple[Array, Array], now: _
     """Of all knots (N + 1, 2 nv)."""
     robot = problem.robot
 
-    def knot(q: Array, v: Array, tau: Array, q_next: Array, v_next: Array) -> Array:
-        after = advanced(problem, compute_terms(robot, q, v), tau)
+    def knot(q: Array, v: Array, tau: Array, q_next: Array, v_next: Array, contacts: Any) -> Array:
+        after = advanced(problem, compute_terms(robot, q, v), tau, contacts)
         return between(robot, q_next, v_next, *after)
 
-    at = now.q[:-1], now.v[:-1], now.tau, now.q[1:], now.v[1:]
+    at = now.q[:-1], now.v[:-1], now.tau, now.q[1:], now.v[1:], problem.contacts
     gaps = jax.vmap(fusible(knot, options.backend))(*at)
     return jnp.concatenate([between(robot, now.q[0], now.v[0], *begin)[None], gaps])
 

@@ -20,6 +20,7 @@ from fraxenv.errors import ArrayError, ConfigError, check_count, is_concrete
 from ..safety.barriers import NO_OBSTACLES, Barrier
 from .norms import expansion
 from .residuals import Residual, bend, slopes, value
+from .scheduled import Schedule
 
 
 @pytree_dataclass(eq=False)
@@ -27,8 +28,8 @@ class Problem:
     """Optimal control of a robot over a number of time steps, from a state that is given later.
 
     The cost is the sum of the terms: of running ones at the beginning of every step times `dt`, of
-    terminal ones after the last. Motion is `dynamics.step` with the integrator "euler"; of a scene,
-    `dynamics.scene_step` with the scene's.
+    terminal ones after the last. Motion is `dynamics.step` with the integrator "euler"; with frames
+    that are held, `dynamics.constrained_step`; of a scene, `dynamics.scene_step` with the scene's.
 
     Attributes:
         robot: the model; or a scene, with everything that touches, which is then in `scene`, and
@@ -46,6 +47,8 @@ class Problem:
         obstacles_each: whether `obstacles` says instead where they are at every knot: its arrays
             have a leading axis (N + 1).
         scene: what `robot` moves in, if it was given as a scene.
+        contacts: frames that are held or hit something, of `plan.schedule`; not in a scene, which
+            finds its own.
     """
 
     robot: Robot
@@ -58,6 +61,7 @@ class Problem:
     obstacles: Obstacles = NO_OBSTACLES
     obstacles_each: bool = static(default=False)
     scene: Scene | None = None
+    contacts: Schedule | None = None
 
     if TYPE_CHECKING:
         # What may be given for `robot` is more than what it is then.
@@ -73,6 +77,7 @@ class Problem:
             obstacles: Obstacles = NO_OBSTACLES,
             obstacles_each: bool = False,
             scene: Scene | None = None,
+            contacts: Schedule | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -92,6 +97,7 @@ class Problem:
                         "Residual. `plan.residual(function)` makes one of a function."
                     )
             object.__setattr__(self, part, dict(sorted(terms.items())))
+        _check_contacts(self)
         object.__setattr__(self, "constraints", tuple(self.constraints))
         for i, barrier in enumerate(self.constraints):
             if not isinstance(barrier, Barrier):
@@ -110,6 +116,24 @@ class Problem:
                 driven = (bound > 0) & _motorised(self.scene)
                 bound = jnp.where(driven, bound if self.control_limits else jnp.inf, 0.0)
             object.__setattr__(self, "control_limits", (-bound, bound))
+
+
+def _check_contacts(problem: Problem) -> None:
+    contacts = problem.contacts
+    if contacts is None:
+        return
+    if problem.scene is not None:
+        raise ConfigError(
+            f"Problem: contacts of scene {problem.scene.name!r}, which finds its own. Give the "
+            "robot in place of the scene, or leave them out."
+        )
+    for name in contacts.constraints.frames:
+        problem.robot.frame(name)
+    if contacts.impacts.shape != (problem.horizon,):
+        raise ArrayError(
+            f"Problem: contacts of {len(contacts.impacts)} steps, expected {problem.horizon}, the "
+            "horizon."
+        )
 
 
 def _without_servos(scene: Scene) -> Scene:
@@ -205,7 +229,7 @@ def of_dtype(problem: Problem, dtype: Any) -> Problem:
         number: Array = jnp.asarray(x)
         return number if number.dtype == bool else number.astype(dtype)
 
-    names = ("dt", "running", "terminal", "control_limits", "constraints", "obstacles")
+    names = ("dt", "running", "terminal", "control_limits", "constraints", "obstacles", "contacts")
     numbers = jax.tree.map(cast, {name: getattr(problem, name) for name in names})
     return dataclasses.replace(problem, **numbers)
 

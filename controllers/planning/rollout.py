@@ -28,14 +28,14 @@ def rolled(problem: Problem, begin: tuple[Array, Array], tau: Array) -> tuple[Gu
 
     def knot(carry: tuple[Array, ...], at: Any) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         q, v, total = carry
-        own, u = at
+        own, u, contacts = at
         terms = compute_terms(robot, q, v)
         running = {k: at_knot(term, own.get(k)) for k, term in problem.running.items()}
         total = total + problem.dt * cost(robot, running, terms, u)
-        return (*advanced(problem, terms, u), total), (q, v)
+        return (*advanced(problem, terms, u, contacts), total), (q, v)
 
     start: tuple[Array, ...] = *begin, jnp.zeros((), tau.dtype)
-    (q, v, total), (qs, vs) = jax.lax.scan(knot, start, (each, tau))
+    (q, v, total), (qs, vs) = jax.lax.scan(knot, start, (each, tau, problem.contacts))
     end = cost(robot, problem.terminal, compute_terms(robot, q, v), jnp.zeros_like(v))
     motion = Guess(jnp.concatenate([qs, q[None]]), jnp.concatenate([vs, v[None]]), tau)
     return motion, total + end

@@ -1,0 +1,172 @@
+"""Contacts that are known beforehand: which frames are held at every knot, and when they hit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from fraxenv.dynamics import (
+    FrameConstraints,
+    Robot,
+    Terms,
+    constrained_step,
+    constrained_step_derivatives,
+)
+from fraxenv.dynamics.constrained_dynamics import Rows
+from fraxenv.dynamics.math.algebra import einsum
+from fraxenv.dynamics.math.pytree import pytree_dataclass
+from fraxenv.errors import ArrayError, ConfigError, is_concrete
+
+from .residuals import Residual, Slopes, residual
+
+
+@pytree_dataclass
+class Schedule:
+    """Of `schedule`, or of one knot: without the leading axes N.
+
+    Attributes:
+        constraints: frames, with `active` (N, n) bool and `gain` (N,).
+        impacts: (N,) bool.
+        damping: (N,), 1/kg.
+    """
+
+    constraints: FrameConstraints
+    impacts: Array
+    damping: Array
+
+
+def schedule(
+    frames: Sequence[str],
+    active: ArrayLike,
+    impacts: ArrayLike = False,
+    *,
+    rows: Rows = "position",
+    gain: ArrayLike = 0.0,
+    damping: ArrayLike = 0.0,
+) -> Schedule:
+    """Rigid contacts for `Problem(contacts=...)`, whose steps are then `constrained_step`'s.
+
+    Args:
+        frames: names of links or of end effectors, n of them, such as feet.
+        active: (N, n) bool, whether a frame is held in the step from a knot to the next, or hits
+            something in an impact.
+        impacts: (N,) bool, whether that step is an impact instead, which takes no time: what is
+            active has no velocity after it.
+        rows: what is held: "position", or "pose".
+        gain: () or (N,), 1/s, how fast velocities of frames that are held fade.
+        damping: () or (N,), 1/kg, as of `constrained_dynamics`.
+
+    Raises:
+        ArrayError: an array has the wrong shape.
+        ConfigError: there are no frames, or no such rows.
+    """
+    held = jnp.asarray(active, bool)
+    n = len(tuple(frames))
+    if held.ndim != 2 or held.shape[1] != n:
+        raise ArrayError(
+            f"schedule: active has shape {held.shape}, expected (N, {n}): a row for every step, "
+            f"of {tuple(frames)}."
+        )
+    steps = len(held)
+
+    def each(name: str, x: ArrayLike) -> Array:
+        found = jnp.asarray(x)
+        if found.shape not in ((), (steps,)):
+            raise ArrayError(f"schedule: {name} has shape {found.shape}, expected ({steps},).")
+        if is_concrete(x) and not np.all(np.asarray(x) >= 0):
+            raise ConfigError(f"schedule: {name}={x!r}, expected numbers of at least 0.")
+        return jnp.broadcast_to(found, (steps,))
+
+    constraints = FrameConstraints(tuple(frames), rows, held, each("gain", gain))
+    hits = each("impacts", jnp.asarray(impacts, bool))
+    return Schedule(constraints, hits, each("damping", damping))
+
+
+class _Cones(NamedTuple):
+    """Of one knot.
+
+    Attributes:
+        schedule: which frames are held.
+        dt: (), s.
+        rows: (5, 3), what forces in a cone have less than zero of.
+    """
+
+    schedule: Schedule
+    dt: Array
+    rows: Array
+
+
+def friction_cone(
+    contacts: Schedule,
+    dt: ArrayLike,
+    friction: ArrayLike = 0.7,
+    weight: ArrayLike = 1.0,
+    *,
+    normal: ArrayLike = (0.0, 0.0, 1.0),
+    **options: Any,
+) -> Residual:
+    """By how much forces on held frames are outside of their friction cones (5 n,), N.
+
+    Of each of the n frames: beyond a pyramid of four sides that contains the cone, along two
+    tangents and back, and pulling. Impacts have none. Crocoddyl's `FrictionCone` with four facets
+    that do not lie inside, and a quadratic barrier.
+
+    Args:
+        contacts: the problem's.
+        dt: the problem's, s.
+        friction: () coefficient.
+        weight: (5 n,) or ().
+        normal: (3,), of the ground, in the world.
+        **options: `norm`, as of `residual`.
+
+    Raises:
+        ArrayError: an array has the wrong shape.
+    """
+    up = np.asarray(normal, float)
+    if up.shape != (3,) or not np.linalg.norm(up) > 0:
+        raise ArrayError(f"friction_cone: normal={normal!r}, expected three numbers, not all zero.")
+    up = up / np.linalg.norm(up)
+    # Along x where the ground is level.
+    first = np.cross(np.eye(3)[1 if abs(up[1]) < 0.9 else 0], up)
+    first /= np.linalg.norm(first)
+    sides = np.array([first, -first, np.cross(up, first), -np.cross(up, first)])
+    rows = jnp.concatenate([sides - jnp.asarray(friction) * up, -up[None]])
+    steps = len(contacts.impacts)
+    each = (jnp.broadcast_to(x, (steps, *jnp.shape(x))) for x in (jnp.asarray(dt), rows))
+    return residual(_Cone(), _Cones(contacts, *each), weight, each=True, **options)
+
+
+@dataclass(frozen=True)
+class _Cone:
+    def __call__(self, robot: Robot, terms: Terms, tau: Array, at: _Cones) -> Array:
+        return jnp.maximum(self._beyond(robot, terms, tau, at), 0).ravel()
+
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, at: _Cones) -> Slopes:
+        now = at.schedule
+        found = constrained_step_derivatives(
+            robot, terms.q, terms.v, tau, at.dt, now.constraints, now.impacts,
+            damping=now.damping, terms=terms,
+        )  # fmt: skip
+        outside = (self._beyond(robot, terms, tau, at) > 0)[..., None]
+
+        def of(slope: Array) -> Array:
+            along = einsum("ri,nij->nrj", at.rows, slope[:, :3])
+            return jnp.where(outside, along, 0).reshape(-1, slope.shape[-1])
+
+        return of(found.force_x), of(found.force_tau)
+
+    def _beyond(self, robot: Robot, terms: Terms, tau: Array, at: _Cones) -> Array:
+        """(n, 5), N, positive outside."""
+        now = at.schedule
+        forces = constrained_step(
+            robot, terms.q, terms.v, tau, at.dt, now.constraints, now.impacts,
+            damping=now.damping, terms=terms,
+        )[2]  # fmt: skip
+        beyond = einsum("ri,ni->nr", at.rows, forces[:, :3])
+        return jnp.where(now.impacts, 0, beyond)
