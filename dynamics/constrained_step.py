@@ -31,7 +31,7 @@ from .jacobian import frame_jacobian
 from .joint_resistance import implicit_resistance
 from .kinematics import checked_tangent
 from .manifold import integrate, integrate_derivatives
-from .math.algebra import cross, matmul
+from .math.algebra import cross, matmul, mirrored
 from .math.rotation import skew
 from .model.robot import WORLD, Robot
 from .terms import Terms, compute_terms
@@ -91,8 +91,7 @@ def constrained_step(
     """
     terms = compute_terms(robot, q, v) if terms is None else terms
     now = _equations(robot, terms, tau, dt, constraints, impact)
-    both = spd_solve(now.matrix, jnp.concatenate([now.J.T, now.force[:, None]], axis=1))
-    found = reaction(now.J, now.held, both[:, :-1], both[:, -1], now.wanted, damping)
+    _, found = _solved(now, damping)
     v_after = terms.v + now.share * found.motion
     q_after = integrate(robot, terms.q, v_after, now.duration)
     return q_after, v_after, found.reaction.reshape(len(constraints.frames), -1)
@@ -120,9 +119,7 @@ def constrained_step_derivatives(
     now = _equations(robot, terms, tau, dt, constraints, impact)
     q, v, n = terms.q, terms.v, robot.nv
     eye = jnp.eye(n, dtype=v.dtype)
-    inverse = spd_solve(now.matrix, eye)
-    M_J = matmul(inverse, now.J.T)
-    found = reaction(now.J, now.held, M_J, matmul(inverse, now.force), now.wanted, damping)
+    M_J, found = _solved(now, damping)
     y, v_after = found.motion, v + now.share * found.motion
 
     force_q, force_v = _force_slopes(robot, terms, now, constraints, found)
@@ -131,7 +128,7 @@ def constrained_step_derivatives(
     # `M dy - J^T df = -force_x` and `J dy = -frames_x`.
     G = delassus(now.J, now.held, M_J, damping)
     G_J = spd_solve(G, M_J.T)
-    free = inverse - matmul(M_J, G_J)
+    free = mirrored(spd_solve(now.matrix, eye) - matmul(M_J, G_J))
 
     def along(force_x: Array, frames_x: Array) -> tuple[Array, Array]:
         return (
@@ -151,6 +148,13 @@ def constrained_step_derivatives(
         jnp.concatenate([f_q, f_v], axis=1).reshape(shape),
         (-driven * G_J).reshape(shape),
     )
+
+
+def _solved(now: _Equations, damping: ArrayLike) -> tuple[Array, Reaction]:
+    """`matrix^-1 J^T` (nv, m), and what moves and holds."""
+    both = spd_solve(now.matrix, jnp.concatenate([now.J.T, now.force[:, None]], axis=1))
+    found = reaction(now.J, now.held, both[:, :-1], both[:, -1], now.wanted, damping)
+    return both[:, :-1], found
 
 
 class _Equations(NamedTuple):

@@ -60,6 +60,7 @@ from .problem import (
 )
 from .residuals import Residual
 from .riccati import Gains, Knots, backward
+from .scheduled import with_contacts
 from .states import Guess, between, moved
 
 LENGTHS = tuple(2.0**-k for k in range(10))
@@ -288,14 +289,15 @@ def _cost(problem: Problem, options: Options, end: _Iterate) -> Array:
     """Without what constraints are worth."""
     robot, axes = problem.robot, _axes(problem.running)
 
-    def knot(running: Any, q: Array, v: Array, tau: Array) -> Array:
-        return cost(robot, running, compute_terms(robot, q, v), tau)
+    def knot(running: Any, q: Array, v: Array, tau: Array, contacts: Any) -> Array:
+        here = with_contacts(running, contacts, problem.dt)
+        return cost(robot, here, compute_terms(robot, q, v), tau)
 
     def last(terminal: Any, q: Array, v: Array) -> Array:
         return cost(robot, terminal, compute_terms(robot, q, v), jnp.zeros_like(v))
 
-    many = jax.vmap(fusible(knot, options.backend), (axes, 0, 0, 0))
-    along = many(problem.running, end.q[:-1], end.v[:-1], end.tau)
+    many = jax.vmap(fusible(knot, options.backend), (axes, 0, 0, 0, 0))
+    along = many(problem.running, end.q[:-1], end.v[:-1], end.tau, problem.contacts)
     at_end = alone(last, options.backend)(problem.terminal, end.q[-1], end.v[-1])
     # XLA's sums depend on the batch, those of a kernel do not.
     whole: Array = problem.dt * alone(jnp.sum, options.backend)(along) + at_end
@@ -442,7 +444,8 @@ def _expanded(
         terms = compute_terms(robot, q, v)
         A, B = linearised(problem, terms, tau, contacts)
         gap = between(robot, q_next, v_next, *advanced(problem, terms, tau, contacts))
-        it = quadratic_cost(robot, running, terms, tau)
+        here = with_contacts(running, contacts, dt)
+        it = quadratic_cost(robot, here, terms, tau)
         return A, B, gap, jax.tree.map(lambda x: dt * x, it)
 
     def end(terminal: Any, q: Array, v: Array) -> Quadratic:
@@ -480,7 +483,8 @@ def _bends(
 
     def knot(running: Any, q: Array, v: Array, tau: Array, costate: Array, contacts: Any) -> Array:
         terms = compute_terms(robot, q, v)
-        of_cost = jnp.asarray(problem.dt) * cost_bend(robot, running, terms, tau)
+        here = with_contacts(running, contacts, problem.dt)
+        of_cost = jnp.asarray(problem.dt) * cost_bend(robot, here, terms, tau)
         of_step = curvature(problem, terms, tau, costate, contacts)
         return of_cost + of_step
 
@@ -571,7 +575,8 @@ def _rolled(
         tau = clipped(problem, tau + length * k + matmul(K, dx))
         terms = compute_terms(robot, q, v)
         running = {k: at_knot(term, own.get(k)) for k, term in problem.running.items()}
-        total = total + problem.dt * cost(robot, running, terms, tau)
+        here = with_contacts(running, contacts, problem.dt)
+        total = total + problem.dt * cost(robot, here, terms, tau)
         after = advanced(problem, terms, tau, contacts)
         after = moved(robot, *after, left * gap)
         return (*after, total, pulled + jnp.sum(pull * dx)), (q, v, tau)

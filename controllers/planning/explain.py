@@ -21,6 +21,7 @@ from .held import at_limits
 from .norms import expansion
 from .problem import Problem, at_knot, beginning, of_dtype, spread
 from .residuals import value
+from .scheduled import with_contacts
 from .states import Guess
 
 SHOWN = 8
@@ -105,10 +106,11 @@ def explain(problem: Problem, plan: Plan | Guess, backend: str = "auto") -> Plan
     each = {k: (t.reference, t.weight) for k, t in problem.running.items() if t.each}
     nothing = jnp.zeros(robot.nv, dtype)
 
-    def of(terms: Any, at: Any, own: Any) -> dict[str, Array]:
+    def of(terms: Any, at: Any, own: Any, contacts: Any) -> dict[str, Array]:
         q, v, tau = at
         here = compute_terms(robot, q, v)
         known = {k: at_knot(term, own.get(k)) for k, term in terms.items()}
+        known = with_contacts(known, contacts, problem.dt)
         return {
             k: expansion(t.norm, t.weight, value(t, robot, here, tau)).value
             for k, t in known.items()
@@ -116,9 +118,9 @@ def explain(problem: Problem, plan: Plan | Guess, backend: str = "auto") -> Plan
 
     @jax.jit
     def costs(q: Array, v: Array, tau: Array, each: Any) -> tuple[Any, Any]:
-        knot: Callable[..., Any] = fusible(lambda at, own: of(problem.running, at, own), backend)
-        running = jax.vmap(knot)((q[:-1], v[:-1], tau), each)
-        last: Callable[..., Any] = fusible(lambda at: of(problem.terminal, at, {}), backend)
+        knot: Callable[..., Any] = fusible(lambda *given: of(problem.running, *given), backend)
+        running = jax.vmap(knot)((q[:-1], v[:-1], tau), each, problem.contacts)
+        last: Callable[..., Any] = fusible(lambda at: of(problem.terminal, at, {}, None), backend)
         end = jax.vmap(last)((q[-1:], v[-1:], nothing[None]))
         return jax.tree.map(lambda x: problem.dt * x, running), jax.tree.map(lambda x: x[0], end)
 

@@ -30,7 +30,7 @@ from ..torque import BRAKING_GAIN
 from .constraints import no_multipliers
 from .ddp import ITERATIONS, NOT_FINITE, Options, Plan, solve
 from .guess import guess
-from .problem import Problem, clipped, of_dtype
+from .problem import CONTACTS, Problem, clipped, of_dtype
 from .residuals import Residual
 from .states import between, displacement
 
@@ -61,6 +61,8 @@ class MPCState:
 class MPC:
     """Model-predictive control; the target is references of the problem's terms, by their names.
 
+    "contacts" among them is another schedule of the problem's contacts, from now on.
+
         tau = tau_k + K_k [difference(q_k(t), q); v - v_k(t)], within the problem's control limits
 
     where `k` is the plan's step at the time `t` since it began, and `q_k(t)` and `v_k(t)` are
@@ -80,7 +82,7 @@ class MPC:
             where targets are references.
 
     Raises:
-        ConfigError: the period is not positive.
+        ConfigError: the period is not positive, or the problem's contacts have impacts.
     """
 
     problem: Problem
@@ -92,6 +94,12 @@ class MPC:
         given = self.period is not None and is_concrete(self.period)
         if given and not np.all(np.asarray(self.period) > 0):
             raise ConfigError(f"MPC: period={self.period!r}, expected a positive time, s.")
+        contacts = self.problem.contacts
+        if contacts is not None and is_concrete(contacts.impacts) and np.any(contacts.impacts):
+            raise ConfigError(
+                "MPC: contacts with impacts, steps of no time, in which nobody can act. Schedule "
+                "none: what lands is then held from its first step on, and stops by `gain`."
+            )
 
     def init(self, robot: Robot, terms: Terms) -> MPCState:
         """The state of a controller that has been holding the robot still: a plan is due."""
@@ -221,7 +229,10 @@ def _aimed(problem: Problem, references: References) -> Problem:
         }
 
     return dataclasses.replace(
-        problem, running=aim(problem.running), terminal=aim(problem.terminal)
+        problem,
+        running=aim(problem.running),
+        terminal=aim(problem.terminal),
+        contacts=references.get(CONTACTS, problem.contacts),
     )
 
 
@@ -232,11 +243,14 @@ def _own_reference(problem: Problem, name: str, given: Any) -> Any:
         UnknownNameError: there is no such term.
         ArrayError: it is not.
     """
-    found = [terms[name] for terms in (problem.running, problem.terminal) if name in terms]
-    if not found:
-        known = sorted({*problem.running, *problem.terminal})
-        raise unknown_name("term", name, known, "of the problem")
-    own = found[0].reference
+    known: dict[str, Any] = {
+        name: term.reference for name, term in {**problem.terminal, **problem.running}.items()
+    }
+    if problem.contacts is not None:
+        known[CONTACTS] = problem.contacts
+    if name not in known:
+        raise unknown_name("term", name, sorted(known), "of the problem")
+    own = known[name]
     trees: list[Any] = [jax.tree.structure(x) for x in (given, own)]
     shapes = [[jnp.shape(leaf) for leaf in jax.tree.leaves(x)] for x in (given, own)]
     if trees[0] != trees[1] or shapes[0] != shapes[1]:

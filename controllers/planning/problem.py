@@ -13,14 +13,17 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Obstacles, Robot, Scene, Terms
-from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.dynamics.math.algebra import matmul, mirrored
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ArrayError, ConfigError, check_count, is_concrete
 
 from ..safety.barriers import NO_OBSTACLES, Barrier
 from .norms import expansion
 from .residuals import Residual, bend, slopes, value
-from .scheduled import Schedule
+from .scheduled import Schedule, needs_contacts
+
+CONTACTS = "contacts"
+"""Name of the problem's contacts among the references of its terms."""
 
 
 @pytree_dataclass(eq=False)
@@ -120,8 +123,23 @@ class Problem:
 
 def _check_contacts(problem: Problem) -> None:
     contacts = problem.contacts
+    for part, terms in (("running", problem.running), ("terminal", problem.terminal)):
+        for name, term in terms.items():
+            if needs_contacts(term) and (contacts is None or part == "terminal"):
+                raise ConfigError(
+                    f"Problem: {part}[{name!r}] is of forces on held frames, and "
+                    + (
+                        "nothing says which are. Give `contacts=plan.schedule(...)`."
+                        if contacts is None
+                        else "no step follows the end. Make it a running term."
+                    )
+                )
     if contacts is None:
         return
+    if CONTACTS in {**problem.running, **problem.terminal}:
+        raise ConfigError(
+            f"Problem: a cost is named {CONTACTS!r}, as its contacts are. Give it another name."
+        )
     if problem.scene is not None:
         raise ConfigError(
             f"Problem: contacts of scene {problem.scene.name!r}, which finds its own. Give the "
@@ -200,6 +218,7 @@ def quadratic_cost(
         it = expansion(term.norm, term.weight, value(term, robot, terms, tau))
         parts.append((it.value, matmul(J.T, it.gradient), matmul(J.T, matmul(it.curvature, J))))
     total, g, H = (sum(x) for x in zip(*parts, strict=True))
+    H = mirrored(H)
     m = 2 * n
     return Quadratic(total, g[:m], g[m:], H[:m, :m], H[m:, :m], H[m:, m:])
 

@@ -12,6 +12,7 @@ from fraxenv.dynamics import compute_terms
 
 from .motion import advanced
 from .problem import Problem, at_knot, cost
+from .scheduled import with_contacts
 from .states import Guess
 
 
@@ -31,7 +32,8 @@ def rolled(problem: Problem, begin: tuple[Array, Array], tau: Array) -> tuple[Gu
         own, u, contacts = at
         terms = compute_terms(robot, q, v)
         running = {k: at_knot(term, own.get(k)) for k, term in problem.running.items()}
-        total = total + problem.dt * cost(robot, running, terms, u)
+        here = with_contacts(running, contacts, problem.dt)
+        total = total + problem.dt * cost(robot, here, terms, u)
         return (*advanced(problem, terms, u, contacts), total), (q, v)
 
     start: tuple[Array, ...] = *begin, jnp.zeros((), tau.dtype)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -88,45 +89,60 @@ def schedule(
     return Schedule(constraints, hits, each("damping", damping))
 
 
-class _Cones(NamedTuple):
-    """Of one knot.
+class Held(NamedTuple):
+    """The reference of a residual of held frames, at a knot.
 
     Attributes:
-        schedule: which frames are held.
-        dt: (), s.
-        rows: (5, 3), what forces in a cone have less than zero of.
+        contacts: the problem's, at this knot.
+        dt: (), s, the problem's.
+        reference: the residual's own.
     """
 
-    schedule: Schedule
-    dt: Array
-    rows: Array
+    contacts: Schedule
+    dt: ArrayLike
+    reference: Any
+
+
+def with_contacts(
+    terms: Mapping[str, Residual], contacts: Schedule | None, dt: ArrayLike
+) -> Mapping[str, Residual]:
+    """The terms at a knot, of which those of held frames are told which are."""
+    if contacts is None:
+        return terms
+    return {
+        name: dataclasses.replace(term, reference=Held(contacts, dt, term.reference))
+        if needs_contacts(term)
+        else term
+        for name, term in terms.items()
+    }
+
+
+def needs_contacts(term: Residual) -> bool:
+    """Whether a residual's reference is `Held`, with what the problem says of contacts."""
+    return isinstance(term.function, _Cone)
 
 
 def friction_cone(
-    contacts: Schedule,
-    dt: ArrayLike,
     friction: ArrayLike = 0.7,
     weight: ArrayLike = 1.0,
     *,
     normal: ArrayLike = (0.0, 0.0, 1.0),
     **options: Any,
 ) -> Residual:
-    """By how much forces on held frames are outside of their friction cones (5 n,), N.
+    """By how much forces on the problem's held frames are outside of their friction cones (5 n,).
 
-    Of each of the n frames: beyond a pyramid of four sides that contains the cone, along two
-    tangents and back, and pulling. Impacts have none. Crocoddyl's `FrictionCone` with four facets
-    that do not lie inside, and a quadratic barrier.
+    N; of each of the n frames: beyond a pyramid of four sides that contains the cone, along two
+    tangents and back, and pulling. Impacts have none. Crocoddyl's `FrictionCone` with four facets,
+    and a quadratic barrier.
 
     Args:
-        contacts: the problem's.
-        dt: the problem's, s.
         friction: () coefficient.
         weight: (5 n,) or ().
         normal: (3,), of the ground, in the world.
         **options: `norm`, as of `residual`.
 
     Raises:
-        ArrayError: an array has the wrong shape.
+        ArrayError: the normal is none.
     """
     up = np.asarray(normal, float)
     if up.shape != (3,) or not np.linalg.norm(up) > 0:
@@ -137,18 +153,16 @@ def friction_cone(
     first /= np.linalg.norm(first)
     sides = np.array([first, -first, np.cross(up, first), -np.cross(up, first)])
     rows = jnp.concatenate([sides - jnp.asarray(friction) * up, -up[None]])
-    steps = len(contacts.impacts)
-    each = (jnp.broadcast_to(x, (steps, *jnp.shape(x))) for x in (jnp.asarray(dt), rows))
-    return residual(_Cone(), _Cones(contacts, *each), weight, each=True, **options)
+    return residual(_Cone(), rows, weight, **options)
 
 
 @dataclass(frozen=True)
 class _Cone:
-    def __call__(self, robot: Robot, terms: Terms, tau: Array, at: _Cones) -> Array:
+    def __call__(self, robot: Robot, terms: Terms, tau: Array, at: Held) -> Array:
         return jnp.maximum(self._beyond(robot, terms, tau, at), 0).ravel()
 
-    def slopes(self, robot: Robot, terms: Terms, tau: Array, at: _Cones) -> Slopes:
-        now = at.schedule
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, at: Held) -> Slopes:
+        now = at.contacts
         found = constrained_step_derivatives(
             robot, terms.q, terms.v, tau, at.dt, now.constraints, now.impacts,
             damping=now.damping, terms=terms,
@@ -156,17 +170,17 @@ class _Cone:
         outside = (self._beyond(robot, terms, tau, at) > 0)[..., None]
 
         def of(slope: Array) -> Array:
-            along = einsum("ri,nij->nrj", at.rows, slope[:, :3])
+            along = einsum("ri,nij->nrj", at.reference, slope[:, :3])
             return jnp.where(outside, along, 0).reshape(-1, slope.shape[-1])
 
         return of(found.force_x), of(found.force_tau)
 
-    def _beyond(self, robot: Robot, terms: Terms, tau: Array, at: _Cones) -> Array:
+    def _beyond(self, robot: Robot, terms: Terms, tau: Array, at: Held) -> Array:
         """(n, 5), N, positive outside."""
-        now = at.schedule
+        now = at.contacts
         forces = constrained_step(
             robot, terms.q, terms.v, tau, at.dt, now.constraints, now.impacts,
             damping=now.damping, terms=terms,
         )[2]  # fmt: skip
-        beyond = einsum("ri,ni->nr", at.rows, forces[:, :3])
+        beyond = einsum("ri,ni->nr", at.reference, forces[:, :3])
         return jnp.where(now.impacts, 0, beyond)

@@ -78,3 +78,8 @@ def determinant(matrix: Array) -> Array:
     top, bottom = matrix[:3, np.array(chosen)], matrix[3:, np.array(rest)]
     minors = [jnp.sum(m[0] * cross(m[1], m[2]), axis=-1) for m in (top, bottom)]
     return jnp.sum(jnp.asarray(sign, matrix.dtype) * minors[0] * minors[1])
+
+
+def mirrored(matrix: Array) -> Array:
+    """A symmetric matrix (n, n) by its upper triangle: in a kernel nothing computes the lower."""
+    return jnp.where(np.triu(np.ones(matrix.shape, bool)), matrix, matrix.T)

@@ -11,7 +11,6 @@ screw in a step and ours along a straight line, so that what they find differs i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,6 @@ import pinocchio
 import tyro
 from crocoddyl.utils.quadruped import SimpleQuadrupedalGaitProblem
 from rich.console import Console
-from rich.table import Table
 
 from fraxenv import dynamics, plan
 
@@ -107,7 +105,7 @@ def problem(robot: dynamics.Robot, q: np.ndarray, knots: Knots) -> plan.Problem:
     still = np.zeros(n)
     running = {
         "com": plan.com(knots.com, (1e6 * swings)[:, None] * np.ones(3), each=True),
-        "cones": plan.friction_cone(contacts, DT, FRICTION, 1e1),
+        "cones": plan.friction_cone(FRICTION, 1e1),
         "posture": plan.posture(each(q), 1e1 * by_kind(*posture), each=True),
         "speed": plan.velocity(each(still), 1e1 * by_kind(*speed), each=True),
         "limits": plan.residual(beyond, each(fastest), 1e3 * ~impacts[:, None] * driven, each=True),
@@ -168,7 +166,9 @@ class Peer:
     def cost(self, found: plan.Plan) -> float:
         """Of our states and torques, by their models."""
         back = np.argsort(self._order)
-        states = [self.state(*x) for x in zip(np.asarray(found.q), np.asarray(found.v), strict=True)]
+        states = [
+            self.state(*x) for x in zip(np.asarray(found.q), np.asarray(found.v), strict=True)
+        ]
         tau = [np.asarray(u)[BASE:][back] for u in found.tau]
         nu = [m.nu for m in self.problem.runningModels]
         torques = [u[:k] for u, k in zip(tau, nu, strict=True)]
@@ -195,21 +195,30 @@ def main(options: Options) -> None:
     guess = plan.Guess(np.tile(q, (N + 1, 1)), np.zeros((N + 1, robot.nv)), tau)
     told = plan.explain(gait, guess)
     console = Console(width=110)
-    console.print(f"cost of the guess: {told.cost:.9f}, Crocoddyl's {peer.problem.calc(*peer.guess):.9f}")
+    console.print(
+        f"cost of the guess: {told.cost:.9f}, Crocoddyl's {peer.problem.calc(*peer.guess):.9f}"
+    )
 
     options_of = plan.Options(iterations=100, tolerance=1e-9)
     solve = jax.jit(lambda guess: plan.solve(gait, (q, still), guess, options_of))
     began = time.perf_counter()
     found = jax.block_until_ready(solve(guess))
     console.print(f"compiled and solved in {time.perf_counter() - began:.1f} s")
-    console.print(plan.STATUS[int(found.status)], int(found.iterations), float(found.cost), peer.cost(found))
+    console.print(
+        plan.STATUS[int(found.status)], int(found.iterations), float(found.cost), peer.cost(found)
+    )
     s = peer.solver()
     s.solve(*peer.guess, 100, False, 0.1)
     console.print(s.iter, s.cost)
     for _ in range(3):
-        began = time.perf_counter(); found = jax.block_until_ready(solve(guess)); t1 = time.perf_counter() - began
-        s = peer.solver(); began = time.perf_counter(); s.solve(*peer.guess, 100, False, 0.1); t2 = time.perf_counter() - began
-        console.print(1e3*t1, 1e3*t2)
+        began = time.perf_counter()
+        found = jax.block_until_ready(solve(guess))
+        t1 = time.perf_counter() - began
+        s = peer.solver()
+        began = time.perf_counter()
+        s.solve(*peer.guess, 100, False, 0.1)
+        t2 = time.perf_counter() - began
+        console.print(1e3 * t1, 1e3 * t2)
 
 
 if __name__ == "__main__":
