@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,21 +48,23 @@ _WINDOW: Final = 600  # texels from the target to where shadows end
 _MARGIN: Final = 22  # texels around the shadows, for their soft edges
 
 
-class _View(NamedTuple):
-    """Rays, ground and background of a camera and a picture size, whatever the shapes are.
+class _Beam(NamedTuple):
+    """Rays, one for every point (u, v) of a grid, from one eye or parallel; see Intersections."""
 
-    The ray of sample (i, j) has the direction `rows[:, i] + columns[:, j]`, in the world; its
-    component along the optical axis is one, so that ray parameters are depths.
-    """
+    points: _F64  # (4, 4) homogeneous points of the world are this times (u, v, 1, s)
+    rows: _F64  # (9, h) products of the coordinates of the grid's rows
+    columns: _F64  # (9, w) of its columns
+
+
+class _View(NamedTuple):
+    """Rays, ground and background of a camera and a picture size, whatever the shapes are."""
 
     eye: _F64
     frame: _F64  # (3, 3) rows: right, up, forward
     tangent: tuple[float, float]  # of the half angle of view: x, y
-    columns: _F32  # (3, 2 W) of the samples' rays
-    rows: _F32  # (3, 2 H) of the samples' rays
-    pixel_columns: _F32  # (3, W) of the rays through the centres of the pixels
-    pixel_rows: _F32  # (3, H) of the rays through the centres of the pixels
-    depth: _F32  # (2 H, 2 W) of the ground, inf where the ground is not seen
+    beam: _Beam  # of the samples; s is the inverse of the depth
+    rays: _F32  # (3, H W) from the eye through the centres of the pixels, to depth one
+    near: _F32  # (2 H, 2 W) inverse depth of the ground, 0 where the ground is not seen
     background: _F32  # (H, W, 3) picture of ground and sky, display colours
     shade: _F32  # (H, W) visibility of shadows on the ground, 0 to 1
     ground: _F32  # (2, H, W) x and y of the ground in the world
@@ -72,20 +74,31 @@ class _View(NamedTuple):
 
 
 class _Hits(NamedTuple):
-    """Where rays enter a shape and leave it, parameters; faces of a shape with several."""
+    """Where rays enter a shape and leave it, by their coordinate s."""
 
-    t: _F32  # NaN for misses
+    enter: _F32  # NaN for misses, inf from the inside
     leave: _F32  # anything for misses
-    face: _Codes | None
+    faces: list[tuple[int, _F32]]  # where they cross each face; they enter by one of these
+
+
+class _Samples(NamedTuple):
+    """What is seen in m pixels that see one face only, and in k on edges, by the sample."""
+
+    plain: _Index  # (m,) flat index in the picture
+    near: _F32  # (m,) inverse depth of the centre
+    code: _Codes  # (m,)
+    edge: _Index  # (k,) flat index in the picture
+    nears: _F32  # (4, k)
+    codes: _Codes  # (4, k)
 
 
 class _Fragments(NamedTuple):
-    """The shapes seen in m different pixels, averaged over the samples that see a shape."""
+    """The shapes seen in m pixels, averaged over the samples that see a shape."""
 
     pixel: _Index  # flat index
-    share: _F32  # of the pixel's area
+    share: _F32  # of the pixel's area, by opacity
     reach: _F32  # depth
-    colour: _F32  # (m, 3)
+    colour: _F32  # (3, m)
 
 
 class _Shadows(NamedTuple):
@@ -132,28 +145,26 @@ def _view(eye: Point, target: Point, fov: float, width: int, height: int) -> _Vi
 
     # Samples of a pixel: a 2 x 2 grid turned by 27 degrees, which gives edges near the horizontal
     # and the vertical twice the steps. Its shear still splits into a column and a row term.
-    right, up, forward = frame
     pixel_x, pixel_y = 2 * tangent_x / width, -2 * tangent_y / height
     column, row = np.arange(2 * width), np.arange(2 * height)
     x = ((column + 0.5) / width - 1.0) * tangent_x
     y = (1.0 - (row + 0.5) / height) * tangent_y
-    across = np.outer(right, x) + np.outer(up, (column % 2 - 0.5) * -0.25 * pixel_y)
-    down = forward[:, None] + np.outer(up, y) + np.outer(right, (row % 2 - 0.5) * 0.25 * pixel_x)
-    columns, rows = across.astype(np.float32), down.astype(np.float32)
+    columns = np.stack([x, (column % 2 - 0.5) * -0.25 * pixel_y, np.zeros_like(x)])
+    rows = np.stack([(row % 2 - 0.5) * 0.25 * pixel_x, y, np.ones_like(y)])
+    points = np.eye(4)
+    points[:3] = np.column_stack([frame.T, eye])
 
-    pixel_columns, pixel_rows = _halve(columns), _halve(rows)
-    background, shade, ground = _backdrop(eye, target, pixel_columns, pixel_rows)
+    across, down = ((frame.T @ _halve(v)).astype(np.float32) for v in (columns, rows))
+    background, shade, ground = _backdrop(eye, target, across, down)
     slant = _LIGHT[:2] / _LIGHT[2]
     fineness = min(max(height / 2 / _TEXELS, 0.5), 1.0)
     view = _View(
         eye=np.asarray(eye),
         frame=frame,
         tangent=(tangent_x, tangent_y),
-        columns=columns,
-        rows=rows,
-        pixel_columns=pixel_columns,
-        pixel_rows=pixel_rows,
-        depth=_ground_depth(eye[2], columns, rows),
+        beam=_beam(points, rows, columns),
+        rays=(down[:, :, None] + across[:, None]).reshape(3, -1),
+        near=_ground(eye[2], frame[:, 2] @ columns, frame[:, 2] @ rows),
         background=background,
         shade=shade,
         ground=ground,
@@ -161,7 +172,7 @@ def _view(eye: Point, target: Point, fov: float, width: int, height: int) -> _Vi
         fineness=fineness,
         centre=(target[0] - target[2] * slant[0], target[1] - target[2] * slant[1]),
     )
-    for field in view:
+    for field in (*view, *view.beam):
         if isinstance(field, np.ndarray):
             field.setflags(write=False)
     return view
@@ -169,29 +180,27 @@ def _view(eye: Point, target: Point, fov: float, width: int, height: int) -> _Vi
 
 def _backdrop(eye: Point, target: Point, columns: _F32, rows: _F32) -> tuple[_F32, _F32, _F32]:
     """Picture of sky and ground (H, W, 3), its visibility (H, W), and its x and y (2, H, W)."""
-    depth = _ground_depth(eye[2], columns, rows)
+    near = _ground(eye[2], columns[2], rows[2])
     level = np.linspace(0.0, 1.0, rows.shape[1], dtype=np.float32)[:, None, None] ** 0.8
     sky = _SKY[0] + (_SKY[1] - _SKY[0]) * level
-    reach = np.where(np.isfinite(depth), depth, np.float32(0.0))
+    reach = np.where(near > 0.0, np.float32(1.0) / near, np.float32(0.0))
     ground = np.stack(
         [np.float32(eye[k]) + reach * np.add.outer(rows[k], columns[k]) for k in (0, 1)]
     )
     # The ground fades away from the target, on the scale of the distance from which it is seen.
     away = [(ground[k] - np.float32(target[k])) ** 2 for k in (0, 1)]
     fade = (away[0] + away[1]) / np.float32((1.6 * math.dist(eye, target)) ** 2)
-    shade = np.where(np.isfinite(depth), np.exp(-fade * fade), np.float32(0.0))
+    shade = np.where(near > 0.0, np.exp(-fade * fade), np.float32(0.0))
     tone = np.float32(0.5) + np.float32(0.5) * _stripes(ground[0]) * _stripes(ground[1])
     colour = _GROUND[0] + (_GROUND[1] - _GROUND[0]) * tone[..., None]
     return sky + (colour - sky) * shade[..., None], shade, ground
 
 
-def _ground_depth(height: float, columns: _F32, rows: _F32) -> _F32:
-    """Depth of the ground along each ray, (h, w); inf where the ground is not seen."""
-    fall = np.add.outer(rows[2], columns[2])
-    seen = (fall < 0.0) & (height > 0.0)
-    depth: _F32 = np.full_like(fall, np.inf)
-    np.divide(np.float32(-height), fall, out=depth, where=seen)
-    return depth
+def _ground(height: float, columns: NDArray[Any], rows: NDArray[Any]) -> _F32:
+    """Inverse depth of the ground along rays with these z, (h, w); 0 where it is not seen."""
+    scale = -1.0 / height if height > 0.0 else 0.0
+    near: _F32 = np.maximum(np.add.outer(scale * rows, scale * columns), 0.0).astype(np.float32)
+    return near
 
 
 def _stripes(x: _F32) -> _F32:
@@ -210,117 +219,215 @@ def _stripes(x: _F32) -> _F32:
     return (integral(u + half) - integral(u - half)) / width
 
 
-def _halve(vectors: _F32) -> _F32:
+def _halve(vectors: _F64) -> _F64:
     """Columns or rows of the pixels' rays (3, n), the means of the samples' (3, 2 n)."""
-    return (vectors[:, 0::2] + vectors[:, 1::2]) * np.float32(0.5)
+    return (vectors[:, 0::2] + vectors[:, 1::2]) * 0.5
 
 
 # --- Intersections --------------------------------------------------------------------------------
 #
-# Each function takes a shape's core and radius, as in `Stacked`, and the components of rays p + t d
-# in the shape's frame; components broadcast. Origins near the shape keep float32 accurate.
+# A beam is all rays of the camera, or all of the light. It has one for every point (u, v) of a
+# plane, and their points are, in homogeneous coordinates, G (u, v, 1, s). The greater s, the nearer
+# to where one looks from: for the camera it is the inverse of the depth, which makes its rays as
+# good as parallel, and for the light the distance from the ground.
+#
+# Of a ray, a half-space has all s up to a linear form of (u, v, 1), or from there if one looks from
+# inside; a ball or an infinite cylinder has those from m - sqrt(q) to m + sqrt(q), with m a linear
+# and q a quadratic form, or all from m + sqrt(q). All shapes are made of these. With 1 as the third
+# coordinate a linear form is a quadratic one; and since (u, v, 1) is the sum of a vector of the row
+# and one of the column, a form's values on a rectangle are one product of two matrices with four
+# terms.
 
-_Vector = tuple[_F32, _F32, _F32]
-_TINY: Final = np.float32(1e-12)  # keeps divisions finite for rays parallel to a face or an axis
+_QUADRICS: Final = 3  # a shape's surfaces are 0, 1: balls at the ends of the core; 2: its side;
+_PLANES: Final = 6  # 3 to 8: the half-spaces below and above z, x, y
+_FORMS: Final = 2 * _QUADRICS + _PLANES  # q and m of each quadric, then those of the half-spaces
 
-
-def _hit_sphere(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits:
-    a = d[0] * d[0] + d[1] * d[1] + d[2] * d[2]
-    b = p[0] * d[0] + p[1] * d[1] + p[2] * d[2]
-    c = p[0] * p[0] + p[1] * p[1] + p[2] * p[2] - radius * radius
-    root = np.sqrt(b * b - a * c)
-    return _Hits(-(b + root) / a, (root - b) / a, None)
-
-
-def _hit_capsule(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits:
-    half = core[2]
-    side, side_out = _side(radius, p, d)
-    z, z_out = p[2] + side * d[2], p[2] + side_out * d[2]
-    cap = _hit_sphere(core, radius, (p[0], p[1], p[2] - np.copysign(half, z)), d)
-    far = _hit_sphere(core, radius, (p[0], p[1], p[2] - np.copysign(half, z_out)), d)
-    enter = np.where(np.abs(z) < half, side, cap.t)
-    return _Hits(enter, np.where(np.abs(z_out) < half, side_out, far.leave), None)
-
-
-def _hit_cylinder(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits:
-    side, side_out = _side(radius, p, d)
-    cap, cap_out = _slab(core[2], p[2], d[2])
-    enter, leave = np.maximum(side, cap), np.minimum(side_out, cap_out)
-    return _Hits(np.where(enter < leave, enter, np.nan), leave, (cap > side).astype(np.int32))
-
-
-def _hit_box(core: _F32, radius: np.float32, p: _Vector, d: _Vector) -> _Hits:
-    (x, x_out), (y, y_out), (z, z_out) = (_slab(core[k], p[k], d[k]) for k in range(3))
-    xy = np.maximum(x, y)
-    enter = np.maximum(xy, z)
-    leave = np.minimum(np.minimum(x_out, y_out), z_out)
-    face = np.where(z > xy, np.int32(2), (y > x).astype(np.int32))
-    return _Hits(np.where(enter < leave, enter, np.nan), leave, face)
-
-
-def _side(radius: np.float32, p: _Vector, d: _Vector) -> tuple[_F32, _F32]:
-    """Ray parameters at which rays enter and leave the infinite cylinder around z."""
-    a = d[0] * d[0] + d[1] * d[1] + _TINY
-    b = p[0] * d[0] + p[1] * d[1]
-    c = p[0] * p[0] + p[1] * p[1] - radius * radius
-    root = np.sqrt(b * b - a * c)
-    return -(b + root) / a, (root - b) / a
-
-
-def _slab(half: np.float32, p: _F32, d: _F32) -> tuple[_F32, _F32]:
-    """Ray parameters at which rays enter and leave the slab between two planes."""
-    inverse = np.float32(1.0) / (d + _TINY)
-    middle, span = -p * inverse, half * np.abs(inverse)
-    return middle - span, middle + span
-
-
-_HIT: Final[dict[str, Callable[[_F32, np.float32, _Vector, _Vector], _Hits]]] = {
-    "sphere": _hit_sphere,
-    "capsule": _hit_capsule,
-    "cylinder": _hit_cylinder,
-    "box": _hit_box,
+# The convex solids that a shape is the union of: their surfaces, and the faces that these are.
+_SOLIDS: Final[dict[str, tuple[tuple[tuple[int, int], ...], ...]]] = {
+    "sphere": (((0, 0),),),
+    "capsule": (((0, 0),), ((1, 0),), ((2, 0), (3, 0), (4, 0))),
+    "cylinder": (((2, 0), (3, 1), (4, 1)),),
+    "box": (((3, 2), (4, 2), (5, 0), (6, 0), (7, 1), (8, 1)),),
+}
+_USED: Final = {  # the forms of these surfaces
+    "sphere": slice(0, 2),
+    "capsule": slice(0, 8),
+    "cylinder": slice(4, 8),
+    "box": slice(6, 12),
 }
 
+_TINY: Final = 1e-12  # keeps divisions finite: an eye in the plane of a face, a zero normal
 
-def _spread(columns: _F32, rows: _F32) -> _Vector:
-    """Components (h, w) of the sums of all column vectors (3, w) and all row vectors (3, h)."""
-    x, y, z = (rows[k][:, None] + columns[k][None, :] for k in range(3))
-    return x, y, z
+
+class _Surfaces(NamedTuple):
+    """The surfaces of n shapes as a beam meets them: what makes the factors of their forms."""
+
+    rows: _F64  # (4 m, 9) times products of a row's coordinates
+    columns: _F64  # (4 m, 9) times those of a column
+    first: list[int]  # (n,) of the m forms, the first of each shape
+    outside: list[list[bool]]  # (n, 9) does one look from outside this surface?
+
+
+def _beam(points: _F64, rows: _F64, columns: _F64) -> _Beam:
+    """The beam whose rays have the coordinates (u, v, 1) = row (3, h) + column (3, w)."""
+    # 1 in both, so that products of degree two are among those of all degrees.
+    columns = columns + np.array([[0.0], [0.0], [1.0]])
+    return _Beam(points, *((x[:, None] * x).reshape(9, -1) for x in (rows, columns)))
+
+
+def _surfaces(scene: Stacked, beam: _Beam) -> _Surfaces:
+    """The surfaces of all shapes, for a beam."""
+    count = len(scene.kind)
+    # Taken about the ray to the middle of its shape, and about the s of that, a form has no terms
+    # greater than the shape, and float32 is accurate. Else one of the rays near it will do.
+    homogeneous = np.column_stack([scene.position, np.ones(count)])
+    middle = np.linalg.solve(beam.points, homogeneous.T).T.astype(np.float64)
+    middle = np.where(middle[:, 2:3] > _NEAR, middle / middle[:, 2:3], (0.0, 0.0, 1.0, 0.0))
+    limits = np.sort([beam.columns[2, (0, -1)], beam.rows[5, (0, -1)]]).T  # u and v, times 1
+    middle[:, :2] = np.clip(middle[:, :2], *limits)
+    points = np.repeat(beam.points[None], count, axis=0)
+    points[:, :, 2] = middle @ beam.points.T
+    points[:, :3] -= scene.position[:, :, None] * points[:, 3:]
+    points[:, :3] = scene.rotation.transpose(0, 2, 1) @ points[:, :3]
+
+    slopes, square = _quadrics(scene, points, middle)
+    slopes = np.concatenate([slopes, _planes(scene, points)], axis=1)
+    eye = slopes[..., 3]
+    linear = slopes[..., :3] / -eye[..., None]
+    linear[..., 2] += middle[:, 3:]
+    forms = np.zeros((count, _FORMS, 3, 3))
+    forms[:, 0 : 2 * _QUADRICS : 2] = square / eye[:, :_QUADRICS, None, None] ** 2
+    forms[:, 1 : 2 * _QUADRICS : 2, 2] = linear[:, :_QUADRICS]
+    forms[:, 2 * _QUADRICS :, 2] = linear[:, _QUADRICS:]
+
+    used = np.zeros((count, _FORMS), bool)
+    for i, kind in enumerate(scene.kind):
+        used[i, _USED[kind]] = True
+    numbers = used.sum(axis=1)
+    rows, columns = _factors(forms[used], np.repeat(middle[:, :2], numbers, axis=0))
+    first = np.cumsum(numbers) - numbers
+    return _Surfaces(rows, columns, first.tolist(), (eye > 0.0).tolist())
+
+
+def _quadrics(scene: Stacked, points: _F64, middle: _F64) -> tuple[_F64, _F64]:
+    """The balls and sides of shapes, which hold x with a s^2 + 2 b s + c <= 0.
+
+    b is linear and c quadratic in (u, v, 1), and a > 0 if one looks from outside.
+
+    Args:
+        scene: n shapes.
+        points: those of the beam, in each shape's frame and about its middle, (n, 4, 4).
+        middle: these middles, (n, 4).
+
+    Returns:
+        b and a, (n, 3, 4); b^2 - a c, (n, 3, 3, 3).
+    """
+    points = np.repeat(points[:, None], _QUADRICS, axis=1)
+    points[:, :2, 2] -= scene.core[:, 2:, None] * [[1.0], [-1.0]] * points[:, :2, 3]
+    square = scene.radius[:, None] ** 2
+    weights = np.ones((len(square), _QUADRICS, 4))
+    weights[:, 2, 2] = 0.0
+    weights[:, :, 3] = -square
+    gram = points.transpose(0, 1, 3, 2) @ (weights[..., None] * points)
+    # An eye right on a surface is taken to be off it, by so little that it does not show: a is
+    # never zero. What is added is a multiple of s^2, in coordinates about the middle.
+    a, least = gram[..., 3, 3], 1e-4 * square
+    s = np.zeros((len(square), 1, 4))
+    s[:, 0, 2], s[:, 0, 3] = middle[:, 3], 1.0
+    added = np.where(np.abs(a) > least, 0.0, least - a)
+    gram += added[..., None, None] * s[..., :, None] * s[..., None, :]
+    a, b, c = gram[..., 3, 3], gram[..., :3, 3], gram[..., :3, :3]
+    discriminant = b[..., :, None] * b[..., None, :] - a[..., None, None] * c
+    return np.concatenate([b, a[..., None]], axis=2), discriminant
+
+
+def _planes(scene: Stacked, points: _F64) -> _F64:
+    """The half-spaces that bound the cores of shapes, which hold x with b + a s <= 0, (n, 6, 4).
+
+    b is linear in (u, v, 1), and a > 0 if one looks from outside. `points` as for `_quadrics`.
+    """
+    order = (2, 0, 1)
+    half = scene.core[:, order, None, None] * points[:, None, None, 3]
+    planes = (points[:, order, None] * [[1.0], [-1.0]] - half).reshape(-1, _PLANES, 4)
+    a = planes[..., 3]
+    planes[..., 3] = np.where(np.abs(a) > _TINY, a, _TINY)
+    return planes
+
+
+def _factors(forms: _F64, middle: _F64) -> tuple[_F64, _F64]:
+    """What makes the factors of forms (m, 3, 3), for the rows and for the columns, (4 m, 9) each.
+
+    Of a row r and a column c, whose third coordinate is 0, a form Q is the product of
+    (r Q r, 1, 2 Q r) and (1, c Q c, c). Both are taken about a middle (u, v), one of (m, 2).
+    """
+    u, v = middle[:, :1], middle[:, 1:]
+    rows, columns = np.zeros((2, len(forms), 4, 3, 3))
+    row = 0.5 * (forms + forms.transpose(0, 2, 1))
+    column = row.copy()
+    row[:, :, 2] -= v * row[:, :, 1]
+    rows[:, 2:, 2] = 2.0 * row[:, :2]
+    row[:, 2] -= v * row[:, 1]
+    rows[:, 0] = row
+    column[:, :, 2] = -u * column[:, :, 0]
+    column[:, 2] = -u * column[:, 0]
+    columns[:, 1] = column
+    rows[:, 1, 2, 2] = columns[:, 0, 2, 2] = 1.0
+    columns[:, 2, 2, 0] = columns[:, 3, 2, 1] = 1.0
+    columns[:, 2, 2, 2] = -u[:, 0]
+    return rows.reshape(-1, 9), columns.reshape(-1, 9)
 
 
 _Rect = tuple[int, int, int, int]  # row start, row stop, column start, column stop
 
 
-def _camera_hits(scene: Stacked, view: _View, i: int, rect: _Rect) -> _Hits:
-    """Depths at which the rays of a rectangle enter shape i, NaN for misses."""
+def _hits(kind: str, surfaces: _Surfaces, beam: _Beam, i: int, rect: _Rect) -> _Hits:
+    """Where the rays of a rectangle enter shape i, of that kind, and leave it."""
     top, bottom, left, right = rect
-    to_shape = scene.rotation[i].T.astype(np.float32)
-    columns, rows = to_shape @ view.columns[:, left:right], to_shape @ view.rows[:, top:bottom]
-    offset = scene.position[i] - view.eye
-    shift = np.float32(max(_NEAR, offset @ view.frame[2]))  # rays start this deep
-    origin = (-scene.rotation[i].T @ offset).astype(np.float32)[:, None]
-    p = _spread(shift * columns, shift * rows + origin)
-    hits = _HIT[scene.kind[i]](
-        scene.core[i].astype(np.float32), np.float32(scene.radius[i]), p, _spread(columns, rows)
+    used, first = _USED[kind], surfaces.first[i]
+    terms = slice(4 * first, 4 * (first + used.stop - used.start))
+    rows = surfaces.rows[terms] @ beam.rows[:, top:bottom]
+    columns = surfaces.columns[terms] @ beam.columns[:, left:right]
+    values: _F32 = np.matmul(
+        rows.astype(np.float32).reshape(-1, 4, bottom - top).transpose(0, 2, 1),
+        columns.astype(np.float32).reshape(-1, 4, right - left),
     )
-    return hits._replace(t=hits.t + shift)
+    forms = dict(zip(range(used.start, used.stop), values, strict=True))
+    solids = [_solid(forms, surfaces.outside[i], solid) for solid in _SOLIDS[kind]]
+    if len(solids) == 1:
+        return solids[0]
+    enter = functools.reduce(np.fmax, [solid.enter for solid in solids])
+    leave = functools.reduce(np.fmin, [solid.leave for solid in solids])
+    return _Hits(enter, leave, [(0, enter)])
 
 
-def _light_span(scene: Stacked, i: int, x: _F64, y: _F64) -> tuple[_F32, _F32]:
-    """Distances along the light at which rays from the ground enter and leave shape i.
-
-    (len(y), len(x)), m, from the ground points (x, y) towards the light; the first NaN for misses.
-    """
-    hit, core, radius = _HIT[scene.kind[i]], scene.core[i].astype(np.float32), scene.radius[i]
-    to_shape = scene.rotation[i].T
-    shift = scene.position[i, 2] / _LIGHT[2]  # rays start at the height of the shape
-    origin = to_shape @ (shift * _LIGHT - scene.position[i])
-    columns = np.outer(to_shape[:, 0], x).astype(np.float32)
-    rows = (np.outer(to_shape[:, 1], y) + origin[:, None]).astype(np.float32)
-    p = _spread(columns, rows)
-    up = (to_shape @ _LIGHT).astype(np.float32)[:, None]
-    hits = hit(core, np.float32(radius), p, (up[0], up[1], up[2]))
-    return np.float32(shift) + hits.t, np.float32(shift) + hits.leave
+def _solid(
+    forms: dict[int, _F32], outside: list[bool], surfaces: tuple[tuple[int, int], ...]
+) -> _Hits:
+    """Where rays enter and leave what is inside some surfaces. Values of forms are written over."""
+    fronts, backs = [], []
+    for surface, face in surfaces:
+        if surface >= _QUADRICS:
+            level = forms[surface + _QUADRICS]
+            if outside[surface]:
+                fronts.append((face, level))
+            else:
+                backs.append(level)
+        else:
+            square, middle = forms[2 * surface], forms[2 * surface + 1]
+            if outside[surface]:
+                root = np.sqrt(square, out=square)
+                fronts.append((face, middle + root))
+                backs.append(middle - root)
+            else:
+                # From the inside no ray misses: below zero, for one along the axis, is rounding.
+                backs.append(middle + np.sqrt(np.abs(square)))
+    leave = functools.reduce(np.maximum, backs)
+    if not fronts:
+        fronts = [(0, np.full_like(leave, np.inf))]
+    enter = functools.reduce(np.minimum, [level for _, level in fronts])
+    if len(surfaces) > 1:
+        np.copyto(enter, np.float32(np.nan), where=enter <= leave)
+    return _Hits(enter, leave, fronts)
 
 
 # --- Frame ----------------------------------------------------------------------------------------
@@ -336,20 +443,31 @@ def _draw(scene: Stacked, view: _View) -> NDArray[np.uint8]:
     image = _lit_ground(view, shadows)
     canvas = image.reshape(-1, 3)
     seen = _union(opaque.values()) if opaque else (0, 0, 0, 0)
-    depth = view.depth[_window(seen)].copy()
-    code = np.full(depth.shape, _NOTHING, np.int32)
+    surfaces = _surfaces(scene, view.beam)
+    faces = _faces(scene, view.eye)
+    near = view.near[_window(seen)].copy()
+    code = np.full(near.shape, _NOTHING, np.int32)
     for i, rect in opaque.items():
         window = _window(rect, seen)
-        _cover(scene, view, i, rect, depth[window], code[window])
+        _cover(_hits(scene.kind[i], surfaces, view.beam, i, rect), i, near[window], code[window])
     if opaque:
-        part = _resolve(scene, view, shadows, seen, depth, code)
-        _blend(canvas, part.pixel, part.share, part.colour)
+        parts = [_samples(view, seen, near, code)]
+        _blend(canvas, _resolve(view, faces, shadows, parts))
     if translucent:
-        nearest = view.depth.copy()
-        nearest[_window(seen)] = depth
-        _paint_translucent(scene, view, shadows, translucent, nearest, canvas)
-    np.clip(image, 0.0, 1.0, out=image)
-    return (image * np.float32(255.0) + np.float32(0.5)).astype(np.uint8)
+        nearest = view.near.copy()
+        nearest[_window(seen)] = near
+        parts = []
+        for i, rect in translucent.items():
+            near = nearest[_window(rect)].copy()
+            code = np.full(near.shape, _NOTHING, np.int32)
+            _cover(_hits(scene.kind[i], surfaces, view.beam, i, rect), i, near, code)
+            parts.append(_samples(view, rect, near, code))
+        for layer in _layers(_resolve(view, faces, shadows, parts)):
+            _blend(canvas, layer)
+    np.minimum(image, np.float32(1.0), out=image)
+    image *= np.float32(255.0)
+    image += np.float32(0.5)
+    return image.astype(np.uint8)
 
 
 def _rectangles(scene: Stacked, view: _View) -> dict[int, _Rect]:
@@ -392,146 +510,122 @@ def _window(rect: _Rect, within: _Rect = (0, 0, 0, 0)) -> tuple[slice, slice]:
     return slice(rect[0] - top, rect[1] - top), slice(rect[2] - left, rect[3] - left)
 
 
-def _cover(scene: Stacked, view: _View, i: int, rect: _Rect, depth: _F32, code: _Codes) -> None:
-    """Write the depths and codes of shape i into its rectangle, where the shape is in front."""
-    hits = _camera_hits(scene, view, i, rect)
-    front = (hits.t < depth) & (hits.t > _NEAR)
-    first = np.int32(i * _FACES)
-    np.copyto(depth, hits.t, where=front)
-    np.copyto(code, first if hits.face is None else first + hits.face, where=front)
+def _cover(hits: _Hits, i: int, near: _F32, code: _Codes) -> None:
+    """Write inverse depths and codes of shape i where it is in front of what is there."""
+    front = (hits.enter > near) & (hits.enter < np.float32(1.0 / _NEAR))
+    np.copyto(near, hits.enter, where=front)
+    (face, _), *others = hits.faces
+    np.copyto(code, np.int32(i * _FACES + face), where=front)
+    for face, level in others:
+        np.copyto(code, np.int32(i * _FACES + face), where=front & (level == hits.enter))
 
 
-def _samples(grid: NDArray[_T]) -> list[NDArray[_T]]:
-    """The four samples of every pixel, a flat array each."""
-    return [grid[y::2, x::2].ravel() for y in (0, 1) for x in (0, 1)]
-
-
-def _total(samples: list[_F32]) -> _F32:
-    return samples[0] + samples[1] + samples[2] + samples[3]
-
-
-def _resolve(
-    scene: Stacked, view: _View, shadows: _Shadows, rect: _Rect, depth: _F32, code: _Codes
-) -> _Fragments:
-    """Colour the samples of a rectangle. Pixels that see one face only are coloured once."""
-    depths, codes = _samples(depth), _samples(code)
+def _samples(view: _View, rect: _Rect, near: _F32, code: _Codes) -> _Samples:
+    """The samples of a rectangle, sorted into pixels that see one face only and edges."""
+    nears, codes = _pixels(near), _pixels(code)
     same = (codes[0] == codes[1]) & (codes[0] == codes[2]) & (codes[0] == codes[3])
-    plain = np.flatnonzero(same & (codes[0] >= 0))
-    edge = np.flatnonzero(~same)
-    parts = [(plain, np.float32(0.25) * _total([d[plain] for d in depths]), codes[0][plain])]
-    for reach, face in zip(depths, codes, strict=True):
-        pixel = edge[face[edge] >= 0]
-        parts.append((pixel, reach[pixel], face[pixel]))
-    pixels, reaches, faces = zip(*parts, strict=True)
-    reach, face = np.concatenate(reaches), np.concatenate(faces)
-    colour = _shade(scene, view, shadows, rect, np.concatenate(pixels), reach, face)
-
-    # Depth, colour and share of each pixel, summed over its fragments.
-    sums = np.zeros((len(same), 5), np.float32)
-    values = np.column_stack([reach, colour, np.ones_like(reach)])
-    stop = 0
-    for (pixel, _, _), weight in zip(parts, (1.0, 0.25, 0.25, 0.25, 0.25), strict=True):
-        start, stop = stop, stop + len(pixel)
-        sums[pixel] += np.float32(weight) * values[start:stop]
-    pixel = np.concatenate([plain, edge[sums[edge, 4] > 0.0]])
-    sums = sums[pixel]
-    row, column = np.divmod(pixel, (rect[3] - rect[2]) // 2)
-    flat = (row + rect[0] // 2) * view.background.shape[1] + column + rect[2] // 2
-    share = sums[:, 4]
-    return _Fragments(flat, share, sums[:, 0] / share, sums[:, 1:4] / share[:, None])
+    plain, edge = np.flatnonzero(same & (codes[0] >= 0)), np.flatnonzero(~same)
+    width = view.shade.shape[1]
+    top, bottom, left, right = (bound // 2 for bound in rect)
+    flat = np.add.outer(np.arange(top, bottom) * width, np.arange(left, right)).ravel()
+    middle = np.float32(0.25) * nears.take(plain, axis=1).sum(axis=0)
+    return _Samples(
+        plain=flat[plain],
+        near=middle,
+        code=codes[0].take(plain),
+        edge=flat[edge],
+        nears=nears.take(edge, axis=1),
+        codes=codes.take(edge, axis=1),
+    )
 
 
-def _blend(canvas: _F32, pixel: _Index, share: _F32, colour: _F32) -> None:
-    """Lay colours (m, 3) over the different pixels of a flat picture (H W, 3)."""
-    canvas[pixel] += share[:, None] * (colour - canvas[pixel])
+def _pixels(grid: NDArray[_T]) -> NDArray[_T]:
+    """The four samples of every pixel, (4, m)."""
+    height, width = grid.shape
+    return grid.reshape(height // 2, 2, width // 2, 2).transpose(1, 3, 0, 2).reshape(4, -1)
 
 
-def _paint_translucent(
-    scene: Stacked,
-    view: _View,
-    shadows: _Shadows,
-    rects: dict[int, _Rect],
-    depth: _F32,
-    canvas: _F32,
-) -> None:
-    """Blend the translucent shapes over the opaque picture, the farthest fragment first."""
-    parts = []
-    for i, rect in rects.items():
-        cover = depth[_window(rect)].copy()
-        code = np.full(cover.shape, _NOTHING, np.int32)
-        _cover(scene, view, i, rect, cover, code)
-        part = _resolve(scene, view, shadows, rect, cover, code)
-        parts.append(part._replace(share=part.share * np.float32(scene.rgba[i, 3])))
-    pixel, share, reach, colour = (np.concatenate(field) for field in zip(*parts, strict=True))
-    order = np.lexsort((-reach, pixel))
-    pixel = pixel[order]
-    # Fragments of one rank are in different pixels, so that each rank can be blended at once.
+def _resolve(view: _View, faces: _F32, shadows: _Shadows, parts: Sequence[_Samples]) -> _Fragments:
+    """Colour samples. Pixels that see one face only are coloured once."""
+    fields: list[NDArray[Any]] = [np.concatenate(f, axis=-1) for f in zip(*parts, strict=True)]
+    plain, near, code, edge, nears, codes = fields
+    met = codes >= 0
+    pixel = np.concatenate([plain, np.broadcast_to(edge, met.shape)[met]])
+    reach = np.reciprocal(np.concatenate([near, nears[met]]))
+    shown = faces.take(np.concatenate([code, codes[met]]), axis=1)
+    colour = _shade(view, shown, shadows, pixel, reach)
+
+    # Of a pixel on an edge, means over the samples that see a shape.
+    values = np.concatenate([shown[-1:], reach[None], colour])
+    sums = np.zeros((len(values), *met.shape), np.float32)
+    sums[:, met] = values[:, len(plain) :]
+    count = met.sum(axis=0, dtype=np.float32)
+    means = sums.sum(axis=1) / count
+    means[0] *= np.float32(0.25) * count
+    values = np.concatenate([values[:, : len(plain)], means], axis=1)
+    return _Fragments(np.concatenate([plain, edge]), values[0], values[1], values[2:])
+
+
+def _blend(canvas: _F32, parts: _Fragments) -> None:
+    """Lay fragments over a flat picture (H W, 3), no two of them in the same pixel."""
+    behind = canvas.take(parts.pixel, axis=0).T
+    canvas[parts.pixel] = (behind + parts.share * (parts.colour - behind)).T
+
+
+def _layers(parts: _Fragments) -> Iterator[_Fragments]:
+    """The farthest fragment of every pixel, then the second, and so on."""
+    order = np.lexsort((-parts.reach, parts.pixel))
+    pixel = parts.pixel[order]
     rank = np.arange(len(pixel)) - np.searchsorted(pixel, pixel)
     for layer in range(int(rank.max(initial=-1)) + 1):
         chosen = order[rank == layer]
-        _blend(canvas, pixel[rank == layer], share[chosen], colour[chosen])
+        yield _Fragments(
+            parts.pixel[chosen], parts.share[chosen], parts.reach[chosen], parts.colour[:, chosen]
+        )
 
 
 # --- Light ----------------------------------------------------------------------------------------
 
 
-def _shade(
-    scene: Stacked,
-    view: _View,
-    shadows: _Shadows,
-    rect: _Rect,
-    pixel: _Index,
-    reach: _F32,
-    code: _Codes,
-) -> _F32:
-    """Display colours (m, 3) of m fragments: flat pixel in the rectangle, depth, and code."""
-    # Sorted by face, each face is one slice, and its normals one expression.
-    order = np.argsort(code, kind="stable")
-    counts = np.bincount(code)
-    faces = np.flatnonzero(counts)
-    counts = counts[faces]
-    stops = np.cumsum(counts)
-    row, column = np.divmod(pixel[order], (rect[3] - rect[2]) // 2)
-    ray = view.pixel_columns.take(column + rect[2] // 2, axis=1)
-    ray += view.pixel_rows.take(row + rect[0] // 2, axis=1)
-    point = ray * reach[order] + view.eye.astype(np.float32)[:, None]
-    normal = np.empty_like(point)
-    albedo = np.empty_like(point)
-    for face, start, stop in zip(faces, stops - counts, stops, strict=True):
-        i, part = divmod(int(face), _FACES)
-        here = np.s_[:, start:stop]
-        normal[here] = _normal(scene, i, part, point[here])
-        albedo[here] = scene.rgba[i, :3, None] ** 2
-    normal *= np.float32(1.0) / np.sqrt(_dot(normal, normal) + _TINY)
+def _shade(view: _View, faces: _F32, shadows: _Shadows, pixel: _Index, reach: _F32) -> _F32:
+    """Display colours (3, m) of m fragments: their faces (13, m), pixel in the picture, depth."""
+    ray = view.rays.take(pixel, axis=1)
+    point = ray * reach + view.eye.astype(np.float32)[:, None]
+    centre, axis, (low, high, curved), albedo = faces[:3], faces[3:6], faces[6:9], faces[9:12]
+    normal = point - centre
+    along = np.clip(_dot(normal, axis), low, high)
+    normal *= curved
+    normal -= along * axis
+    normal *= np.float32(1.0) / np.sqrt(_dot(normal, normal) + np.float32(_TINY))
     ray *= np.float32(-1.0) / np.sqrt(_dot(ray, ray))
+    return _light(albedo, point, normal, ray, shadows)
 
-    colours = np.empty((len(order), 3), np.float32)
-    colours[order] = _light(albedo, point, normal, ray, shadows).T
-    return colours
+
+def _faces(scene: Stacked, eye: _F64) -> _F32:
+    """What the look of every face follows from, (13, n _FACES).
+
+    Normals point away from the nearest point between two ends of the shape's axis: 3 rows are the
+    centre, 3 the axis, 2 the ends along it, and 1 is one. Where it is zero a face is flat, its axis
+    is its normal, and both ends are where that points away from to the eye's side. Then 3 rows are
+    the colour, in linear light, and 1 is the opacity.
+    """
+    kind, face = np.array(scene.kind, object)[:, None], np.arange(_FACES)
+    flat = (kind == "box") | ((kind == "cylinder") & (face == 1))
+    column = np.where(kind == "box", np.minimum(face, 2), 2)
+    axis = np.take_along_axis(scene.rotation.transpose(0, 2, 1), column[..., None], axis=1)
+    centre = np.broadcast_to(scene.position[:, None], axis.shape)
+    away = np.sign(((centre - eye) * axis).sum(axis=2))
+    half = np.where(kind == "cylinder", np.inf, scene.core[:, 2:])
+    ends = np.stack([np.where(flat, away, -half), np.where(flat, away, half), ~flat], axis=2)
+    rgba = np.broadcast_to(scene.rgba[:, None] ** (2.0, 2.0, 2.0, 1.0), (*flat.shape, 4))
+    table = np.concatenate([centre, axis, ends, rgba], axis=2)
+    return table.reshape(-1, table.shape[2]).T.astype(np.float32)
 
 
 def _dot(a: _F32, b: _F32) -> _F32:
     """Dot products of vectors (3, m), (m,)."""
     dots: _F32 = a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
     return dots
-
-
-def _normal(scene: Stacked, i: int, face: int, point: _F32) -> _F32:
-    """Outward directions, of any length, at points (3, m) on a face of shape i."""
-    rotation = scene.rotation[i].astype(np.float32)
-    local = rotation.T @ (point - scene.position[i].astype(np.float32)[:, None])
-    match scene.kind[i], face:
-        case "box", axis:
-            local *= np.eye(3, dtype=np.float32)[:, axis, None]
-        case "cylinder", 0:
-            local[2] = 0.0
-        case "cylinder", _:
-            local[:2] = 0.0
-        case "capsule", _:
-            half = np.float32(scene.core[i, 2])
-            local[2] -= np.clip(local[2], -half, half)
-    normal: _F32 = rotation @ local
-    return normal
 
 
 def _light(albedo: _F32, point: _F32, normal: _F32, towards_eye: _F32, shadows: _Shadows) -> _F32:
@@ -614,20 +708,34 @@ def _shadows(scene: Stacked, view: _View) -> _Shadows:
     top = np.full((size[1], size[0]), -np.inf, np.float32)
     bottom = np.full_like(top, np.inf)
     through = np.ones_like(top)  # translucent shapes
+    beam = _light_beam(first, size, texel)
+    surfaces = _surfaces(scene, beam)
+    low, high = low - first, high - first
     for i in map(int, np.flatnonzero(inside)):
-        window = tuple(slice(low[i, k] - first[k], high[i, k] - first[k]) for k in (1, 0))
-        x, y = (np.arange(low[i, k], high[i, k]) * texel for k in (0, 1))
-        enter, leave = _light_span(scene, i, x, y)
-        met = (enter < leave) & (leave > 0.0)
-        np.copyto(bottom[window], np.minimum(bottom[window], enter), where=met)
+        rect = (int(low[i, 1]), int(high[i, 1]), int(low[i, 0]), int(high[i, 0]))
+        window = _window(rect)
+        enter, leave, _ = _hits(scene.kind[i], surfaces, beam, i, rect)
+        met = enter > 0.0
+        np.copyto(bottom[window], np.minimum(bottom[window], leave), where=met)
         alpha = np.float32(scene.rgba[i, 3])
         if alpha == 1.0:
-            np.copyto(top[window], np.maximum(top[window], leave), where=met)
+            np.copyto(top[window], np.maximum(top[window], enter), where=met)
         else:
             through[window] *= np.where(met, np.float32(1.0) - alpha, np.float32(1.0))
     through[top > -np.inf] = 0.0
     origin = (float(first[0] * texel), float(first[1] * texel))
     return _Shadows(origin, texel, top, _penumbra(through, bottom, texel, view.fineness))
+
+
+def _light_beam(first: NDArray[np.int_], size: NDArray[np.int_], texel: float) -> _Beam:
+    """The key light through a grid of the ground, from a texel (x, y) on, of a size (u, v)."""
+    points = np.zeros((4, 4))
+    points[(0, 1, 3), (0, 1, 2)] = 1.0
+    points[:2, 2] = first * texel
+    points[:3, 3] = _LIGHT
+    columns, rows = np.zeros((3, size[0])), np.ones((3, size[1]))
+    columns[0], rows[0], rows[1] = np.arange(size[0]) * texel, 0.0, np.arange(size[1]) * texel
+    return _beam(points, rows, columns)
 
 
 def _penumbra(through: _F32, bottom: _F32, texel: float, fineness: float) -> _F32:
@@ -681,14 +789,14 @@ def _lit_ground(view: _View, shadows: _Shadows) -> _F32:
     height, width = shadows.ground.shape
     inverse = np.float32(0.5 / shadows.texel)
     # Cells of the ground's shadow are pairs of texels, so that their centres are half a texel in.
-    u, v = (
-        (view.ground[k] - np.float32(shadows.origin[k])) * inverse - np.float32(0.25)
-        for k in (0, 1)
-    )
-    inside = (u > 0.0) & (u < width - 1) & (v > 0.0) & (v < height - 1) & (view.shade > 0.0)
+    west, south = (np.float32(corner + 0.5 * shadows.texel) for corner in shadows.origin)
+    east, north = west + np.float32(width - 1) / inverse, south + np.float32(height - 1) / inverse
+    x, y = view.ground
+    inside = (x > west) & (x < east) & (y > south) & (y < north) & (view.shade > 0.0)
     at = np.flatnonzero(inside)
+    u, v = (x.ravel()[at] - west) * inverse, (y.ravel()[at] - south) * inverse
     dark = np.zeros(len(at), np.float32)
-    for share, cell in _taps(shadows.ground, u.ravel()[at], v.ravel()[at]):
+    for share, cell in _taps(shadows.ground, u, v):
         dark += share * cell
     dark *= view.shade.ravel()[at]
     image.reshape(-1, 3)[at] *= np.float32(1.0) - dark[:, None] * _SHADOW_TINT

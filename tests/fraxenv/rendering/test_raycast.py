@@ -187,6 +187,43 @@ def test_shape_across_the_plane_of_the_eye_is_drawn_where_it_is_in_front() -> No
     assert not seen[:32].any()
 
 
+@pytest.mark.parametrize("x", [-4.498, -20.0, 30.0])
+@pytest.mark.parametrize("kind", ["capsule", "cylinder", "box"])
+def test_a_long_shape_may_have_its_middle_anywhere(kind: str, x: float) -> None:
+    # Its ends are out of sight; its middle is in sight, out of it, or beside the eye.
+    size = {"box": (1.5, 2.0, 200.0)}.get(kind, (1.0, 200.0))
+    camera = Camera(eye=(0.0, 0.0, -5.0), target=(0.6, 0.8, -5.2), fov=60.0)
+    turn = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    pictures = [
+        render(
+            [shape(kind, size=size, rotation=turn, position=np.array([at, 3.0, -6.5]))],
+            camera,
+            120,
+            120,
+        ).astype(int)
+        for at in (0.0, x)
+    ]
+    assert mask(pictures[0], render([], camera, 120, 120)).sum() > 2000
+    assert (np.abs(pictures[1] - pictures[0]).max(axis=2) > 8).sum() <= 3
+
+
+@pytest.mark.parametrize("kind", ["capsule", "cylinder"])
+@pytest.mark.parametrize("share", [0.0, 0.9, 1.0, 1.1])
+def test_shape_is_whole_from_above_its_end(kind: str, share: float) -> None:
+    # The eye is inside its infinite side, right on it, or outside. Rays are parallel to it.
+    radius, length = SIZES[kind]
+    x, up = share * radius, np.array([0.0, 0.0, length / 2])
+    camera = Camera(eye=(x, 0.0, -3.0), target=(x, 0.0, -5.0))
+    seen = mask(render([shape(kind)], camera, 200, 200), render([], camera, 200, 200))
+    end = shape("sphere", size=(radius,), position=CENTRE + up)
+    if kind == "cylinder":
+        end = shape("cylinder", size=(radius, 1e-4), position=CENTRE + up)
+    whole = mask(render([end], camera, 200, 200), render([], camera, 200, 200))
+    assert whole.sum() > 800
+    assert (whole & ~seen).sum() == 0
+    assert (seen & ~whole).sum() <= 30 + 1000 * max(share - 0.95, 0.0)
+
+
 @pytest.mark.parametrize("upright", [True, False])
 def test_edges_are_smooth(upright: bool) -> None:
     # A pixel takes its share of what is on either side of an edge, in quarters; all of these occur
