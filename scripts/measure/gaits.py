@@ -11,6 +11,7 @@ screw in a step and ours along a straight line, so that what they find differs i
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,9 @@ import numpy as np
 import pinocchio
 import tyro
 from crocoddyl.utils.quadruped import SimpleQuadrupedalGaitProblem
+from planning_peers import medians
 from rich.console import Console
+from rich.table import Table
 
 from fraxenv import dynamics, plan
 
@@ -67,7 +70,7 @@ def trot(feet: np.ndarray, com: np.ndarray) -> Knots:
         for k in range(SWING):
             up = HEIGHT * (1 - abs(k / (SWING / 2) - 1))
             ahead = np.array([length * (k + 1) / SWING, 0.0, 0.0])
-            there = feet + moving[:, None] * (ahead + [0.0, 0.0, up])
+            there = feet + moving[:, None] * (ahead + np.array([0.0, 0.0, up]))
             rows.append((~moving, moving, False, there, com + 0.5 * ahead))
         rows.append((moving, moving, True, rows[-1][3], com))
         feet[moving, 0] += length
@@ -193,32 +196,52 @@ def main(options: Options) -> None:
     N = gait.horizon
     tau = np.array([peer.our_tau(u) for u in peer.guess[1]])
     guess = plan.Guess(np.tile(q, (N + 1, 1)), np.zeros((N + 1, robot.nv)), tau)
-    told = plan.explain(gait, guess)
-    console = Console(width=110)
-    console.print(
-        f"cost of the guess: {told.cost:.9f}, Crocoddyl's {peer.problem.calc(*peer.guess):.9f}"
-    )
+    first = plan.explain(gait, guess).cost
+    print(f"cost of the guess: {first:.9f}, Crocoddyl's {peer.problem.calc(*peer.guess):.9f}")
 
-    options_of = plan.Options(iterations=100, tolerance=1e-9)
-    solve = jax.jit(lambda guess: plan.solve(gait, (q, still), guess, options_of))
-    began = time.perf_counter()
-    found = jax.block_until_ready(solve(guess))
-    console.print(f"compiled and solved in {time.perf_counter() - began:.1f} s")
-    console.print(
-        plan.STATUS[int(found.status)], int(found.iterations), float(found.cost), peer.cost(found)
-    )
-    s = peer.solver()
-    s.solve(*peer.guess, 100, False, 0.1)
-    console.print(s.iter, s.cost)
-    for _ in range(3):
+    theirs = peer.solver()
+
+    def crocoddyl_solves() -> Any:
+        theirs.solve(*peer.guess, 100, False, 0.1)
+        return theirs
+
+    contenders: dict[str, Callable[[], Any]] = {"Crocoddyl": crocoddyl_solves}
+    contenders["fraxenv"] = solver(gait, (q, still), guess, np.float64)
+    contenders["fraxenv, float32"] = solver(gait, (q, still), guess, np.float32)
+    found, compiled = {}, {}
+    for name, run in contenders.items():
         began = time.perf_counter()
-        found = jax.block_until_ready(solve(guess))
-        t1 = time.perf_counter() - began
-        s = peer.solver()
-        began = time.perf_counter()
-        s.solve(*peer.guess, 100, False, 0.1)
-        t2 = time.perf_counter() - began
-        console.print(1e3 * t1, 1e3 * t2)
+        found[name] = run()
+        compiled[name] = time.perf_counter() - began
+    times = medians(contenders, options.rounds)
+    table = Table("", "iterations", "cost", "by Crocoddyl's models", "ms", "first call, s")
+    for name, end in found.items():
+        if isinstance(end, plan.Plan):
+            own, count = float(end.cost), int(end.iterations)
+            other, status = f"{peer.cost(end):.5f}", plan.STATUS[int(end.status)]
+        else:
+            own, count, other, status = end.cost, end.iter + 1, f"{end.cost:.5f}", "converged"
+        seconds, spread = times[name]
+        took = f"{1e3 * seconds:.1f} {spread}"
+        table.add_row(
+            name, f"{count}, {status}", f"{own:.5f}", other, took, f"{compiled[name]:.1f}"
+        )
+    Console(width=110).print(table)
+
+
+def solver(
+    gait: plan.Problem, state: tuple[Any, Any], guess: plan.Guess, dtype: type
+) -> Callable[[], plan.Plan]:
+    """Ours, compiled, to Crocoddyl's stop; in single precision to what that allows."""
+    stop = 1e-9 if dtype is np.float64 else 1e-3
+    jitted = jax.jit(lambda state, guess: plan.solve(gait, state, guess, plan.Options(100, stop)))
+
+    def solve() -> plan.Plan:
+        with jax.enable_x64(dtype is np.float64):
+            given = jax.tree.map(lambda x: jnp.asarray(x, dtype), (state, guess))
+            return jax.block_until_ready(jitted(*given))  # type: ignore[no-any-return]
+
+    return solve
 
 
 if __name__ == "__main__":

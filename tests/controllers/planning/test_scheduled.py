@@ -160,3 +160,48 @@ def test_contacts_are_a_reference_of_model_predictive_control(hopper: Robot, x64
         plan.MPC(landing)
     with pytest.raises(ConfigError, match="named 'contacts'"):
         plan.Problem(hopper, N, DT, {"contacts": running["speed"]}, contacts=stands)
+
+
+@pytest.mark.slow
+def test_a_quadruped_takes_a_step(x64: None) -> None:
+    """Two feet stand where they stood, two go to where they were told, inside of all cones."""
+    robot = dynamics.load_robot("a1")
+    robot = robot.replace(friction=np.zeros(robot.nv))
+    still, moving = robot.q_default, np.array([True, False, False, True])
+    stand, swing = np.ones((5, 4), bool), np.tile(~moving, (15, 1))
+    held = np.concatenate([stand, swing, moving[None], stand])
+    hit, N = 20, len(held)
+    impacts = np.arange(N) == hit
+    schedule = plan.schedule(FEET, held, impacts, gain=50.0)
+    start = np.array([dynamics.frame_pose(robot, still, foot)[0] for foot in FEET])
+    phase = np.clip((np.arange(N) - 4) / 15, 0, 1)[:, None]
+    step = 0.08 * phase * [1, 0, 0] + 0.06 * np.sin(np.pi * phase) * [0, 0, 1]
+    weight = (1e4 * ~held[:, :1] + 1e5 * impacts[:, None]) * np.ones(3)
+    running = {
+        FEET[i]: plan.position(FEET[i], start[i] + step, weight, each=True) for i in (0, 3)
+    } | {
+        "cones": plan.friction_cone(0.7, 10.0),
+        "upright": plan.posture(still, [0] * 3 + [10] * 3 + [1] * 12),
+        "speed": plan.velocity(weight=0.1),
+        "effort": plan.torque(weight=1e-3),
+    }
+    ahead = still + 0.04 * np.eye(robot.nq)[0]
+    terminal = {"upright": plan.posture(ahead, [1e3] * 3 + [10] * 3 + [1] * 12)}
+    walk = plan.Problem(robot, N, 0.01, running, terminal, control_limits=True, contacts=schedule)
+    options = plan.Options(tolerance=1e-4)
+    found = jax.jit(lambda q: plan.solve(walk, (q, jnp.zeros(robot.nv)), options=options))(still)
+    assert plan.STATUS[int(found.status)] == "converged"
+    feet = np.array(
+        [[dynamics.frame_pose(robot, q, foot)[0] for foot in FEET] for q in (*found.q[::5],)]
+    )
+    np.testing.assert_allclose((feet - start)[:, ~moving], 0, atol=5e-4)
+    np.testing.assert_allclose(feet[-1, moving] - start[moving], [[0.08, 0, 0]] * 2, atol=5e-3)
+    assert feet[2, moving, 2].min() > start[0, 2] + 0.03
+    for k in range(N):
+        now = jax.tree.map(lambda x, k=k: x[k], schedule.constraints)
+        at = found.q[k], found.v[k], found.tau[k]
+        _, v, force = dynamics.constrained_step(robot, *at, 0.01, now, bool(impacts[k]))
+        np.testing.assert_allclose(v, found.v[k + 1], atol=1e-6)
+        if not impacts[k]:
+            assert np.all(np.abs(force[:, :2]).max(axis=1) <= 0.7 * force[:, 2] + 1.0)
+    assert np.all(np.abs(found.tau) <= robot.effort_limits + 1e-9)
