@@ -1,6 +1,7 @@
 """A humanoid that stands, is pushed, and steps, by plans through the contacts of its feet.
 
     python scripts/measure/humanoid.py
+    python scripts/measure/humanoid.py --picture docs/pictures/humanoid.png
     python scripts/measure/humanoid.py --only steps --seconds 10 --physics mujoco
 
 The robot is the bundled `g1_feet` on `walking_scene`'s floor, its arms locked: with all joints, a
@@ -16,6 +17,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -26,7 +28,7 @@ from jax import Array
 from rich.console import Console
 from rich.table import Table
 
-from fraxenv import dynamics, plan
+from fraxenv import dynamics, plan, rendering
 from fraxenv.dynamics import Robot, Scene, Terms, compute_terms, frame_pose
 from fraxenv.envs import walking_scene
 
@@ -49,6 +51,9 @@ PUSHES = ((0, 0), (10, 0), (-10, 0), (0, 10), (0, -10))
 BEGINS, LASTS = 50, 10
 """Plans before a push, and during it."""
 
+AHEAD = "steps, to 1 m ahead"
+"""The row that is drawn."""
+
 LOW = 0.5
 """m, of the pelvis that has fallen."""
 
@@ -63,23 +68,30 @@ class Options:
         only: which rows begin so: "stands" or "steps"; all if empty.
         seconds: of each row.
         physics: what moves the robot between plans.
+        picture: where to draw the robot on its way, if anywhere.
         locked: joints whose names have one of these are.
     """
 
     only: str = ""
     seconds: float = 6.0
     physics: Literal["ours", "mujoco"] = "ours"
+    picture: Path | None = None
     locked: tuple[str, ...] = ARMS
 
 
 @dataclass
 class Run:
-    """What came of a row: of each plan the pelvis' and the feet's places, m, and ms."""
+    """What came of a row: of each plan the configuration, the feet's places, m, and ms."""
 
-    pelvis: np.ndarray
+    q: np.ndarray
     feet: np.ndarray
     wanted: np.ndarray
     milliseconds: np.ndarray
+
+    @property
+    def pelvis(self) -> np.ndarray:
+        """Its places (n, 3), m."""
+        return self.q[:, :3]
 
     @property
     def fell(self) -> bool:
@@ -210,14 +222,26 @@ class Walker:
             now = jnp.asarray(k * DT, float)
             inputs = (q, v, state, now, jnp.asarray(gait, float), jnp.asarray(place, float))
             state, tau, *told = jax.block_until_ready(self.tick(*inputs))
-            seen.append((np.asarray(q[:3]), *told, 1e3 * (time.perf_counter() - began)))
+            seen.append((np.asarray(q), *told, 1e3 * (time.perf_counter() - began)))
             pushed = BEGINS <= k < BEGINS + LASTS
             force = jnp.asarray(push, float) / (LASTS * DT) if pushed else jnp.zeros(2)
             q, v = self.step(q, v, tau, force)
             if q[2] < LOW:
                 break
-        seen.append((np.asarray(q[:3]), *seen[-1][1:]))
+        seen.append((np.asarray(q), *seen[-1][1:]))
         return Run(*(np.stack(x) for x in zip(*seen, strict=True)))
+
+
+def draw(found: Run, robot: Robot, path: Path) -> None:
+    """The robot in the second second, from its right, every 0.1 s."""
+    from PIL import Image
+
+    pictures = []
+    for q in found.q[100:200:10]:
+        x = float(q[0])
+        camera = rendering.Camera(eye=(x + 0.9, -2.6, 0.9), target=(x, 0.0, 0.62), fov=30.0)
+        pictures.append(rendering.render(rendering.scene(robot, q), camera, 150, 330, "raycast"))
+    Image.fromarray(np.concatenate(pictures, axis=1)).save(path)
 
 
 def main(options: Options) -> None:
@@ -228,7 +252,7 @@ def main(options: Options) -> None:
     rows: dict[str, dict[str, Any]] = {f"stands, {x} {y} N s": {"push": (x, y)} for x, y in PUSHES}
     for x, y in ((2 * x, 2 * y) for x, y in PUSHES):
         rows[f"steps, {x} {y} N s"] = {"push": (x, y), "gait": STEPPING}
-    rows["steps, to 1 m ahead"] = {"gait": STEPPING, "place": (1.0, 0.0)}
+    rows[AHEAD] = {"gait": STEPPING, "place": (1.0, 0.0)}
     rows["steps, to 0.5 m to the left"] = {"gait": STEPPING, "place": (0.0, 0.5)}
     table = Table(
         "", "fell after, s", "pelvis, lowest m", "at the end, m", "feet, highest mm", "off, rms mm",
@@ -239,6 +263,8 @@ def main(options: Options) -> None:
         if not name.startswith(options.only):
             continue
         found = walker.run(plans, **given)
+        if options.picture is not None and name == AHEAD:
+            draw(found, walker.scene.system, options.picture)
         off = (found.feet[:, :, 2] - found.wanted)[found.wanted > 0]
         x, y, _ = found.pelvis[-1]
         low, high = np.percentile(found.milliseconds, (5, 95))
