@@ -1,6 +1,7 @@
 """Robots that ship with the package: `dynamics/robots/NAME.urdf` with its companion `NAME.toml`.
 
-Hands are `NAME_hand.urdf`. A `NAME.toml` without a URDF is an assembly: an arm, and a hand on it.
+Hands are `NAME_hand.urdf`. A `NAME.toml` without a URDF is an assembly of other robots' files: an
+arm with a hand on it, or a robot with feet.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import numpy as np
 
 from fraxenv.errors import RobotLoadError, unknown_name
 
+from ..geometry.shapes import Shape
 from .attach import attach
 from .kept import kept
-from .robot import Robot
+from .robot import Frame, Robot
 from .urdf import load_urdf
 
 _HAND = "_hand"
@@ -29,12 +31,12 @@ _HAND = "_hand"
 
 
 def list_robots() -> list[str]:
-    """Names of the bundled robots, without those that are an arm with one of the bundled hands."""
+    """Names of the bundled robots, without those that are put together of other ones' files."""
     return [name for name in _names(".urdf") if not name.endswith(_HAND)]
 
 
 def list_assemblies() -> list[str]:
-    """Names of the bundled arms with hands whose fingers move, such as "panda_gripper"."""
+    """Names of those put together: arms with fingers that move ("panda_gripper"), and "g1_feet"."""
     described = set(_names(".urdf"))
     return [name for name in _names(".toml") if name not in described]
 
@@ -52,7 +54,7 @@ def load_robot(name: str, *, floating_base: bool | None = None) -> Robot:
     Args:
         name: one of `list_robots()` or `list_assemblies()`.
         floating_base: whether the base floats or is welded to the world's origin; as in the robot's
-            TOML file if omitted (of the bundled robots, only `g1` floats).
+            TOML file if omitted (of the bundled robots, those with legs float).
 
     Raises:
         UnknownNameError: there is no such robot; names the closest ones.
@@ -90,8 +92,49 @@ def _load(name: str, floating_base: bool | None, x64: bool) -> Robot:
 
 
 def _assembled(name: str, floating_base: bool | None) -> Robot:
-    """An arm, perhaps without links of its own, with a hand on one of its frames."""
+    """An arm with a hand, or a robot with feet."""
     parts = tomllib.loads(_file(f"{name}.toml").read_text("utf-8"))
+    return (_with_feet if "feet" in parts else _with_hand)(name, parts, floating_base)
+
+
+def _with_feet(name: str, parts: dict[str, Any], floating_base: bool | None) -> Robot:
+    """A robot with balls under its soles, and end effectors in the middle of these.
+
+    The balls are collision shapes, `FOOT_1` and so on; what else the file says is in place of what
+    the robot's own companion does.
+    """
+    path, feet = bundled_urdf(parts.pop("robot")), parts.pop("feet")
+    robot = _loaded(path, _companion(path.with_suffix(".toml")) | parts, floating_base)
+    topology = robot.topology
+    frames, shapes, ends = [*topology.frames], [*topology.collision_shapes], {}
+    for foot, sole in feet.items():
+        link, radius, balls = robot.frame(sole["link"]), sole["radius"], np.array(sole["balls"])
+        under = np.append(balls[:, :2].mean(axis=0), balls[:, 2].min() - radius)
+        ends[foot] = len(frames)
+        frames.append(Frame(f"{foot}_sole", link.body, _placed(link, under), link.rotation))
+        shapes += [
+            Shape("sphere", (radius,), _placed(link, at), name=f"{foot}_{i}", body=link.body)
+            for i, at in enumerate(balls, 1)
+        ]
+    return robot.replace(
+        topology=dataclasses.replace(
+            topology,
+            name=name,
+            frames=tuple(frames),
+            collision_shapes=tuple(shapes),
+            end_effectors={**topology.end_effectors, **ends},
+        )
+    )
+
+
+def _placed(frame: Frame, position: np.ndarray) -> np.ndarray:
+    """Position (3,), m, in the body's frame of one in a frame that is fixed to it."""
+    placed: np.ndarray = frame.position + frame.rotation @ position
+    return placed
+
+
+def _with_hand(name: str, parts: dict[str, Any], floating_base: bool | None) -> Robot:
+    """An arm, perhaps without links of its own, with a hand on one of its frames."""
     path, without = bundled_urdf(parts["arm"]), parts.get("without", ())
     arm = load_with_companion(path, floating_base=floating_base, without=without)
     hand = load_with_companion(bundled_urdf(parts["hand"]), floating_base=True)
@@ -129,6 +172,11 @@ def load_with_companion(
     options = _companion(path.with_suffix(".toml"))
     if without:
         options["without"] = without
+    return _loaded(path, options, floating_base)
+
+
+def _loaded(path: Path, options: dict[str, Any], floating_base: bool | None) -> Robot:
+    """A URDF with a companion's options, which are for the base that they say."""
     own = options.pop("floating_base", False)
     floating = own if floating_base is None else floating_base
     if "q_default" in options and floating != own:

@@ -1,13 +1,16 @@
-"""Ground for robots that walk: a floor, and feet that are balls."""
+"""Ground for robots that walk: a floor, and feet that are balls or have some under their soles."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from fraxenv.dynamics import (
     WORLD,
+    ContactGeom,
     Frame,
     Joint,
     Robot,
@@ -64,6 +67,31 @@ def foot_radius(robot: Robot, foot: str) -> float:
     )
 
 
+def foot_geoms(robot: Robot, foot: str, *, friction: float = 0.8) -> list[ContactGeom]:
+    """What of a foot touches the ground: the balls under its sole, or the one ball that it is.
+
+    Those are the collision shapes `FOOT_1` and so on of the foot's link.
+
+    Raises:
+        ConfigError: there are no such balls, and none in the foot's middle.
+    """
+    frame = robot.frame(foot)
+    named = re.compile(rf"{re.escape(foot)}_\d+")
+    under = [
+        shape
+        for shape in robot.topology.collision_shapes
+        if shape.kind == "sphere" and shape.body == frame.body and named.fullmatch(shape.name)
+    ]
+    options: dict[str, Any] = {"frame": frame.name, "friction": friction, "priority": 1}
+    if len(under) < 2:
+        return [sphere_geom(foot, foot_radius(robot, foot), **options)]
+    centres = [frame.rotation.T @ (shape.position - frame.position) for shape in under]
+    return [
+        sphere_geom(shape.name, shape.size[0], position=tuple(centre.tolist()), **options)
+        for shape, centre in zip(under, centres, strict=True)
+    ]
+
+
 def walking_scene(
     robot: Robot,
     objects: Sequence[SceneObject] = (),
@@ -76,7 +104,7 @@ def walking_scene(
     """A scene of a robot on a floor, the world's plane z = 0, which only its feet touch.
 
     Args:
-        robot: its base floats, and its feet are balls.
+        robot: its base floats; its feet are those of `foot_geoms`.
         objects: what else moves; nothing touches it.
         equalities: what holds parts together.
         friction: coefficient of contacts.
@@ -91,22 +119,14 @@ def walking_scene(
             f"robot {robot.name!r} is welded to the world, expected one whose base floats: load "
             "it with floating_base=True."
         )
-    balls = [
-        sphere_geom(
-            name,
-            foot_radius(robot, name),
-            frame=robot.topology.frames[robot.topology.end_effectors[name]].name,
-            friction=friction,
-            priority=1,
-        )
-        for name in foot_names(robot)
-    ]
+    feet = foot_names(robot)
+    geoms = [geom for foot in feet for geom in foot_geoms(robot, foot, friction=friction)]
     return build_scene(
         robot,
         objects,
         [plane_geom(FLOOR, rgba=FLOOR_COLOR)],
-        geoms=balls,
-        pairs=[(foot, FLOOR) for foot in foot_names(robot)],
+        geoms=geoms,
+        pairs=[(geom.name, FLOOR) for geom in geoms],
         name="ground",
         impratio=impratio,
         timestep=timestep,

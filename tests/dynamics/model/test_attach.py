@@ -71,7 +71,8 @@ def test_the_pads_meet_at_width_zero() -> None:
 
 
 def test_assemblies_are_known_by_name() -> None:
-    assert dynamics.list_assemblies() == ["iiwa14_gripper", "panda_gripper", "ur10_gripper"]
+    grippers = ["iiwa14_gripper", "panda_gripper", "ur10_gripper"]
+    assert dynamics.list_assemblies() == ["g1_feet", *grippers]
     assert "franka_hand" not in dynamics.list_robots()
     with pytest.raises(UnknownNameError, match="Did you mean 'panda_gripper'"):
         dynamics.load_robot("panda_griper")
