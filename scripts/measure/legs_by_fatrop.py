@@ -73,7 +73,7 @@ class Solver:
         nlp["p"] = ca.vertcat(begin, ca.vec(p))
         options = {
             "structure_detection": "auto", "equality": equal, "print_time": False,
-            "fatrop": {"print_level": 0, "tol": tolerance, "max_iter": 3},
+            "fatrop": {"print_level": 0, "tol": tolerance, "max_iter": 200},
         }  # fmt: skip
         self._solver = ca.nlpsol("legs", "fatrop", nlp, options)
         bound = []

@@ -11,8 +11,8 @@ converged. The robot then takes the first step of ours. The results are in docs/
 
 from __future__ import annotations
 
-import dataclasses
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,9 @@ PAIRS = np.array([[True, False, False, True], [False, True, True, False]])
 N, DT, HALF = 14, 0.025, 10
 GAIN = 1 / DT
 """1/s: a foot that lands has no velocity after a step."""
+FRICTION = 0.7
+SETTING_OFF = 10
+"""Ticks that are not compared: the robot begins at rest."""
 SPEED, RISE = 0.3, 0.06
 """m/s of the trot, m by which feet rise."""
 WEIGHTS = {
@@ -46,11 +49,13 @@ class Options:
     """Options of the measurement."""
 
     ticks: int = 60
-    """Steps of the robot; the first ten, in which it sets off, are not compared."""
-    every: int = 5
+    """Steps of the robot."""
+    every: int = 7
     """Ticks between two that Fatrop solves as well."""
     iterations: tuple[int, ...] = (1, 2, 3)
-    """Of ours; the first number is what the robot walks by."""
+    """Of ours."""
+    walks: str = "float32, 2"
+    """The plan that the robot walks by."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ def problem(robot: dynamics.Robot, at: References) -> plan.Problem:
         }
 
     running = part(1.0, at.hand[:N], each=True) | {
-        "cones": plan.friction_cone(0.7, w["cones"]),
+        "cones": plan.friction_cone(FRICTION, w["cones"]),
         "effort": plan.torque(weight=w["effort"] * joints),
     }
     for i, foot in enumerate(FEET):
@@ -144,11 +149,25 @@ def check_models(robot: dynamics.Robot) -> float:
     x = [ca.SX.sym(name, len(value)) for name, value in zip("qvaf", (q, v, a, force), strict=True)]
     tau, _ = inverse_dynamics(robot, x[0], x[1], x[2], FEET, x[3])
     theirs = np.asarray(ca.Function("tau", x, [tau])(q, v, a, force)).ravel()
-    ours = dynamics.rnea(robot, q, v, a) + robot.armature * a
     ours = np.asarray(dynamics.crba(robot, q) @ a + dynamics.bias_forces(robot, q, v))
     for foot, f in zip(FEET, force.reshape(4, 3), strict=True):
         ours = ours - np.asarray(dynamics.frame_jacobian(robot, q, foot))[:3].T @ f
     return float(np.abs(ours - theirs).max() / np.abs(ours).max())
+
+
+def solver(count: int, dtype: type) -> Callable[..., plan.Plan]:
+    """Ours, compiled, of some iterations and a precision."""
+
+    @jax.jit
+    def solve(gait: plan.Problem, state: Any, guess: plan.Guess) -> plan.Plan:
+        return plan.solve(gait, state, guess, plan.Options(count, 0.0))
+
+    def run(gait: plan.Problem, state: Any, guess: plan.Guess) -> plan.Plan:
+        with jax.enable_x64(dtype is np.float64):
+            given = jax.tree.map(lambda x: jnp.asarray(x, dtype), (state, guess))
+            return jax.block_until_ready(solve(gait, *given))  # type: ignore[no-any-return]
+
+    return run
 
 
 def main(options: Options) -> None:
@@ -161,91 +180,63 @@ def main(options: Options) -> None:
     q, v = np.asarray(robot.q_default), still
     feet = np.array([dynamics.frame_pose(robot, q, foot)[0] for foot in FEET])
     hand = np.asarray(dynamics.frame_pose(robot, q, "hand")[0])
-
-    @jax.jit
-    def aimed(leaves: Any) -> Any:
-        return leaves
-
-    def solver(count: int, dtype: Any) -> Any:
-        @jax.jit
-        def solve(gait: plan.Problem, q: Any, v: Any, guess: plan.Guess) -> plan.Plan:
-            return plan.solve(gait, (q, v), guess, plan.Options(count, 0.0))
-
-        def run(gait: plan.Problem, q: Any, v: Any, guess: plan.Guess) -> plan.Plan:
-            with jax.enable_x64(dtype is np.float64):
-                given = jax.tree.map(lambda x: jnp.asarray(x, dtype), (q, v, guess))
-                return jax.block_until_ready(solve(gait, *given))
-
-        return run
-
-    console = Console(width=110)
-    ours = {count: solver(count, np.float64) for count in options.iterations}
-    single = solver(options.iterations[0], np.float32)
-    first = references(0, feet, hand)
-    began = time.perf_counter()
-    last = ours[options.iterations[0]](
-        problem(robot, first), q, v, plan.guess(problem(robot, first), q)
-    )
-    print(f"compiled in {time.perf_counter() - began:.1f} s")
-    sides = np.asarray(plan.friction_cone(0.7).reference)
+    ours = {
+        f"{dtype.__name__}, {count}": solver(count, dtype)
+        for dtype in (np.float32, np.float64)
+        for count in options.iterations
+    }
+    first = problem(robot, references(0, feet, hand))
+    last = plan.solve(first, (q, v), None, plan.Options(20))
+    for name, solve in ours.items():
+        began = time.perf_counter()
+        solve(first, (q, v), plan.guess(first, q))
+        print(f"{name}: first call {time.perf_counter() - began:.1f} s")
+    sides = np.asarray(plan.friction_cone(FRICTION).reference)
     legs = Legs(robot, FEET, "hand", N, DT, GAIN, np.asarray(robot.q_default)[7:], sides, WEIGHTS)
-    began = time.perf_counter()
     fatrop = Solver(legs)
-    print(f"Fatrop's made in {time.perf_counter() - began:.1f} s")
 
-    off, slipped, rows = [], [], []
+    off: list[float] = []
+    over: dict[str, list[float]] = {name: [] for name in ours}
+    seconds: dict[str, list[float]] = {name: [] for name in (*ours, "Fatrop", "of it, functions")}
+    counts = []
     for tick in track(range(options.ticks), description="ticks"):
         at = references(tick, feet, hand)
         gait = problem(robot, at)
         shifted = plan.shift(gait, last)
         guess = plan.Guess(shifted.q, shifted.v, shifted.tau)
-        timed = {}
-        for count, solve in ours.items():
+        found = {}
+        for name, solve in ours.items():
             began = time.perf_counter()
-            found = solve(gait, q, v, guess)
-            timed[count] = found, time.perf_counter() - began
-        if tick >= 10 and tick % options.every == 0:
-            began = time.perf_counter()
-            single(gait, q, v, guess)
-            timed["float32"] = None, time.perf_counter() - began
-            best, _ = timed[max(options.iterations)]
-            parameters = np.concatenate(
-                [
-                    np.zeros((N + 1, 0)),
-                    at.hand,
-                    np.tile([SPEED, 0, 0], (N + 1, 1)),
-                    at.feet.reshape(N + 1, -1),
-                    at.follows,
-                ],
-                axis=1,
-            )
-            own = np.asarray(best.q), np.asarray(best.v), *controls(robot, best, at.held)
+            found[name] = solve(gait, (q, v), guess)
+            if tick >= SETTING_OFF:
+                seconds[name].append(time.perf_counter() - began)
+        last = jax.tree.map(lambda x: jnp.asarray(x, float), found[options.walks])
+        if tick >= SETTING_OFF and tick % options.every == 0:
+            fixed = np.tile([SPEED, 0.0, 0.0], (N + 1, 1))
+            parameters = np.hstack([at.hand, fixed, at.feet.reshape(N + 1, -1), at.follows])
+            own = np.asarray(last.q), np.asarray(last.v), *controls(robot, last, at.held)
             end = fatrop((q, v), at.held, parameters, own)
-            rows.append((tick, timed, end))
-        last = timed[options.iterations[0]][0]
+            if not end["status"]:
+                print(f"tick {tick}: Fatrop has not converged")
+                continue
+            counts.append(end["iterations"])
+            seconds["Fatrop"].append(end["seconds"])
+            seconds["of it, functions"].append(end["functions"])
+            for name, ended in found.items():
+                over[name].append(float(ended.cost) / end["cost"] - 1)
         q, v = np.asarray(last.q[1]), np.asarray(last.v[1])
-        off.append(
-            np.linalg.norm(np.asarray(dynamics.frame_pose(robot, q, "hand")[0]) - at.hand[1])
-        )
-    table = Table(
-        "tick",
-        *(f"{k}: cost over Fatrop's, ms" for k in ours),
-        "Fatrop: iterations, ms, of functions",
-    )
-    for tick, timed, end in rows:
-        cells = [
-            f"{100 * (float(timed[k][0].cost) / end['cost'] - 1):.3f} %, {1e3 * timed[k][1]:.1f}"
-            for k in ours
-        ]
-        table.add_row(
-            str(tick),
-            *cells,
-            f"{end['iterations']} {end['status']}, {1e3 * end['seconds']:.0f}, {1e3 * end['functions']:.0f}  cost {end['cost']:.5f}",
-        )
-    console.print(table)
-    print(
-        f"hand off, rms: {1e3 * np.sqrt(np.mean(np.square(off[10:]))):.1f} mm, {1e3 * max(off[10:]):.1f} at most"
-    )
+        there = np.asarray(dynamics.frame_pose(robot, q, "hand")[0])
+        if tick >= SETTING_OFF:
+            off.append(float(np.linalg.norm(there - at.hand[1])))
+    table = Table("", "ms, median", "5 and 95 %", "cost over Fatrop's, median", "most")
+    for name, taken in seconds.items():
+        low, middle, high = 1e3 * np.quantile(taken, [0.05, 0.5, 0.95])
+        worse = [f"{100 * f(over[name]):.3f} %" for f in (np.median, max)] if name in over else []
+        table.add_row(name, f"{middle:.1f}", f"{low:.1f}, {high:.1f}", *worse)
+    Console(width=110).print(table)
+    print(f"Fatrop: {np.median(counts):.0f} iterations in the median, of {len(counts)} ticks")
+    rms, most = 1e3 * np.sqrt(np.mean(np.square(off))), 1e3 * max(off)
+    print(f"the hand is off its path by {rms:.1f} mm rms, {most:.1f} mm at most")
 
 
 if __name__ == "__main__":

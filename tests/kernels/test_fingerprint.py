@@ -90,6 +90,9 @@ ALL: dict[str, Function] = {
     "filled": lambda x: x.at[jnp.int32(x[0])].get(mode="fill", fill_value=0),
     "product": lambda x: jnp.outer(x, x),
     "scalar product": lambda x: jnp.dot(x, x),
+    # Conversions that are batched say over which devices: over none.
+    "jacobian": lambda x: jax.jacfwd(lambda y: (y > 0) * y)(x),
+    "another jacobian": lambda x: jax.jacfwd(lambda y: (y > 1) * y)(x),
     "key": lambda x: jax.random.uniform(jax.random.key(0)) * x,
     "another key": lambda x: jax.random.uniform(jax.random.key(1)) * x,
     "another kind of key": lambda x: jax.random.uniform(jax.random.key(0, impl="rbg")) * x,
