@@ -8,14 +8,15 @@ The scene is `benchmark/scenes/a1.xml`; costs, gait, horizon (0.35 s, steps of 1
 iteration a plan are as there (mjpc/tasks/quadruped: quadruped.cc, task_flat.xml). It begins at rest
 in "home" without a plan. "Cost" is the running cost of the states that were there, as MuJoCo MPC
 counts it; "of the plans" the mean over a plan's horizon. A row "differences" is the same solver
-with one-sided differences of steps, of 1e-6, in place of derivatives. "--physics mujoco" steps
-MuJoCo's engine at 2 ms with the torques of the plan.
+with one-sided differences of steps, of 1e-6, in place of derivatives, by our kernels; "mujoco" has
+them from MuJoCo's `mjd_transitionFD`, in one thread. "--physics mujoco" steps MuJoCo's engine at
+2 ms with the torques of the plan.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ from fraxenv.controllers.planning import ddp
 from fraxenv.controllers.planning.motion import advanced
 from fraxenv.controllers.planning.problem import Problem
 from fraxenv.controllers.planning.states import between, moved
-from fraxenv.dynamics import Terms, compute_terms
+from fraxenv.dynamics import compute_terms
 from fraxenv.envs import Trot
 from fraxenv.envs.predictive_gait import (
     HORIZON,
@@ -70,7 +71,11 @@ class Options:
         picture: where to draw feet and trunk of the first row, if anywhere.
     """
 
-    derivatives: tuple[Literal["exact", "differences"], ...] = ("exact", "differences")
+    derivatives: tuple[Literal["exact", "differences", "mujoco"], ...] = (
+        "exact",
+        "differences",
+        "mujoco",
+    )
     physics: Literal["ours", "mujoco"] = "ours"
     plans: int = 250
     float32: bool = False
@@ -78,34 +83,67 @@ class Options:
 
 
 @contextmanager
-def differences() -> Iterator[None]:
-    """The solver with differences of steps in place of derivatives."""
+def replaced(by: Callable[[Problem, plan.Options, Any], tuple[Array, Array]]) -> Iterator[None]:
+    """The solver with other derivatives of steps: A and B of all knots."""
     linearised, expanded = ddp.linearised, ddp._expanded
 
-    def none(problem: Problem, terms: Terms, tau: Array) -> tuple[Array, Array]:
+    def none(problem: Problem, *_: Any) -> tuple[Array, Array]:
         n = problem.robot.nv
         return jnp.zeros((2 * n, 2 * n)), jnp.zeros((2 * n, n))
 
-    def by_differences(problem: Problem, options: plan.Options, now: Any) -> Any:
+    def with_others(problem: Problem, options: plan.Options, now: Any) -> Any:
         knots, last, own = expanded(problem, options, now)
-        m = 2 * problem.robot.nv
+        A, B = by(problem, options, now)
+        return knots._replace(A=A, B=B), last, own
 
-        def after(q: Array, v: Array, tau: Array, z: Array) -> tuple[Array, Array]:
-            q, v = moved(problem.robot, q, v, z[:m])
-            return advanced(problem, compute_terms(problem.robot, q, v), tau + z[m:])
-
-        moves = jnp.concatenate([jnp.zeros((1, 3 * m // 2)), MOVE * jnp.eye(3 * m // 2)])
-        of_knot = jax.vmap(fusible(after, options.backend), (None, None, None, 0))
-        q, v = jax.vmap(of_knot, (0, 0, 0, None))(now.q[:-1], now.v[:-1], now.tau, moves)
-        far = jax.vmap(jax.vmap(lambda *x: between(problem.robot, *x), (None, None, 0, 0)))
-        J = jnp.swapaxes(far(q[:, 0], v[:, 0], q[:, 1:], v[:, 1:]), 1, 2) / MOVE
-        return knots._replace(A=J[..., :m], B=J[..., m:]), last, own
-
-    ddp.linearised, ddp._expanded = none, by_differences
+    ddp.linearised, ddp._expanded = none, with_others
     try:
         yield
     finally:
         ddp.linearised, ddp._expanded = linearised, expanded
+
+
+def differences(problem: Problem, options: plan.Options, now: Any) -> tuple[Array, Array]:
+    """One-sided differences of our steps."""
+    m = 2 * problem.robot.nv
+
+    def after(q: Array, v: Array, tau: Array, z: Array) -> tuple[Array, Array]:
+        q, v = moved(problem.robot, q, v, z[:m])
+        return advanced(problem, compute_terms(problem.robot, q, v), tau + z[m:], None)
+
+    moves = jnp.concatenate([jnp.zeros((1, 3 * m // 2)), MOVE * jnp.eye(3 * m // 2)])
+    of_knot = jax.vmap(fusible(after, options.backend), (None, None, None, 0))
+    q, v = jax.vmap(of_knot, (0, 0, 0, None))(now.q[:-1], now.v[:-1], now.tau, moves)
+    far = jax.vmap(jax.vmap(lambda *x: between(problem.robot, *x), (None, None, 0, 0)))
+    J = jnp.swapaxes(far(q[:, 0], v[:, 0], q[:, 1:], v[:, 1:]), 1, 2) / MOVE
+    return J[..., :m], J[..., m:]
+
+
+def of_mujoco() -> Callable[[Problem, plan.Options, Any], tuple[Array, Array]]:
+    """MuJoCo's own differences of its steps, by the torques of its motors."""
+    import mujoco
+
+    model = mujoco.MjModel.from_xml_path(str(SCENE))
+    model.opt.timestep = DT
+    data, n, gain = mujoco.MjData(model), model.nv, model.actuator_gainprm[:, 0]
+
+    def on_host(qs: Any, vs: Any, taus: Any) -> tuple[np.ndarray, np.ndarray]:
+        A, B = np.zeros((len(taus), 2 * n, 2 * n)), np.zeros((len(taus), 2 * n, n))
+        by_motors = np.zeros((2 * n, model.nu))
+        for k, tau in enumerate(np.asarray(taus)):
+            data.qpos, data.qvel = np.asarray(qs[k]), np.asarray(vs[k])
+            data.ctrl = tau[6:] / gain
+            mujoco.mjd_transitionFD(model, data, MOVE, False, A[k], by_motors, None, None)
+            B[k, :, 6:] = by_motors / gain
+        return A, B
+
+    def found(problem: Problem, options: plan.Options, now: Any) -> tuple[Array, Array]:
+        N, dtype = len(now.tau), np.dtype("float64")
+        shapes = [jax.ShapeDtypeStruct((N, 2 * n, k), dtype) for k in (2 * n, n)]
+        A, B = jax.pure_callback(on_host, tuple(shapes), now.q[:-1], now.v[:-1], now.tau)
+        return A, B
+
+    return found
 
 
 @dataclass
@@ -207,7 +245,7 @@ def main(options: Options) -> None:
         if kind == "exact":
             found = run(options)
         else:
-            with differences():
+            with replaced(differences if kind == "differences" else of_mujoco()):
                 found = run(options)
         wanted = np.asarray(TASK.heights(DT * jnp.arange(options.plans)))
         off = (found.feet - SOLE - wanted)[wanted > 0]

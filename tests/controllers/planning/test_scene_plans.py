@@ -94,11 +94,11 @@ def test_exact_hessians_are_those_of_differences_of_first_ones(scene: Scene, x64
 
     def of_first(z: jax.Array) -> jax.Array:
         terms = dynamics.compute_terms(scene.system, q + z[:n], v + z[n : 2 * n])
-        A, B = motion.linearised(problem, terms, tau + z[2 * n :])
+        A, B = motion.linearised(problem, terms, tau + z[2 * n :], None)
         return costate @ jnp.concatenate([A, B], axis=1)
 
     terms = dynamics.compute_terms(scene.system, q, v)
-    found = jax.jit(lambda: motion.curvature(problem, terms, jnp.asarray(tau), costate))()
+    found = jax.jit(lambda: motion.curvature(problem, terms, jnp.asarray(tau), costate, None))()
     first = jax.jit(of_first)
     steps = h * np.eye(3 * n)
     expected = np.stack([(first(e) - first(-e)) / (2 * h) for e in steps])
