@@ -126,7 +126,7 @@ def friction_cone(
     friction: ArrayLike = 0.7,
     weight: ArrayLike = 1.0,
     *,
-    normal: ArrayLike = (0.0, 0.0, 1.0),
+    normal: Sequence[float] = (0.0, 0.0, 1.0),
     **options: Any,
 ) -> Residual:
     """By how much forces on the problem's held frames are outside of their friction cones (5 n,).
