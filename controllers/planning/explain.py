@@ -109,8 +109,8 @@ def explain(problem: Problem, plan: Plan | Guess, backend: str = "auto") -> Plan
     def of(terms: Any, at: Any, own: Any, contacts: Any) -> dict[str, Array]:
         q, v, tau = at
         here = compute_terms(robot, q, v)
-        each = {k: at_knot(term, own.get(k)) for k, term in terms.items()}
-        known = with_contacts(each, contacts, problem.dt)
+        plain = {k: at_knot(term, own.get(k)) for k, term in terms.items()}
+        known = with_contacts(plain, contacts, problem.dt)
         return {
             k: expansion(t.norm, t.weight, value(t, robot, here, tau)).value
             for k, t in known.items()
