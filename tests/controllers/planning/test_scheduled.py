@@ -113,6 +113,25 @@ def test_a_friction_cone_is_crocoddyl_s_pyramid(x64: None) -> None:
     assert not np.any(term.function(robot, compute_terms(robot, q, v), tau, hit))
 
 
+def test_a_guess_stands_on_what_is_held(x64: None) -> None:
+    robot = dynamics.load_robot("a1")
+    active = np.array([[True] * 4, [False, True, True, False], [False] * 4])
+    schedule = plan.schedule(FEET, active)
+    q = robot.q_default
+    problem = plan.Problem(robot, 3, DT, control_limits=True, contacts=schedule)
+    found = plan.guess(problem, q)
+    for k, (least, most) in enumerate([(-0.02, 0.02), (-0.9, 0.9), (-20.0, -9.0)]):
+        now = dynamics.FrameConstraints(FEET, active=active[k])
+        v = jnp.zeros(robot.nv)
+        a, force = dynamics.constrained_dynamics(robot, q, v, found.tau[k], now)
+        assert least < a[2] < most, k
+        if k == 0:
+            np.testing.assert_allclose(a, 0, atol=0.02)
+            weight = 9.81 * float(np.sum(robot.mass))
+            assert np.sum(force[:, 2]) == pytest.approx(weight, rel=1e-3)
+    np.testing.assert_allclose(found.tau[:, :6], 0)
+
+
 def test_bad_schedules(hopper: Robot) -> None:
     with pytest.raises(ArrayError, match=r"active has shape \(5,\), expected \(N, 1\)"):
         plan.schedule(("foot",), np.ones(5, bool))
