@@ -1,0 +1,111 @@
+"""How long a first call of each kind of plan takes, caches empty and full. For docs/planning.md.
+
+    python scripts/measure/planning_compile.py
+    python scripts/measure/planning_compile.py --only panda quadruped
+
+Each in a process of its own, beyond what importing takes; "cached" is the second process, which
+finds kernels and XLA's programs where the first one left them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+Kind = Literal["panda", "panda_exact", "panda_batch", "ik", "motion", "quadruped"]
+KINDS: tuple[Kind, ...] = ("panda", "panda_exact", "panda_batch", "ik", "motion", "quadruped")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of the measurement."""
+
+    only: tuple[Kind, ...] = KINDS
+    """Which of them."""
+    child: bool = False
+    """Compile the first of them here, and print how long it took."""
+
+
+def first_call(kind: Kind) -> float:
+    """Seconds of it."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from planning_peers import drawn, panda_problem, plain
+
+    from fraxenv import dynamics, plan
+    from fraxenv.kernels import keep_programs
+
+    keep_programs()
+    robot = plain(dynamics.load_robot("panda"))
+    q, target = jnp.asarray(robot.q_default), jnp.array([0.5, 0.2, 0.4])
+    begin = q, jnp.zeros_like(q)
+    began = time.perf_counter()
+    if kind in ("panda", "panda_exact"):
+        hessian = "exact" if kind == "panda_exact" else "gauss-newton"
+        problem, how = panda_problem(robot, q, target), plan.Options(hessian=hessian)
+        found = jax.jit(lambda x: plan.solve(problem, x, None, how))(begin)
+    elif kind == "panda_batch":
+        starts, targets = (jnp.asarray(x, jnp.float32) for x in drawn(1024))
+
+        def solve(q: jax.Array, target: jax.Array) -> plan.Plan:
+            return plan.solve(panda_problem(robot, q, target), (q, jnp.zeros_like(q)))
+
+        found = jax.jit(jax.vmap(solve))(starts, targets)
+    elif kind == "ik":
+        places, turns = jnp.tile(target, (100, 1)), jnp.tile(jnp.eye(3), (100, 1, 1))
+
+        def near(place: jax.Array, turn: jax.Array) -> plan.IKSolution:
+            return plan.inverse_kinematics(robot, "hand", (place, turn))
+
+        found = jax.jit(jax.vmap(near))(places, turns)
+    elif kind == "motion":
+        found = jax.jit(lambda q: plan.reach(robot, q, q + 0.3))(q)
+    else:
+        robot = dynamics.load_robot("a1")
+        feet = ("FR_foot", "FL_foot", "RR_foot", "RL_foot")
+        held = np.ones((20, 4), bool)
+        walk = plan.Problem(
+            robot,
+            20,
+            0.01,
+            {"cones": plan.friction_cone(), "speed": plan.velocity(weight=0.1)},
+            control_limits=True,
+            contacts=plan.schedule(feet, held),
+        )
+        q = jnp.asarray(robot.q_default)
+        found = jax.jit(lambda q: plan.solve(walk, (q, jnp.zeros(robot.nv))))(q)
+    jax.block_until_ready(found)
+    return time.perf_counter() - began
+
+
+def main(options: Options) -> None:
+    """Measure, and print."""
+    if options.child:
+        print(f"seconds {first_call(options.only[0])}")
+        return
+    table = Table("", "caches empty, s", "cached, s")
+    for kind in track(options.only, description="kinds"):
+        cells = []
+        with tempfile.TemporaryDirectory() as cache:
+            for _ in range(2):
+                command = [sys.executable, __file__, "--child", "--only", kind]
+                env = os.environ | {"XDG_CACHE_HOME": cache}
+                told = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+                cells.append(f"{float(told.stdout.split()[-1]):.1f}")
+        table.add_row(kind, *cells)
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))
