@@ -412,8 +412,8 @@ def _gains(
 
     def of(share: Any, own: Array, knots: Knots, terminal: Quadratic, *rest: Any) -> Gains:
         bent = terminal._replace(xx=terminal.xx + share * own[:m, :m])
-        bend = share * jnp.asarray(knots.bend)
-        return backward(knots._replace(bend=bend), bent, *rest)
+        # Applied knot by knot: what is outside of the loop over them is written out for all.
+        return backward(knots, bent, *rest, share)
 
     def less(given: Any) -> Gains:
         # Side by side, but for wide ones.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.solvers.cholesky import cholesky, cholesky_solve
@@ -75,6 +76,7 @@ def backward(
     first_gap: Array,
     regularisation: Array,
     dt: Array | None = None,
+    share: ArrayLike = 1.0,
 ) -> Gains:
     """Gains of all knots.
 
@@ -85,6 +87,7 @@ def backward(
         regularisation: (), added to the diagonals of the value's and the torques' Hessians.
         dt: (), s, where positions are what they were and `dt` times the velocities after a step:
             where no joint has a quaternion. Then there is less to compute.
+        share: (), of `bend` that counts.
     """
     n = knots.B.shape[-1]
     eye_x = jnp.eye(2 * n, dtype=first_gap.dtype) * regularisation
@@ -104,8 +107,8 @@ def backward(
         Qx, Qu = at.cost.x + matmul(at.A.T, Vx), at.cost.u + matmul(at.B.T, Vx)
         Qxx, Qux, Quu = at.cost.xx + xx, at.cost.ux + ux, at.cost.uu + uu + eye_u
         if at.bend is not None:
-            m = 2 * n
-            Qxx, Qux, Quu = Qxx + at.bend[:m, :m], Qux + at.bend[m:, :m], Quu + at.bend[m:, m:]
+            m, own = 2 * n, share * at.bend
+            Qxx, Qux, Quu = Qxx + own[:m, :m], Qux + own[m:, :m], Quu + own[m:, m:]
         if at.held is None or at.lower is None or at.upper is None:
             factor = cholesky(Quu)
             k, K = -cholesky_solve(factor, Qu), -cholesky_solve(factor, Qux)
