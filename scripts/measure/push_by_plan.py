@@ -260,14 +260,14 @@ def problem_of(env: Environment, way: Way) -> plan.Problem:
         aim = goal, goal, np.zeros(())
         return {
             "push": plan.residual(_Push(), aim, share * 60.0, **near),
-            "cube": plan.position(CUBE, goal, share * 80.0 * (way != "aimless"), **near),
+            "cube": plan.position(CUBE, goal, share * 40.0 * (way != "aimless"), **near),
             "turn": plan.orientation(HAND, down, share * 40.0),
         }
 
     running = {
         **terms(1.0),
         "posture": plan.posture(scene.system.q_default, 0.05 * arm),
-        "still": plan.velocity(weight=1.0 * arm + 4.0 * sliding),
+        "still": plan.velocity(weight=1.0 * arm + 15.0 * sliding),
         "effort": plan.torque(weight=3e-3 * arm, beyond_gravity=True),
     }
     terminal = {**terms(0.2), "still at the end": plan.velocity(weight=0.05 * arm)}
