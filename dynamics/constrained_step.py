@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
@@ -28,7 +27,7 @@ from .derivatives import inverse_dynamics_derivatives
 from .forward_dynamics import spd_solve
 from .frame_derivatives import frame_derivatives
 from .jacobian import frame_jacobian
-from .joint_resistance import implicit_resistance
+from .joint_resistance import implicit_resistance, resistance_slopes
 from .kinematics import checked_tangent
 from .manifold import integrate, integrate_derivatives
 from .math.algebra import cross, matmul, mirrored
@@ -230,17 +229,12 @@ def _force_slopes(
     gravity = moves * jnp.asarray(robot.gravity, v.dtype)
     weightless = dataclasses.replace(robot, gravity=gravity)
     slopes = inverse_dynamics_derivatives(weightless, q, moves * v, y, external, kin=terms.kin)
-
-    def resistance(displacement: Array, v: Array) -> tuple[Array, Array]:
-        return implicit_resistance(robot, integrate(robot, q, displacement, 1.0), v, now.duration)
-
-    # The resistance of a joint depends on that joint alone: its derivatives are diagonal.
-    one, zero = jnp.ones_like(v), jnp.zeros_like(v)
-    _, (resisted_q, slope_q) = jax.jvp(lambda d: resistance(d, v), (zero,), (one,))
-    _, (resisted_v, slope_v) = jax.jvp(lambda v: resistance(zero, v), (v,), (one,))
-    by_q = slopes.dq - turning + jnp.diag(moves * resisted_q + slope_q * y)
-    by_v = slopes.dv + jnp.diag(moves * resisted_v + slope_v * y)
-    return by_q, by_v
+    _, by_q, by_v = resistance_slopes(robot, q, v, now.duration)
+    (resisted_q, slope_q), (resisted_v, slope_v) = by_q, by_v
+    return (
+        slopes.dq - turning + jnp.diag(moves * resisted_q + slope_q * y),
+        slopes.dv + jnp.diag(moves * resisted_v + slope_v * y),
+    )
 
 
 def _frame_slopes(

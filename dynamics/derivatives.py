@@ -23,7 +23,7 @@ from jaxtyping import Float, Real
 from .crba import crba
 from .displaced_motion import AxisMasks, axis_masks, displaced_motion
 from .forward_dynamics import spd_solve
-from .joint_resistance import implicit_resistance
+from .joint_resistance import resistance_slopes
 from .kinematics import (
     Kinematics,
     checked_configuration,
@@ -197,15 +197,7 @@ def transition_derivatives(
     if external_forces is not None:
         bias = bias_forces(robot, q, v, external_forces, kin=terms.kin)
 
-    # The resistance of a joint depends on that joint alone: its derivatives are diagonal.
-    one, zero = jnp.ones_like(v), jnp.zeros_like(v)
-
-    def resistance(displacement: Array, v: Array) -> tuple[Array, Array]:
-        return implicit_resistance(robot, integrate(robot, q, displacement, 1.0), v, dt)
-
-    (force, slope), (force_q, slope_q) = jax.jvp(lambda d: resistance(d, v), (zero,), (one,))
-    _, (force_v, slope_v) = jax.jvp(lambda v: resistance(zero, v), (v,), (one,))
-
+    (force, slope), (force_q, slope_q), (force_v, slope_v) = resistance_slopes(robot, q, v, dt)
     inverse = _inverse(terms.mass_matrix + jnp.diag(slope))
     a = matmul(inverse, tau - bias - force)
     dq, dv = _residual_derivatives(robot, terms.kin, v, a, external_forces)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from .manifold import scalar_coordinates
+from .manifold import integrate, scalar_coordinates
 from .model.robot import Robot
 
 FRICTION_VELOCITY = 0.01
@@ -33,3 +33,24 @@ def implicit_resistance(robot: Robot, q: Array, v: Array, dt: Array) -> tuple[Ar
     touching = (beyond != 0).astype(v.dtype)
     slope = slope + touching * (stop_damping + dt * stiffness)
     return stiffness * beyond + slope * v, dt * slope
+
+
+Resistance = tuple[Array, Array]
+"""A joint force (nv,) and `dt` times its slope (nv,); or their derivatives."""
+
+
+def resistance_slopes(
+    robot: Robot, q: Array, v: Array, dt: Array
+) -> tuple[Resistance, Resistance, Resistance]:
+    """`implicit_resistance`, and its derivatives by `q`, on the tangent space, and by `v`.
+
+    The resistance of a joint depends on that joint alone: its derivatives are diagonal, (nv,).
+    """
+    one, zero = jnp.ones_like(v), jnp.zeros_like(v)
+
+    def resistance(displacement: Array, v: Array) -> Resistance:
+        return implicit_resistance(robot, integrate(robot, q, displacement, 1.0), v, dt)
+
+    here, by_q = jax.jvp(lambda d: resistance(d, v), (zero,), (one,))
+    _, by_v = jax.jvp(lambda v: resistance(zero, v), (v,), (one,))
+    return here, by_q, by_v

@@ -413,7 +413,7 @@ def _gains(
     def of(share: Any, own: Array, knots: Knots, terminal: Quadratic, *rest: Any) -> Gains:
         bent = terminal._replace(xx=terminal.xx + share * own[:m, :m])
         # Applied knot by knot: what is outside of the loop over them is written out for all.
-        return backward(knots, bent, *rest, share)
+        return backward(knots, bent, *rest, share=share)
 
     def less(given: Any) -> Gains:
         # Side by side, but for wide ones.

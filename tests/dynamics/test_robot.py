@@ -31,6 +31,9 @@ CALLS: dict[str, tuple[str, ...]] = {
     "center_of_mass": ("q",),
     "compute_kinematics": ("q",),
     "compute_terms": ("q", "v"),
+    "constrained_dynamics": ("q", "v", "tau", "constraints"),
+    "constrained_step": ("q", "v", "tau", "dt", "constraints"),
+    "constrained_step_derivatives": ("q", "v", "tau", "dt", "constraints"),
     "crba": ("q",),
     "difference": ("q", "v"),
     "forward_dynamics": ("q", "v", "tau", "f"),
@@ -47,10 +50,12 @@ CALLS: dict[str, tuple[str, ...]] = {
     "effort_bounds": ("v",),
     "forward_dynamics_derivatives": ("q", "v", "tau", "f"),
     "frame_acceleration": ("q", "v", "tau", "frame"),
+    "frame_derivatives": ("q", "v", "tau", "frame"),
     "frame_bias_acceleration": ("q", "v", "frame"),
     "frame_velocity": ("q", "v", "frame"),
     "generalized_forces": ("q", "f"),
     "integrate_derivatives": ("q", "v", "dt"),
+    "impulse_dynamics": ("q", "v", "constraints"),
     "inverse_dynamics_derivatives": ("q", "v", "tau", "f"),
     "inverse_dynamics_second_derivatives": ("q", "v", "tau", "v"),
     "manipulability": ("q", "frame"),
@@ -158,6 +163,7 @@ def arguments(robot: Robot, dtype: Any) -> dict[str, Any]:
     return {name: jnp.asarray(x, dtype) for name, x in arrays.items()} | {
         "dt": 1e-3,
         "frame": FRAME,
+        "constraints": dynamics.FrameConstraints((FRAME,)),
     }
 
 

@@ -130,6 +130,7 @@ def unbatched(hints: dict[str, Any], floating_base: bool) -> dict[str, Any]:
     return {a: values[hint] for a, hint in hints.items() if hint in values} | {
         "self": ACTUATORS,
         "frame": "hand",
+        "constraints": dynamics.FrameConstraints(("hand",)),
         "key": jax.random.key(0),
         "count": 2,
         "residual": lambda q, v, tau: jnp.concatenate([q, v, tau]),

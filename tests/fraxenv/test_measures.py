@@ -128,6 +128,7 @@ def test_info_describes_it(trained: tuple[Path, str], capsys: pytest.CaptureFixt
     assert bool(re.search(r"speeds +│ rad/s", out)) == (measure == "angle")
 
 
+@pytest.mark.slow
 def test_the_viewer_shows_it(trained: tuple[Path, str]) -> None:
     pytest.importorskip("viser")
     from fraxenv.viewer.panel import Panel

@@ -52,6 +52,7 @@ def sled_place(environment: Environment) -> Any:
     return np.asarray(physics.scene.system.topology.position[body])
 
 
+@pytest.mark.slow
 def test_the_hand_holds_the_handle(env: Env, stepped: Any) -> None:
     """Which goes along the world's x axis, and resists with what it should."""
     environment, _ = env

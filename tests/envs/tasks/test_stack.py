@@ -142,6 +142,7 @@ def test_near_misses_are_refused(stack) -> None:
     check_near_misses(env, params, at, misses, accepted)
 
 
+@pytest.mark.slow
 def test_a_cube_in_hand_on_the_base_is_no_success(stacked) -> None:
     _, results = stacked
     held = 0

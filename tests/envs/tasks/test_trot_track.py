@@ -45,6 +45,7 @@ def stepped(env: Env) -> Any:
     return run(jax.random.split(jax.random.key(0), 8))
 
 
+@pytest.mark.slow
 def test_the_hand_is_seen_where_it_is(env: Env, stepped: Any) -> None:
     """And the reference where it is now, and after the lookahead, from the place to go to."""
     environment, params = env

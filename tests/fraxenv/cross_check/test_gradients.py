@@ -40,6 +40,7 @@ def check() -> GradientCheck:
         )
 
 
+@pytest.mark.slow
 def test_three_ways_agree(check: GradientCheck) -> None:
     assert check.reverse.shape == check.forward.shape == check.differences.shape == (N, 2)
     assert np.abs(check.reverse).max() > 1e-3

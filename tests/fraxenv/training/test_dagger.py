@@ -58,6 +58,7 @@ def created(config: BCConfig = SMALL) -> Any:
     return with_demonstrations(create_algorithm(config, env, params), config, env, params)
 
 
+@pytest.mark.slow
 def test_it_remembers_what_the_policy_saw_and_the_expert_meant() -> None:
     algorithm = created()
     env, params = fraxenv.make(SMALL.env, **SMALL.overrides)

@@ -315,6 +315,7 @@ def test_the_gripper_is_held_where_it_is_told_to_be() -> None:
 # --- demonstrations -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_demonstration_is_an_ordinary_recording(reach: Made, tmp_path: Path) -> None:
     env, params = reach
     simulation = Simulation(env, params, seed=1)
