@@ -410,10 +410,12 @@ def _gains(
         return once(backward)(*given)
     m, shares = len(first_gap), np.asarray(SHARES, own.dtype)
 
-    def of(share: Any, own: Array, knots: Knots, terminal: Quadratic, *rest: Any) -> Gains:
+    def of(
+        share: Any, own: Array, knots: Knots, terminal: Quadratic, gap: Array, more: Array, dt: Any
+    ) -> Gains:
         bent = terminal._replace(xx=terminal.xx + share * own[:m, :m])
         # Applied knot by knot: what is outside of the loop over them is written out for all.
-        return backward(knots, bent, *rest, share=share)
+        return backward(knots, bent, gap, more, dt, share)
 
     def less(given: Any) -> Gains:
         # Side by side, but for wide ones.
