@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
 from fraxenv.dynamics import (
     Robot,
     Scene,
     Terms,
     compute_terms,
-    constrained_step,
-    constrained_step_derivatives,
     contact_transition_derivatives,
     scene_step,
     step,
@@ -25,7 +21,7 @@ from fraxenv.dynamics import (
 from fraxenv.dynamics.transition_hessian import transition_hessian
 
 from .problem import Problem
-from .scheduled import Schedule
+from .scheduled import Schedule, held_step, held_step_derivatives
 from .states import between, moved
 
 
@@ -42,7 +38,7 @@ def advanced(
     """
     robot, scene, dt = problem.robot, problem.scene, problem.dt
     if contacts is not None:
-        q, v, _ = constrained_step(*_held(robot, terms, tau, dt, contacts), **_by(terms, contacts))
+        q, v, _ = held_step(robot, terms, tau, dt, contacts)
         return q, v
     if scene is None:
         return step(robot, terms.q, terms.v, tau, dt, terms=terms)
@@ -56,8 +52,7 @@ def linearised(
     """Derivatives of the step, on the tangent space: A (2 nv, 2 nv) and B (2 nv, nv)."""
     robot, scene, dt = problem.robot, problem.scene, problem.dt
     if contacts is not None:
-        of = _held(robot, terms, tau, dt, contacts)
-        held = constrained_step_derivatives(*of, **_by(terms, contacts))
+        held = held_step_derivatives(robot, terms, tau, dt, contacts)
         return held.A, held.B
     if scene is None:
         return transition_derivatives(robot, terms.q, terms.v, tau, dt, terms=terms)
@@ -91,13 +86,3 @@ def curvature(
 def _of(scene: Scene, robot: Robot) -> Scene:
     """The scene with the robot of its problem, which may have been replaced."""
     return dataclasses.replace(scene, system=robot)
-
-
-def _held(
-    robot: Robot, terms: Terms, tau: Array, dt: ArrayLike, contacts: Schedule
-) -> tuple[Any, ...]:
-    return robot, terms.q, terms.v, tau, dt, contacts.constraints, contacts.impacts
-
-
-def _by(terms: Terms, contacts: Schedule) -> dict[str, Any]:
-    return {"damping": contacts.damping, "terms": terms}

@@ -13,6 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import (
+    ConstrainedStepDerivatives,
     FrameConstraints,
     Robot,
     Terms,
@@ -89,6 +90,22 @@ def schedule(
     return Schedule(constraints, hits, each("damping", damping))
 
 
+def held_step(
+    robot: Robot, terms: Terms, tau: Array, dt: ArrayLike, now: Schedule
+) -> tuple[Array, Array, Array]:
+    """`constrained_step` of a knot whose contacts are `now`: q, v and the forces (n, k)."""
+    state, held = (terms.q, terms.v, tau, dt), (now.constraints, now.impacts)
+    return constrained_step(robot, *state, *held, damping=now.damping, terms=terms)
+
+
+def held_step_derivatives(
+    robot: Robot, terms: Terms, tau: Array, dt: ArrayLike, now: Schedule
+) -> ConstrainedStepDerivatives:
+    """Derivatives of `held_step`."""
+    state, held = (terms.q, terms.v, tau, dt), (now.constraints, now.impacts)
+    return constrained_step_derivatives(robot, *state, *held, damping=now.damping, terms=terms)
+
+
 class Held(NamedTuple):
     """The reference of a residual of held frames, at a knot.
 
@@ -162,11 +179,7 @@ class _Cone:
         return jnp.maximum(self._beyond(robot, terms, tau, at), 0).ravel()
 
     def slopes(self, robot: Robot, terms: Terms, tau: Array, at: Held) -> Slopes:
-        now = at.contacts
-        found = constrained_step_derivatives(
-            robot, terms.q, terms.v, tau, at.dt, now.constraints, now.impacts,
-            damping=now.damping, terms=terms,
-        )  # fmt: skip
+        found = held_step_derivatives(robot, terms, tau, at.dt, at.contacts)
         outside = (self._beyond(robot, terms, tau, at) > 0)[..., None]
 
         def of(slope: Array) -> Array:
@@ -177,10 +190,6 @@ class _Cone:
 
     def _beyond(self, robot: Robot, terms: Terms, tau: Array, at: Held) -> Array:
         """(n, 5), N, positive outside."""
-        now = at.contacts
-        forces = constrained_step(
-            robot, terms.q, terms.v, tau, at.dt, now.constraints, now.impacts,
-            damping=now.damping, terms=terms,
-        )[2]  # fmt: skip
+        _, _, forces = held_step(robot, terms, tau, at.dt, at.contacts)
         beyond = einsum("ri,ni->nr", at.reference, forces[:, :3])
-        return jnp.where(now.impacts, 0, beyond)
+        return jnp.where(at.contacts.impacts, 0, beyond)
