@@ -26,9 +26,10 @@ fi
 copy=$(mktemp -d)
 trap 'rm -rf "$copy" build' EXIT
 rm -rf build
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target "$copy" .
 check_copy() {
   local root=$PWD
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+      --target "$copy" .
   cd "$copy"
   MYPYPATH="$copy" "$root/.venv/bin/mypy" --config-file "$root/pyproject.toml" -p fraxenv
   PYTHONPATH="$copy" "$root/.venv/bin/lint-imports" --config "$root/pyproject.toml" --no-cache
@@ -54,6 +55,8 @@ for flag in --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split
     fi
 done
 export XLA_FLAGS="${XLA_FLAGS:-$quick}"
+# Whatever the tests import is compiled here, by one process: several would do it at the same time.
+.venv/bin/python -m pytest -m "not slow" --collect-only --quiet > /dev/null || true
 status=0
 # A test that ends its process ends the run, and one that hangs does so after ten minutes, told by name.
 .venv/bin/python -m pytest -m "not slow" -n 3 --dist loadfile --max-worker-restart=0 \

@@ -7,6 +7,8 @@ ensure_venv() {
     python=$(find_python)
     echo "Making a virtual environment in .venv with $("$python" --version)."
     "$python" -m venv .venv
+    # Python's own pip may be years old, and takes twice the time.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip || true
   fi
   if ! cmp -s pyproject.toml "$stamp"; then
     echo "Installing fraxenv[$extra] into .venv; this takes a few minutes the first time."

@@ -14,10 +14,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from fraxenv.storage.files import write_atomic
 
-from . import ids, report
+from . import ids, planning, report
 from .contenders import CONTENDERS
 from .machine import Machine, cores
-from .records import HEADLINE, EnvironmentSpeed, LeftOut, Measurement
+from .records import HEADLINE, EnvironmentSpeed, LeftOut, Measurement, PlanningRun
 from .runner import Run
 from .worker import serve
 from .workloads import WORKLOADS, Workload
@@ -38,6 +38,7 @@ class CommandLine:
         peers: contenders, fraxenv's executors among them; all if omitted.
         workloads: what to compute; all if omitted.
         contact: only the workloads in contact.
+        plans: which benchmarks of planning; all if omitted.
         batches: batch sizes; 1 to 65536 if omitted.
         threads: of each contender; all cores if omitted.
         repeats: rounds in which the contenders take turns.
@@ -51,6 +52,7 @@ class CommandLine:
     peers: tuple[Literal[PEERS], ...] = ()  # type: ignore[valid-type]
     workloads: tuple[Literal[tuple(WORKLOADS)], ...] = ()  # type: ignore[valid-type]
     contact: bool = False
+    plans: tuple[Literal[tuple(planning.BENCHMARKS)], ...] = ()  # type: ignore[valid-type]
     batches: tuple[int, ...] = ()
     threads: int | None = None
     repeats: int = 5
@@ -70,14 +72,20 @@ def main() -> int:
     measurements: list[Measurement] = []
     left_out: list[LeftOut] = []
     environments: list[EnvironmentSpeed] = []
-    results = report.Results(machine, measurements, left_out, environments, gpu)
+    plans: list[PlanningRun] = []
+    results = report.Results(machine, measurements, left_out, environments, plans, gpu)
     options.out.mkdir(parents=True, exist_ok=True)
     for workload in WORKLOADS.values():
         if options.workloads and workload.name not in options.workloads:
             continue
         if options.contact and workload.quantity != "contact":
             continue
-        if workload.quantity != "ids":
+        if workload.quantity == "planning":
+            if not options.peers:
+                plans += planning.measure(
+                    options.plans, options.quick, options.out / "planning", _show
+                )
+        elif workload.quantity != "ids":
             _run(workload, options, threads, gpu, measurements, left_out)
         elif not options.peers or "native" in options.peers:
             environments += _environments(workload, options, threads, gpu)
@@ -146,6 +154,10 @@ def _environments(
     if not console.is_terminal:
         console.print(f"{workload.title}: batch {batch}", highlight=False)
     return ids.measure(batch, threads, 2 if options.quick else options.repeats, options.quick, gpu)
+
+
+def _show(text: str) -> None:
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _has_gpu() -> bool:

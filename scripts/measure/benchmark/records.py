@@ -79,6 +79,27 @@ class EnvironmentSpeed:
 
 
 @dataclass(frozen=True)
+class PlanningRun:
+    """One of planning's benchmarks.
+
+    Attributes:
+        name: of it.
+        title: for people.
+        commands: that were run.
+        seconds: that all of it took; None if it failed or did not begin.
+        reason: why not.
+        output: what it printed.
+    """
+
+    name: str
+    title: str
+    commands: tuple[str, ...]
+    seconds: float | None
+    reason: str
+    output: str
+
+
+@dataclass(frozen=True)
 class LeftOut:
     """Something that was not measured, and why.
 

@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 from .contenders import CONTENDERS
 from .ids import RANDOMISED, REFERENCE
 from .machine import Machine
-from .records import HEADLINE, EnvironmentSpeed, LeftOut, Line, Measurement
+from .records import HEADLINE, EnvironmentSpeed, LeftOut, Line, Measurement, PlanningRun
 from .workloads import PICK, PICK_HZ, WORKLOADS, Workload
 
 DOCS = Path(__file__).parents[3] / "docs" / "performance.md"
@@ -67,6 +67,7 @@ class Results:
         measurements: what came out.
         left_out: what did not.
         environments: how fast each registered one is.
+        plans: benchmarks of planning.
         gpu: whether there is a GPU.
     """
 
@@ -74,6 +75,7 @@ class Results:
     measurements: Sequence[Measurement]
     left_out: Sequence[LeftOut]
     environments: Sequence[EnvironmentSpeed]
+    plans: Sequence[PlanningRun]
     gpu: bool
 
     def find(self, workload: str, contender: str, batch: int | None = None) -> list[Measurement]:
@@ -90,6 +92,7 @@ class Results:
         rows += [("measurement", m) for m in self.measurements]
         rows += [("left_out", x) for x in self.left_out]
         rows += [("environment", x) for x in self.environments]
+        rows += [("planning", x) for x in self.plans]
         text = [json.dumps({"type": kind, **asdict(row)}) for kind, row in rows]
         text += [
             json.dumps({"type": "line", **asdict(x), "verdict": x.verdict}) for x in self.lines()
@@ -197,7 +200,18 @@ class Results:
                 tables.append(self._table(workload))
         if self.environments:
             tables.append(self._by_id())
+        if self.plans:
+            tables.append(self._of_plans())
         return tables
+
+    def _of_plans(self) -> Table:
+        rows = tuple(
+            (f"{x.name}: {x.title}", "; ".join(x.commands), _or_dash(x.seconds, "{:.0f}"), x.reason)
+            for x in self.plans
+        )
+        note = "What each printed is in the folder `planning`; docs/planning.md has the results."
+        title = WORKLOADS["planning"].title
+        return Table(title, ("", "command", "s", "left out"), rows, (note,))
 
     def _by_id(self) -> Table:
         workload = WORKLOADS["ids"]

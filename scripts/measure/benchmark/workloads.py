@@ -101,6 +101,7 @@ WORKLOADS = {
             )
         ),
         Workload("ids", "Environments by id", "ids", unit="environment steps", batches=(4096,)),
+        Workload("planning", "Planning, B1 to B13", "planning", unit="benchmarks", batches=(1,)),
     )
 }
 
