@@ -22,6 +22,7 @@ class Values(Protocol):
     args: list[tuple[Id, ...]]
     attributes: list[Any]
     dtypes: list[np.dtype[Any]]
+    units: dict[Id, int]
 
     def constant(self, value: Any, dtype: np.dtype[Any] | None = None) -> Id:
         """A number."""
@@ -41,15 +42,16 @@ def _is_bool(p: Values, x: Id) -> bool:
     return p.dtypes[x].kind == "b"
 
 
-def _is(p: Values, x: Id, number: float) -> bool:
-    return p.ops[x] == "constant" and bool(p.attributes[x] == number)
+def _is(p: Values, x: Id, unit: int) -> bool:
+    return p.units.get(x) == unit
 
 
 def add(p: Values, a: Id, b: Id) -> Id | None:
     """`a + 0`, and sums of negatives as differences."""
-    if _is(p, a, 0):
+    units = p.units
+    if units.get(a) == 0:
         return b
-    if _is(p, b, 0):
+    if units.get(b) == 0:
         return a
     if p.ops[b] == "neg":
         return p.apply("sub", a, p.args[b][0])
@@ -60,9 +62,10 @@ def add(p: Values, a: Id, b: Id) -> Id | None:
 
 def sub(p: Values, a: Id, b: Id) -> Id | None:
     """`a - 0`, `0 - b`, `a - a`, and differences of negatives as sums."""
-    if _is(p, b, 0):
+    units = p.units
+    if units.get(b) == 0:
         return a
-    if _is(p, a, 0):
+    if units.get(a) == 0:
         return p.apply("neg", b)
     if p.ops[b] == "neg":
         return p.apply("add", a, p.args[b][0])
@@ -75,23 +78,24 @@ def sub(p: Values, a: Id, b: Id) -> Id | None:
 
 def mul(p: Values, a: Id, b: Id) -> Id | None:
     """`0 b`, `1 b`, `-1 b`; signs move outwards, where sums absorb them."""
-    if p.ops[b] == "constant":
-        a, b = b, a
-    if p.ops[a] == "constant":
-        number = p.attributes[a]
-        if number == 0:
+    left, right = p.ops[a], p.ops[b]
+    if right == "constant":
+        a, b, left, right = b, a, right, left
+    if left == "constant":
+        unit = p.units.get(a)
+        if unit == 0:
             return a
-        if number == 1:
+        if unit == 1:
             return b
-        if number == -1:
+        if unit == -1:
             return p.apply("neg", b)
-        if p.ops[b] == "neg":
+        if right == "neg":
             return p.apply("mul", p.apply("neg", a), p.args[b][0])
         return None
-    negative = p.ops[a] == "neg"
+    negative = left == "neg"
     if negative:
         a = p.args[a][0]
-    if p.ops[b] == "neg":
+    if right == "neg":
         b, negative = p.args[b][0], not negative
         product = p.apply("mul", a, b)
         return p.apply("neg", product) if negative else product
@@ -121,20 +125,22 @@ def abs_(p: Values, a: Id) -> Id | None:
 
 def neg(p: Values, a: Id) -> Id | None:
     """`-(-a)` and `-(a - b)`."""
-    if p.ops[a] == "neg":
+    op = p.ops[a]
+    if op == "neg":
         return p.args[a][0]
-    if p.ops[a] == "sub":
+    if op == "sub":
         return p.apply("sub", p.args[a][1], p.args[a][0])
     return None
 
 
 def select(p: Values, condition: Id, a: Id, b: Id) -> Id | None:
     """Known, equal or repeated choices; choices of bools as logic."""
-    if p.ops[condition] == "constant":
+    chooses = p.ops[condition]
+    if chooses == "constant":
         return a if p.attributes[condition] else b
     if a == b:
         return a
-    if p.ops[condition] == "not":
+    if chooses == "not":
         return p.apply("select", p.args[condition][0], b, a)
     if _is_bool(p, a):
         if _is(p, a, True):

@@ -78,6 +78,7 @@ class Program:
         matrices: known matrices (rows, columns); `product` values refer to them by index.
         joined: whether a sum rounds together with the product that it adds; see `contraction`.
         depth: the number of loops around each scope.
+        units: which constants are 0, 1 or -1, of whatever dtype.
     """
 
     def __init__(
@@ -98,6 +99,8 @@ class Program:
         self.depth: list[int] = [0]
         self._known: dict[Any, Id] = {}
         self._constants: dict[Any, Id] = {}
+        self._folds: dict[Any, Id] = {}
+        self.units: dict[Id, int] = {}
         self.applied = 0
         """Scalar operations asked for, before anything folded."""
         self._largest = self._most = times * LARGEST
@@ -112,6 +115,9 @@ class Program:
         if known is None:
             known = self._add("constant", (), number, number.dtype, 0)
             self._constants[key] = known
+            for unit in (0, 1, -1):
+                if number == unit:
+                    self.units[known] = unit
         return known
 
     def constants(self, array: np.ndarray) -> IdArray:
@@ -134,9 +140,13 @@ class Program:
         """
         self.applied += 1
         operation = OPERATIONS[op]
-        folded = self._fold(operation, args, dtype)
-        if folded is not None:
-            return folded
+        if operation.fold is not None:
+            ops = self.ops
+            for a in args:
+                if ops[a] != "constant":
+                    break
+            else:
+                return self._fold(operation, args, dtype)
         if operation.simplify is not None:
             simple = operation.simplify(self, *args)
             if simple is not None:
@@ -255,6 +265,9 @@ class Program:
                 # The latest come last.
                 while known and next(reversed(known.values())) >= began:
                     known.popitem()
+            while self.units and next(reversed(self.units)) >= began:
+                self.units.popitem()
+            self._folds.clear()
             self.applied = applied
             raise
         finally:
@@ -262,22 +275,24 @@ class Program:
 
     def _fold(
         self, operation: Operation, args: tuple[Id, ...], dtype: np.dtype[Any] | None
-    ) -> Id | None:
-        if operation.fold is None:
-            return None
-        numbers = []
-        for a in args:
-            if self.ops[a] != "constant":
-                return None
-            numbers.append(self.attributes[a])
-        with np.errstate(all="ignore"):
-            if operation.cast:
-                return self.constant(operation.fold(numbers[0], dtype))
-            value = operation.fold(*numbers)
-        result = BOOL if operation.predicate else numbers[-1].dtype
-        return self.constant(value, result)
+    ) -> Id:
+        key = (operation.name, args, dtype)
+        known = self._folds.get(key)
+        if known is None:
+            assert operation.fold is not None
+            numbers = [self.attributes[a] for a in args]
+            with np.errstate(all="ignore"):
+                if operation.cast:
+                    known = self.constant(operation.fold(numbers[0], dtype))
+                else:
+                    result = BOOL if operation.predicate else numbers[-1].dtype
+                    known = self.constant(operation.fold(*numbers), result)
+            self._folds[key] = known
+        return known
 
     def _innermost(self, args: tuple[Id, ...]) -> int:
+        if len(self.depth) == 1:
+            return 0
         # What does not depend on a loop's carried values moves out of the loop by itself.
         scopes, depth = self.scopes, self.depth
         scope = 0

@@ -214,9 +214,15 @@ _OWN: dict[tuple[str, str], Callable[..., Value]] = {
 }  # fmt: skip
 """Functions by polynomials, by the operation's name and dtype; others are the C library's."""
 
+_ELEMENTARY = frozenset(
+    {name for name, _ in _OWN} | {o.name for o in OPERATIONS.values() if o.library is not None}
+)
+
 
 def expand(program: Program, op: str, args: tuple[Id, ...]) -> Id | None:
     """An elementary function as basic operations; None for an operation that is basic."""
+    if op not in _ELEMENTARY:
+        return None
     char = program.dtypes[args[0]].char
     function = _OWN.get((op, char))
     if function is None:
