@@ -73,7 +73,8 @@ def test_a_hop_takes_off_flies_and_lands(hopper: Robot, x64: None) -> None:
     np.testing.assert_allclose(found.tau[:, :2], 0)
     # A step of it is a step of the dynamics.
     k = push + 3
-    alone = dynamics.step(hopper, found.q[k], found.v[k], found.tau[k], DT)
+    step = jax.jit(dynamics.step, compiler_options=QUICK)
+    alone = step(hopper, found.q[k], found.v[k], found.tau[k], DT)
     np.testing.assert_allclose(found.q[k + 1], alone[0], atol=1e-9)
 
 
@@ -110,7 +111,8 @@ def test_a_friction_cone_is_crocoddyl_s_pyramid(x64: None) -> None:
     assert not np.any(found.reshape(4, 5)[2])
     np.testing.assert_allclose(by_hand, along, rtol=1e-9, atol=1e-9)
     hit = at._replace(contacts=now.__class__(now.constraints, jnp.asarray(True), now.damping))
-    assert not np.any(term.function(robot, compute_terms(robot, q, v), tau, hit))
+    at_impact = jax.jit(lambda: term.function(robot, compute_terms(robot, q, v), tau, hit))
+    assert not np.any(at_impact())
 
 
 def test_a_guess_stands_on_what_is_held(x64: None) -> None:
@@ -153,6 +155,7 @@ def test_bad_schedules(hopper: Robot) -> None:
         plan.friction_cone(normal=(0.0, 0.0, 0.0))
 
 
+@pytest.mark.slow
 def test_contacts_are_a_reference_of_model_predictive_control(hopper: Robot, x64: None) -> None:
     N = 6
     stands = plan.schedule(("foot",), np.ones((N, 1), bool), gain=20.0, damping=1e-9)

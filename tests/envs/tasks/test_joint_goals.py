@@ -47,6 +47,7 @@ def test_the_expert_opens_and_holds_still(opened) -> None:
     assert after[:, 4].min() > task.opening
 
 
+@pytest.mark.slow
 def test_rewards_rise_with_every_stage(opened) -> None:
     """Far from the handle, at it, half open, open, still."""
     _, params, _, results = opened

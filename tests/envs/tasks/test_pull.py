@@ -63,6 +63,7 @@ def test_the_hand_holds_the_handle(env: Env, stepped: Any) -> None:
     np.testing.assert_allclose(hand, handle, atol=0.01)
 
 
+@pytest.mark.slow
 def test_the_observation_tells_the_state(env: Env, stepped: Any) -> None:
     environment, params = env
     task: Any = params.task

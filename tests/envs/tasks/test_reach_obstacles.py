@@ -151,6 +151,7 @@ def test_reports_have_one_structure(rollouts: dict[str, Rollout]) -> None:
     assert off["feasible"].all()
 
 
+@pytest.mark.slow
 def test_the_filter_keeps_the_robot_off(filtered: Rollout) -> None:
     info, _ = filtered
     assert info["safety"]["min_barrier"].min() >= -2e-3

@@ -153,6 +153,7 @@ def test_a_cube_in_hand_on_the_base_is_no_success(stacked) -> None:
     assert held > 100
 
 
+@pytest.mark.slow
 def test_only_what_stays_up_counts(stack) -> None:
     """Let go of in several poses, and left alone for a second."""
     env, params = stack

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from support import episode_of
 import fraxenv
 from fraxenv import dynamics
 from fraxenv.controllers.planning.legs import swing_heights
-from fraxenv.dynamics import compute_terms, frame_pose
+from fraxenv.dynamics import Robot, compute_terms, frame_pose
 from fraxenv.dynamics.math.rotation import quaternion_multiply
 from fraxenv.envs import (
     Environment,
@@ -70,6 +71,12 @@ def stepped(env: Env, begun: Any) -> Any:
 # --- the robot and the ground ---------------------------------------------------------------------
 
 
+@partial(jax.jit, static_argnums=1)
+def feet_heights(robot: Robot, feet: tuple[str, ...], q: Any) -> Any:
+    """Heights (n, 4) of the feet's middles, m."""
+    return jax.vmap(lambda q: jnp.stack([frame_pose(robot, q, f)[0][2] for f in feet]))(q)
+
+
 def test_the_robot_is_that_of_the_benchmark(x64: None) -> None:
     """MuJoCo reads its inertias as principal moments, we as those in the links' axes."""
     pytest.importorskip("mujoco")
@@ -80,10 +87,11 @@ def test_the_robot_is_that_of_the_benchmark(x64: None) -> None:
     q[3:7] /= np.linalg.norm(q[3:7])
     q[7:] += 0.3 * rng.normal(size=12)
     ours, theirs = (jax.jit(compute_terms)(r, q, v) for r in (robot, other))
+    pose = jax.jit(frame_pose, static_argnums=2)
     np.testing.assert_allclose(ours.mass_matrix, theirs.mass_matrix, atol=1e-9)
     np.testing.assert_allclose(ours.bias, theirs.bias, atol=1e-9)
     for foot in ("FL", "FR", "RL", "RR"):
-        there = (frame_pose(r, q, f)[0] for r, f in ((robot, f"{foot}_foot"), (other, foot)))
+        there = (pose(r, q, f)[0] for r, f in ((robot, f"{foot}_foot"), (other, foot)))
         np.testing.assert_allclose(*there, atol=1e-12)
     for name in ("damping", "friction", "armature", "position_limits"):
         np.testing.assert_allclose(getattr(robot, name), getattr(other, name), atol=1e-12)
@@ -94,8 +102,8 @@ def test_it_begins_on_its_feet(env: Env, begun: Any) -> None:
     environment, params = env
     _, state = begun
     robot, task = environment.robot, params.task
-    feet = jax.vmap(lambda q: jnp.stack([frame_pose(robot, q, f)[0][2] for f in task.feet]))
-    np.testing.assert_allclose(feet(state.q).min(axis=1), RADIUS, atol=1e-6)
+    feet = feet_heights(robot, task.feet, state.q)
+    np.testing.assert_allclose(feet.min(axis=1), RADIUS, atol=1e-6)
     way = state.task_state.goal - jnp.array([0.3, 0.0])
     assert (way >= np.asarray(task.goal_low) - 1e-6).all()
     assert (way <= np.asarray(task.goal_high) + 1e-6).all()
@@ -115,8 +123,7 @@ def test_feet_that_stand_stand_on_the_floor(env: Env, stepped: Any) -> None:
     """Not in it: about a millimetre deep."""
     environment, params = env
     state, robot = stepped[0], environment.robot
-    feet = jax.vmap(lambda q: jnp.stack([frame_pose(robot, q, f)[0][2] for f in params.task.feet]))
-    depth = RADIUS - feet(state.q[:32])
+    depth = RADIUS - feet_heights(robot, params.task.feet, state.q)[:32]
     assert float(depth.max()) < 1.5e-3
     assert float(depth.min()) > 0
 
@@ -157,9 +164,8 @@ def test_observations_do_not_depend_on_the_way_it_faces(env: Env, begun: Any) ->
     place = R[:2, :2] @ state.task_state.goal
     goal = dataclasses.replace(state.task_state, goal=place)
     turned = state.replace(q=q, v=state.v.at[:3].set(R @ state.v[:3]), task_state=goal)
-    one, other = (
-        params.task.observation_terms(*task_inputs(environment.robot, x)) for x in (state, turned)
-    )
+    seen = jax.jit(lambda x: params.task.observation_terms(*task_inputs(environment.robot, x)))
+    one, other = seen(state), seen(turned)
     for name in one:
         if name != "trunk_axes":
             np.testing.assert_allclose(one[name], other[name], atol=1e-5, err_msg=name)

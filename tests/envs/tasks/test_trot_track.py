@@ -73,6 +73,7 @@ def test_the_hand_is_seen_where_it_is(env: Env, stepped: Any) -> None:
     np.testing.assert_allclose(info["hand_error"], off, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_it_is_no_success_with_the_hand_elsewhere(env: Env, stepped: Any) -> None:
     _, params = env
     _, _, info = stepped

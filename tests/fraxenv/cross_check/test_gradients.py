@@ -51,6 +51,7 @@ def test_three_ways_agree(check: GradientCheck) -> None:
     assert (check.lost, check.saturated) == (0, 0.0)
 
 
+@pytest.mark.slow
 def test_displacements_begin_as_they_are(check: GradientCheck) -> None:
     """In one policy step of 20 ms they hardly change; nothing here grows tenfold."""
     assert check.growth.shape == (STEPS, N)
