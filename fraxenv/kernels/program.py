@@ -273,9 +273,7 @@ class Program:
         finally:
             self._most = before
 
-    def _fold(
-        self, operation: Operation, args: tuple[Id, ...], dtype: np.dtype[Any] | None
-    ) -> Id:
+    def _fold(self, operation: Operation, args: tuple[Id, ...], dtype: np.dtype[Any] | None) -> Id:
         key = (operation.name, args, dtype)
         known = self._folds.get(key)
         if known is None:
