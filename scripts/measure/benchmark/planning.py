@@ -153,7 +153,7 @@ BENCHMARKS = {
             "arm on legs",
             "A quadruped with an arm, beside Fatrop",
             (("loco_manipulation.py", "--ticks", "81"),),
-            (("--ticks", "8"),),
+            (("--ticks", "36"),),
             ("casadi", "pinocchio"),
         ),
         Benchmark(
