@@ -19,6 +19,7 @@ from pathlib import Path
 from .records import PlanningRun
 
 ROOT = Path(__file__).parents[3]
+SCRIPTS = ROOT / "scripts" / "measure"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ _PEERS = "planning_peers.py"
 _ROUNDS = ("--rounds", "3")
 _CROCODDYL = ("crocoddyl", "example_robot_data")
 
-_TESTS = ("pytest", "-q", "-o", "addopts=--import-mode=importlib")
+_TESTS = ("pytest", "-q")
 _DDP = "tests/controllers/planning/test_ddp.py"
 _TESTED = ("pytest", "hypothesis", "pinocchio")
 
@@ -137,7 +138,7 @@ BENCHMARKS = {
             "First calls; a problem without numbers in a batch",
             (
                 ("planning_compile.py",),
-                (*_TESTS, "tests/controllers/planning/test_batches.py"),
+                (*_TESTS, f"{_DDP}::test_a_plan_in_a_batch_is_the_plan_alone"),
             ),
             (("--only", "ik"), ("-m", "not slow")),
             _TESTED,
@@ -191,23 +192,18 @@ def measure(
 
 
 def _run(benchmark: Benchmark, quick: bool) -> PlanningRun:
+    """Run a benchmark's commands until one fails, in `sys.executable`'s environment."""
     missing = [name for name in benchmark.needs if importlib.util.find_spec(name) is None]
+    reason = f"not installed: {', '.join(missing)}" if missing else ""
     commands = [
         (*command, *(more if quick else ()))
         for command, more in zip(benchmark.commands, benchmark.quick, strict=True)
     ]
-    texts = tuple(" ".join(command) for command in commands)
-    if missing:
-        reason = f"not installed: {', '.join(missing)}"
-        return PlanningRun(benchmark.name, benchmark.title, texts, None, reason, "")
     began, outputs = time.perf_counter(), []
-    for command, text in zip(commands, texts, strict=True):
-        program, *options = command
-        first = (
-            ["-m", program]
-            if program == "pytest"
-            else [str(ROOT / "scripts" / "measure" / program)]
-        )
+    for program, *options in commands:
+        if reason:
+            break
+        first = ["-m", program] if program == "pytest" else [str(SCRIPTS / program)]
         done = subprocess.run(
             [sys.executable, *first, *options],
             cwd=ROOT,
@@ -215,12 +211,15 @@ def _run(benchmark: Benchmark, quick: bool) -> PlanningRun:
             capture_output=True,
             text=True,
         )
-        outputs.append(f"$ {text}\n{done.stdout}")
+        outputs.append(f"$ {' '.join((program, *options))}\n{done.stdout}")
         if done.returncode:
-            said = done.stderr.strip().splitlines()[-1:] or done.stdout.strip().splitlines()[-1:]
+            said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
             reason = f"{program} ended with status {done.returncode}: {''.join(said)[:200]}"
-            return PlanningRun(
-                benchmark.name, benchmark.title, texts, None, reason, "\n".join(outputs)
-            )
-    seconds = time.perf_counter() - began
-    return PlanningRun(benchmark.name, benchmark.title, texts, seconds, "", "\n".join(outputs))
+    return PlanningRun(
+        name=benchmark.name,
+        title=benchmark.title,
+        commands=tuple(" ".join(command) for command in commands),
+        seconds=None if reason else time.perf_counter() - began,
+        reason=reason,
+        output="\n".join(outputs),
+    )
