@@ -8,10 +8,11 @@ content with the first step that they try.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.custom_batching import custom_vmap
 
@@ -21,7 +22,7 @@ TOGETHER = 128
 """Side by side: what a round makes of so many stays in the processor's cache."""
 
 SHARE, FEWEST = 2, 32
-"""Once no more than one in so many go on, they go on alone, unless they were as few before."""
+"""Once no more than one in so many go on, they close up; so many or fewer go on by themselves."""
 
 
 def while_running(
@@ -130,6 +131,24 @@ def alone_or_many(one: Callable[[Any], Any], many: Callable[[Any], Any], given: 
     return choice(traced)
 
 
+class _Front(NamedTuple):
+    """A batch of which the first `span` lanes go on, or went on not long ago.
+
+    Attributes:
+        own: what each lane has of its own and keeps.
+        states: each lane's state.
+        places: (n,) int32, each lane's place in the batch's order.
+        ends: the states of lanes that have ended, in the batch's order.
+        span: () int32.
+    """
+
+    own: Any
+    states: Any
+    places: Array
+    ends: Any
+    span: Array
+
+
 def _together(
     running: Callable[[Any], Array],
     step: Callable[[list[Any], Any], Any],
@@ -137,20 +156,81 @@ def _together(
     states: Any,
     size: int,
 ) -> Any:
-    few = size // SHARE if size > FEWEST else 0
-    still = jax.vmap(running)
+    """The states after as many steps as each goes on for.
 
-    def each(states: Any) -> Any:
-        together = min(size, TOGETHER)
-        return jax.lax.map(lambda at: step(*at), (own, states), batch_size=together)
+    Lanes that go on close up to the front once they are half of those there. So XLA, which takes
+    long over a round, has one of many lanes to compile, and one of the last few.
+    """
+    groups = -(-size // TOGETHER)
+    many = -(-size // groups)
+    few, room = min(many, FEWEST), groups * many
 
-    states = jax.lax.while_loop(lambda x: jnp.sum(still(x)) > few, each, states)
-    if not few:
-        return states
-    last = jnp.argsort(~still(states), stable=True)[:few]
-    theirs, begun = jax.tree.map(lambda x: x[last], (own, states))
-    ends = _together(running, step, theirs, begun, few)
-    return jax.tree.map(lambda x, y: x.at[last].set(y), states, ends)
+    def turn(at: _Front) -> _Front:
+        def on(states: Any) -> Array:
+            return jax.vmap(running)(states) & (np.arange(room) < at.span)
+
+        def dense(states: Any) -> Array:
+            count = jnp.sum(on(states), dtype=jnp.int32)
+            return (count > few) & (SHARE * count > at.span)
+
+        def group(k: Array, states: Any) -> Any:
+            theirs = jax.vmap(step)(*_read((at.own, states), k * many, many))
+            return _written(states, theirs, k * many)
+
+        def round_of(states: Any) -> Any:
+            return jax.lax.fori_loop(0, _groups(at.span, many), group, states)
+
+        states = jax.lax.while_loop(dense, round_of, at.states)
+        return _closed_up(at._replace(states=states), on(states), many)
+
+    # Where a batch is no whole number of groups, its last lane goes on several times.
+    there = np.minimum(np.arange(room, dtype=np.int32), size - 1)
+    own, states = jax.tree.map(lambda x: x[there], (own, states))
+    begin = _Front(own, states, jnp.asarray(there), states, jnp.full((), room, jnp.int32))
+    front = jax.lax.while_loop(lambda at: at.span > few, turn, begin)
+    own, states = jax.tree.map(lambda x: x[:few], (front.own, front.states))
+    last = jax.lax.while_loop(
+        lambda x: jnp.any(jax.vmap(running)(x)), lambda x: jax.vmap(step)(own, x), states
+    )
+    places = front.places[:few]
+    return jax.tree.map(lambda x, y: x.at[places].set(y)[:size], front.ends, last)
+
+
+def _closed_up(at: _Front, on: Array, many: int) -> _Front:
+    """The lanes that are `on` in front, and the states of the others among the ends.
+
+    What is behind the last that goes on is some lane once more, and goes on like that one.
+    """
+    order, count = jnp.argsort(~on, stable=True), jnp.sum(on, dtype=jnp.int32)
+
+    def keep(k: Array, ends: Any) -> Any:
+        ended = order[jnp.minimum(count + k * many + np.arange(many), at.span - 1)]
+        return jax.tree.map(lambda x, y: x.at[at.places[ended]].set(y[ended]), ends, at.states)
+
+    def move(k: Array, lanes: Any) -> Any:
+        # No lane moves back, so that what is read has not been overwritten.
+        these = jax.lax.dynamic_slice_in_dim(order, k * many, many)
+        return _written(lanes, jax.tree.map(lambda x: x[these], lanes), k * many)
+
+    ends = jax.lax.fori_loop(0, _groups(at.span - count, many), keep, at.ends)
+    lanes = at.own, at.states, at.places
+    lanes = jax.lax.fori_loop(0, _groups(count, many), move, lanes)
+    return _Front(*lanes, ends, count)
+
+
+def _groups(lanes: Array, many: int) -> Array:
+    """How many groups so many lanes are."""
+    return (lanes + many - 1) // many
+
+
+def _read(lanes: Any, begin: Array, count: int) -> Any:
+    return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, begin, count), lanes)
+
+
+def _written(lanes: Any, new: Any, begin: Array) -> Any:
+    return jax.tree.map(
+        lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, begin, 0), lanes, new
+    )
 
 
 def _constants_apart(given: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:

@@ -20,7 +20,7 @@ STARTS = np.random.default_rng(0).integers(1, 60, N)
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which this few are too many."""
-    monkeypatch.setattr(batches, "TOGETHER", 8)
+    monkeypatch.setattr(batches, "TOGETHER", 3)
     monkeypatch.setattr(batches, "FEWEST", 4)
 
 
