@@ -329,30 +329,28 @@ class Program:
 
 def live_values(program: Program, outputs: Sequence[Id]) -> np.ndarray:
     """The values (bool, by id) that the outputs need: all others are dead code."""
-    alive = np.zeros(len(program.ops), bool)
-    pending = list(outputs)
-
-    def need(*values: Id) -> None:
-        pending.extend(v for v in values if not alive[v])
-
+    alive, pending = bytearray(len(program.ops)), list(outputs)
+    ops, args, loops = program.ops, program.args, program.loops
     while pending:
         x = pending.pop()
         if alive[x]:
             continue
         alive[x] = True
-        need(*program.args[x])
-        op, attribute = program.ops[x], program.attributes[x]
-        if op == "loop":
-            condition = program.loops[attribute].condition
-            need(*(() if condition is None else (condition,)))
-        elif op == "carry":
-            loop, k = program.loops[attribute[0]], attribute[1]
-            need(loop.initial[k], loop.following[k])
-        elif op == "final":
-            loop, k = program.loops[attribute[0]], attribute[1]
-            need(loop.following[k])
+        pending += args[x]
+        if ops[x] not in ("loop", "carry", "final", "round"):
+            continue
+        attribute = program.attributes[x]
+        if ops[x] == "loop":
+            condition = loops[attribute].condition
+            pending += () if condition is None else (condition,)
+            continue
+        loop, k = loops[attribute[0]], attribute[1]
+        if ops[x] == "carry":
+            pending += loop.initial[k], loop.following[k]
+        elif ops[x] == "round":
+            pending.append(loop.stacked[k])
+        else:
+            pending.append(loop.following[k])
             if loop.condition is not None:  # it may end before its first round
-                need(loop.carries[k])
-        elif op == "round":
-            need(program.loops[attribute[0]].stacked[attribute[1]])
-    return alive
+                pending.append(loop.carries[k])
+    return np.frombuffer(alive, bool)

@@ -7,8 +7,8 @@ Decided here, results have the same bits on every processor that has such an ope
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -51,13 +51,13 @@ def contracted(program: Program, outputs: Sequence[IdArray]) -> Program:
     return made
 
 
-def _uses(program: Program, alive: np.ndarray, results: Sequence[Id]) -> Counter[Id]:
-    """How often values are needed."""
-    uses = Counter(results)
-    for i in np.flatnonzero(alive).tolist():
-        uses.update(program.args[i])
+def _uses(program: Program, alive: np.ndarray, results: Sequence[Id]) -> list[int]:
+    """How often each value is needed."""
+    uses, args = [0] * len(program.ops), program.args
+    for x in chain(results, *(args[i] for i in np.flatnonzero(alive).tolist())):
+        uses[x] += 1
     for loop in program.loops:
-        uses.update((*loop.initial, *loop.following))
-        if loop.condition is not None:
-            uses[loop.condition] += 1
+        condition = () if loop.condition is None else (loop.condition,)
+        for x in (*loop.initial, *loop.following, *condition):
+            uses[x] += 1
     return uses

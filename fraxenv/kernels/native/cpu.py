@@ -90,7 +90,9 @@ def _initialise() -> None:
     llvm.add_symbol(ffi.THREADS, ctypes.addressof(_threads))
     library = ctypes.CDLL(None) if os.name == "posix" else ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
     give_way = library.sched_yield if os.name == "posix" else library.SwitchToThread
-    llvm.add_symbol(ffi.YIELD, ctypes.cast(give_way, ctypes.c_void_p).value)
+    rest = library.usleep if os.name == "posix" else library.Sleep
+    for name, function in ((ffi.YIELD, give_way), (ffi.REST, rest)):
+        llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)
 
 
 def _target_machine() -> Any:
@@ -156,24 +158,54 @@ def write(
 
 
 def machine_code(text: str) -> bytes:
-    """A module's machine code, with the handler `ffi.TARGET` in it."""
+    """A module's machine code, with the handler `ffi.TARGET` in it. Threads may make it at once."""
     import llvmlite.binding as llvm
+    from llvmlite.binding import ffi as library
 
-    return bytes(_target_machine().emit_object(llvm.parse_assembly(text)))
+    machine, module = _target_machine(), llvm.parse_assembly(text, llvm.create_context())
+    emit = library.lib.LLVMPY_TargetMachineEmitToMemory
+    # As `machine.emit_object`, without the lock of llvmlite's: contexts have nothing in common.
+    emit = getattr(emit, "_cfn", emit)
+    with library.OutputString() as error:
+        buffer = emit(machine, module, 1, error)
+        if not buffer:
+            raise BuildError(f"LLVM could not compile the kernel: {error}")
+    try:
+        begin, size = (
+            getattr(library.lib, f"LLVMPY_GetBuffer{what}")(buffer) for what in ("Start", "Size")
+        )
+        return ctypes.string_at(begin, size)
+    finally:
+        library.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
-def register(name: str, code: bytes, platform: str = "cpu") -> None:
-    """Hand the machine code of a handler to XLA, for kernels of a platform.
+def register(name: str, code: bytes, platform: str = "cpu") -> Any:
+    """Hand the machine code of a handler to XLA, for kernels of a platform: its engine.
 
     Raises:
         BuildError: there is no handler in it.
     """
     engine = loaded(code)
-    address = engine.get_function_address(ffi.TARGET)
+    capsule = jax.ffi.pycapsule(ctypes.c_void_p(_entry(engine)))
+    jax.ffi.register_ffi_target(name, capsule, platform)
+    return engine
+
+
+def entry(code: bytes) -> int:
+    """The address of the handler in machine code, in memory from now on.
+
+    Raises:
+        BuildError: there is none.
+    """
+    return _entry(loaded(code))
+
+
+def _entry(engine: Any) -> int:
+    address: int = engine.get_function_address(ffi.TARGET)
     if not address:
         raise BuildError("the compiled kernel has no entry point")
     _engines.append(engine)
-    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(address)), platform)
+    return address
 
 
 def loaded(code: bytes) -> Any:

@@ -11,7 +11,6 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -21,10 +20,10 @@ from jax import Array
 from ..buffer import Buffer
 from ..errors import BuildError, KernelError
 from ..program import Id, IdArray, Program
-from . import cache, cpu, gpu
+from . import cache, cpu, gpu, waiting
 
-_STACK_BYTES = 64 * 2**20
-"""Of a thread in which LLVM compiles: a main thread's may be larger than what others get."""
+LONG = 200_000
+"""Characters of a module that LLVM takes half a second over: others go on while it does."""
 
 _lock = threading.RLock()
 _registered: dict[str, str] = {}
@@ -66,7 +65,8 @@ def build(
         results: each result.
         platform: what computes it: "cpu" or "gpu".
         fingerprint: what `recall` shall find it by; None for nothing.
-        meanwhile: what to do while LLVM compiles it; left out where it is in the cache.
+        meanwhile: what to do while LLVM compiles it, where nothing else goes on then; left out
+            where it is in the cache.
         few: whether environments are computed one after the other, on a CPU.
 
     Returns:
@@ -197,27 +197,31 @@ def _name(digest: str) -> str:
 def _compile(text: str, processor: Any, meanwhile: Callable[[], None] | None) -> tuple[str, bool]:
     """Compile, or load from the cache, and register with XLA: the target's name."""
     digest = hashlib.sha256("\n".join((*processor.host(), text)).encode()).hexdigest()
+
+    def made() -> bytes:
+        code: bytes = processor.machine_code(text)
+        cache.save(digest, code)
+        return code
+
     with _lock:
         cached = _load(digest, processor)
-        if not cached:
-            code = _machine_code(text, processor, meanwhile)
-            cache.save(digest, code)
-            _register(digest, code, processor)
+        if cached:
+            pass
+        elif processor is cpu and len(text) > LONG:
+            waiting.register(_name(digest), made)
+            _registered[_name(digest)] = digest
+        else:
+            _register(digest, _beside(made, meanwhile), processor)
     return _name(digest), cached
 
 
-def _machine_code(text: str, processor: Any, meanwhile: Callable[[], None] | None) -> bytes:
-    """A module's machine code, by LLVM, which needs nothing of Python the while."""
+def _beside(made: Callable[[], bytes], meanwhile: Callable[[], None] | None) -> bytes:
+    """Machine code, by LLVM, which needs nothing of Python the while."""
     if meanwhile is None:
-        return processor.machine_code(text)  # type: ignore[no-any-return]
-    with ThreadPoolExecutor(1) as beside:
-        others = threading.stack_size(_STACK_BYTES)
-        try:
-            code = beside.submit(processor.machine_code, text)
-        finally:
-            threading.stack_size(others)
-        meanwhile()
-        return code.result()  # type: ignore[no-any-return]
+        return made()
+    code = waiting.beside(made)
+    meanwhile()
+    return code.result()  # type: ignore[no-any-return]
 
 
 def _load(digest: str, processor: Any) -> bool:

@@ -23,6 +23,9 @@ THREADS = "fraxenv_threads"
 YIELD = "fraxenv_yield"
 """Symbol of the function that gives the processor to another thread."""
 
+REST = "fraxenv_rest"
+"""Symbol of the function that lets a thread sleep: the C library's, or that of Windows."""
+
 TARGET = "fraxenv_kernel"
 """Symbol of the FFI handler."""
 

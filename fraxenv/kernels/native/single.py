@@ -6,7 +6,9 @@ It has no state, asks for no memory and calls nothing but the C library's mathem
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,7 +89,7 @@ def write_module(functions: Sequence[Function], target: Target) -> str:
 def _write(function: Function, target: Target) -> Builder:
     name, program, buffers, outputs, dtypes = function
     results = [int(x) for o in outputs for x in o.ravel()]
-    program = contracted(program, outputs) if target.joins else program
+    program = _unfrozen(contracted(program, outputs) if target.joins else program)
     body = Body(program, results, width=1, buffers=buffers, outputs=outputs)
     b = body.builder
     b.define("void", name, "ptr %in, ptr %out", linkage="external")
@@ -105,6 +107,17 @@ def _write(function: Function, target: Target) -> Builder:
     store_outputs(b, outputs, dtypes, body.workspace)
     b.emit("ret void")
     return b
+
+
+def _unfrozen(program: Program) -> Program:
+    """The program for one environment: in a round of a while loop it goes on, so none is frozen."""
+    made = copy.copy(program)
+    made.loops = [replace(loop, following=list(loop.following)) for loop in program.loops]
+    for loop in made.loops:
+        for k, x in enumerate(loop.following):
+            if program.ops[x] == "select" and program.args[x][0] == loop.condition:
+                loop.following[k] = program.args[x][1]
+    return made
 
 
 _ATTRIBUTES = """
