@@ -1,4 +1,4 @@
-"""A policy that plans: model-predictive control of hands to their goals, and of a gait."""
+"""A policy that plans: model-predictive control of hands to their goals, of a cube, of a gait."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fraxenv.controllers import JointImpedance, Torque, barriers
+from fraxenv.controllers import ArmWithGripper, JointImpedance, Torque, barriers
 from fraxenv.controllers import planning as plan
+from fraxenv.controllers.groups import finger_coordinate, finger_dof
 from fraxenv.controllers.impedance import broadcast_gain, compensation, damping
 from fraxenv.controllers.planning.mpc import state_at
 from fraxenv.dynamics import (
@@ -28,12 +29,22 @@ from fraxenv.dynamics.manifold import driven_part, scalar_coordinates
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.errors import ConfigError
 
+from .actions.gripper import WithGripper
 from .actions.joint import JointPosition, JointTorque
 from .actions.poses import HandPoses, ways_to
 from .contact_physics import ContactPhysics
 from .environment import Environment
 from .goal_environment import GoalEnvironment
 from .observed import configuration, expected, obstacles, terms_of, velocity, ways_to_goals
+from .predictive_cube import (
+    dragged_scene,
+    pick_problem,
+    pick_references,
+    push_problem,
+    push_references,
+    seen_dragged,
+    seen_free,
+)
 from .predictive_gait import (
     gait_problem,
     gait_references,
@@ -47,8 +58,10 @@ from .state import EnvParams, EnvState
 from .steering import steering
 from .tasks.among_obstacles import AmongObstacles
 from .tasks.object_goals import ObjectGoals
+from .tasks.pick import Pick
 from .tasks.pose_goals import PoseGoals
 from .tasks.pull import Pull
+from .tasks.push import Push
 from .tasks.track import Track
 from .tasks.trot import Trot
 from .tasks.trot_track import TrotTrack
@@ -145,34 +158,38 @@ class PredictivePolicy:
 def mpc_policy(
     env: Environment, params: EnvParams, iterations: int | None = None
 ) -> PredictivePolicy:
-    """Model-predictive control of the hands to their goals, off obstacles and limits; or of a gait.
+    """Model-predictive control of hands to their goals, off obstacles; of a cube; or of a gait.
 
     Actions that are torques are the plan's; others send the hands to where they are on the plan a
     little later, and in a gait the joints to where their springs pull as the plan says. What the
     environment has for safety acts as ever. A goal that moves (track) is expected on the parabola
     through what the observation tells of it. Obstacles that move are planned around as if they were
-    at rest.
+    at rest. A cube that is pushed is planned in the plane, dragged; one that is picked up in the
+    environment's scene, both by torques, best a hundred times a second.
 
     Args:
         env: the environment, of a task of hands and goals for them (reach, track, and those derived
-            from them), or of `Trot`.
+            from them), of `Push`, `Pick` or `Trot`.
         params: its parameters.
-        iterations: of each `plan.solve`; 1 if omitted, and 2 where goals move: after a single one a
-            plan may be far off, from which it takes a second to come back.
+        iterations: of each `plan.solve`; 1 if omitted, and 2 where goals or cubes move: after a
+            single one a plan may be far off, from which it takes a second to come back.
 
     Raises:
         ConfigError: the task is not one of these, the robot's base floats, or actions are neither
-            torques nor `Steerable`; in a gait, they are neither torques nor joint positions, whose
-            controller is a spring for each joint.
+            torques nor `Steerable`; for a cube, they are no torques; in a gait, they are neither
+            torques nor joint positions, whose controller is a spring for each joint.
     """
     robot, task = env.robot, params.task
     if isinstance(task, Trot) and not isinstance(env, GoalEnvironment):
         return _walking(env, params, task, 1 if iterations is None else iterations)
+    if type(task) in (Push, Pick) and not isinstance(env, GoalEnvironment):
+        return _handling(env, params, task, 2 if iterations is None else iterations)
     hands = isinstance(task, PoseGoals) and not isinstance(task, ObjectGoals)
     if not isinstance(task, PoseGoals) or not hands or isinstance(env, GoalEnvironment):
         raise ConfigError(
             f"{env.name} has no policy 'mpc': it needs a task of hands and goals for them, such as "
-            "reach or track, in a flat observation. Pass 'scripted', or a policy of your own."
+            "reach, track, push or pick, in a flat observation. Pass 'scripted', or a policy of "
+            "your own."
         )
     if -1 in robot.topology.dof_coordinate:
         raise ConfigError(
@@ -194,6 +211,35 @@ def mpc_policy(
 def _of_hands(env: Environment, seen: Mapping[str, Array]) -> tuple[Array, Array]:
     """Configuration and velocity in the observation of a task of hands."""
     return configuration(env, seen["joint_position"]), velocity(env, seen["joint_velocity"])
+
+
+def _handling(
+    env: Environment, params: EnvParams, task: ObjectGoals, iterations: int
+) -> PredictivePolicy:
+    """The policy of a cube that is pushed, or picked up."""
+    physics, space = env.physics, params.action
+    joints = space.space if isinstance(space, WithGripper) else space
+    if not isinstance(physics, ContactPhysics) or not isinstance(joints, JointTorque):
+        raise ConfigError(
+            f"{env.name} has no policy 'mpc' for the action space {type(joints).__name__} and "
+            f"{type(physics).__name__}: plans go through contacts, by torques. Make it "
+            "with action='torque', policy_hz=100."
+        )
+    robot, dt = env.robot, 1.0 / env.policy_hz
+    if isinstance(task, Push):
+        problem = push_problem(dragged_scene(robot, task, dt), robot, task, dt)
+        references, state = push_references, seen_dragged
+    else:
+        problem = pick_problem(physics.scene, robot, task, dt)
+        references, state = pick_references, seen_free
+    return PredictivePolicy(
+        env,
+        plan.MPC(problem, plan.Options(iterations)),
+        partial(references, env, task),
+        _torques(env, params),
+        task.hands.names,
+        partial(state, env),
+    )
 
 
 def _walking(env: Environment, params: EnvParams, task: Trot, iterations: int) -> PredictivePolicy:
@@ -357,9 +403,12 @@ def _expected(task: Track, times: Array, hand: int, seen: Mapping[str, Array]) -
 
 
 def _torques(env: Environment, params: EnvParams) -> _Act:
-    """Actions that are the plan's torques."""
+    """Actions that are the plan's torques, and the width that has a gripper's spring pull so."""
     robot, law = env.robot, params.controller
-    high = jnp.asarray([axis.high for axis in params.action.axes(robot)])
+    axes = params.action.axes(robot)
+    low, high = (jnp.asarray([getattr(axis, end) for axis in axes]) for end in ("low", "high"))
+    gripper = law if isinstance(law, ArmWithGripper) else None
+    law = law.arm if isinstance(law, ArmWithGripper) else law
     law = law if isinstance(law, Torque) else Torque()
 
     def act(mpc: plan.MPC, planned: Terms, state: plan.MPCState) -> Array:
@@ -368,7 +417,13 @@ def _torques(env: Environment, params: EnvParams) -> _Act:
             robot, terms, gravity=law.gravity_compensation, coriolis=law.coriolis_compensation
         )
         tau = mpc.torque(mpc.problem.robot, planned, state)[own]
-        return jnp.clip(driven_part(robot, tau - added) / high, -1.0, 1.0)
+        if gripper is None:
+            return jnp.clip(driven_part(robot, tau - added) / high, -1.0, 1.0)
+        finger = finger_dof(robot, gripper.joint)
+        x = terms.q[finger_coordinate(robot, gripper.joint)]
+        width = 2.0 * (x + tau[finger] / jnp.asarray(gripper.gripper_kp))
+        wanted = driven_part(robot, (tau - added).at[finger].set(width))
+        return jnp.clip(2.0 * (wanted - low) / (high - low) - 1.0, -1.0, 1.0)
 
     return act
 

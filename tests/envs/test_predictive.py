@@ -12,7 +12,9 @@ from jax import Array
 import fraxenv
 from fraxenv import record
 from fraxenv.dynamics import frame_pose, load_robot, obstacle_distances
+from fraxenv.dynamics.math.rotation import quaternion_to_matrix
 from fraxenv.envs import mpc_policy, observed
+from fraxenv.envs.predictive_cube import seen_dragged, seen_free
 from fraxenv.errors import ConfigError
 
 KEY = jax.random.key(7)
@@ -47,6 +49,47 @@ def test_what_is_observed_is_what_is_there() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found, true)
     assert np.abs(true[1]).max() > 0.1
     assert 0.3 < np.mean(active) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("id", "state"),
+    [
+        ("PandaPush-v0", seen_dragged),
+        pytest.param("PandaPick-v0", seen_free, marks=pytest.mark.slow),
+    ],
+)
+def test_where_a_cube_is_planned_from_is_where_it_is(id: str, state: Any) -> None:
+    env, params = fraxenv.make(id, action="torque")
+    policy = mpc_policy(env, params)
+
+    def apart(key: Array) -> Any:
+        obs, there = env.reset_env(key, params)
+        seen = observed.terms_of(env, obs)
+        q, v = state(env, seen)
+        aim = policy.aim(seen, q)
+        poses = [frame_pose(policy.robot, q, name) for name in ("cube", "hand")]
+        return poses, v, aim["cube"], there.world.scene.objects["cube"].q, there.q
+
+    (cube, hand), v, goal, true, joints = jax.jit(jax.vmap(apart))(jax.random.split(KEY, 8))
+    np.testing.assert_allclose(cube[0], true[:, :3], atol=1e-5)
+    turned = jax.vmap(quaternion_to_matrix)(true[:, 3:])
+    np.testing.assert_allclose(cube[1], turned, atol=1e-5)
+    of_robot = jax.vmap(lambda q: frame_pose(env.robot, q, "hand")[0])(joints)
+    np.testing.assert_allclose(hand[0], of_robot, atol=2e-5)
+    assert v.shape == (8, policy.robot.nv)
+    assert np.linalg.norm(goal - cube[0], axis=1).min() > 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("id", "off"), [("PandaPush-v0", 0.02), ("PandaPick-v0", 1e-3)])
+def test_it_handles_a_cube(id: str, off: float) -> None:
+    """To the goal in two seconds and a half, and there it stays."""
+    env, params = fraxenv.make(id, action="torque", policy_hz=100, max_steps_in_episode=300)
+    recording = record(env, params, mpc_policy(env, params), KEY, steps=299, num_envs=16)
+    success, distance = (np.asarray(recording.infos[k]) for k in ("success", "object_distance"))
+    assert success.any(0).all()
+    assert success[250:].all(0).sum() >= 15
+    assert np.median(distance[-1]) < off
 
 
 @pytest.mark.slow
@@ -91,7 +134,9 @@ def test_it_follows(action: str, off: float) -> None:
 @pytest.mark.parametrize(
     ("recipe", "says"),
     [
-        ({"id": "PandaPick-v0"}, "needs a task of hands and goals for them"),
+        ({"id": "PandaStack-v0"}, "needs a task of hands and goals for them"),
+        ({"id": "PandaSlide-v0"}, "needs a task of hands and goals for them"),
+        ({"id": "PandaPick-v0"}, "for the action space EEDelta .* action='torque'"),
         ({"id": "PandaReach-v0", "goal_env": True}, "in a flat observation"),
         ({"robot": FLOATING, "task": "reach", "end_effector": "hand"}, "its base floats"),
     ],
