@@ -80,7 +80,11 @@ def obstacles(
         there = extents[..., None] > 0
         rows = jnp.where(there, half_axes / jnp.where(there, extents[..., None], 1), jnp.eye(3))
         boxes = Box(centre[s + m :], jnp.swapaxes(rows, 1, 2), extents)
-    return Obstacles(spheres, capsules, boxes, active=radius > 0)
+    velocity = None
+    if "obstacle_velocity" in terms:
+        moving = terms["obstacle_velocity"].reshape(-1, 3)
+        velocity = jnp.zeros((len(radius), 3), q.dtype).at[: len(moving)].set(moving)
+    return Obstacles(spheres, capsules, boxes, active=radius > 0, velocity=velocity)
 
 
 def expected(now: Array, then: Array, speed: Array, ahead: ArrayLike, times: Array) -> Array:

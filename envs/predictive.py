@@ -21,6 +21,7 @@ from fraxenv.dynamics import (
     Terms,
     compute_terms,
     frame_pose,
+    move_obstacles,
     restrict_terms,
     rotation_exp,
 )
@@ -163,9 +164,9 @@ def mpc_policy(
     Actions that are torques are the plan's; others send the hands to where they are on the plan a
     little later, and in a gait the joints to where their springs pull as the plan says. What the
     environment has for safety acts as ever. A goal that moves (track) is expected on the parabola
-    through what the observation tells of it. Obstacles that move are planned around as if they were
-    at rest. A cube that is pushed is planned in the plane, dragged; one that is picked up in the
-    environment's scene, both by torques, best a hundred times a second.
+    through what the observation tells of it, and an obstacle to move on as fast as it does. A cube
+    that is pushed is planned in the plane, dragged; one that is picked up in the environment's
+    scene; both by torques, best a hundred times a second.
 
     Args:
         env: the environment, of a task of hands and goals for them (reach, track, and those derived
@@ -352,7 +353,8 @@ def _problem(
             running[name] = terminal[name] = turn
     if "obstacles" in references:
         barrier, around = references["obstacles"]
-        running["obstacles"] = plan.below(barrier, around, weight=500.0)
+        each = isinstance(task, AmongObstacles) and task.moving_count > 0
+        running["obstacles"] = plan.below(barrier, around, weight=500.0, each=each)
     return plan.Problem(
         robot,
         horizon=round(HORIZON / dt),
@@ -371,7 +373,7 @@ def _references(
     seen: Mapping[str, Array],
     q: Array,
 ) -> dict[str, Any]:
-    """Goals, at the times (N + 1,) of knots where they move, and obstacles.
+    """Goals and obstacles, at the times (N + 1,) of knots where they move.
 
     Of an observation's terms and `q` (nq,).
     """
@@ -388,7 +390,11 @@ def _references(
         if task.orientation:
             found[f"turn {name}"] = matmul(rotation_exp(turn), rotation)
     if isinstance(task, AmongObstacles):
-        found["obstacles"] = off, obstacles(env, task, seen, q)
+        around = obstacles(env, task, seen, q)
+        if task.moving_count:
+            found["obstacles"] = jax.vmap(lambda t: (off, move_obstacles(around, t)))(times[:-1])
+        else:
+            found["obstacles"] = off, around
     return found
 
 

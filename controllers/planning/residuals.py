@@ -230,6 +230,7 @@ def below(
     obstacles: Obstacles = NO_OBSTACLES,
     weight: ArrayLike = 1.0,
     norm: Norm | None = None,
+    each: bool = False,
 ) -> Residual:
     """By how much a barrier's values are below its margin, (rows,), in its unit: a soft constraint.
 
@@ -238,8 +239,9 @@ def below(
         obstacles: in the world.
         weight: (rows,) or ().
         norm: `rectify(0.01)` if omitted.
+        each: whether all arrays of barrier and obstacles have a leading axis, for every knot.
     """
-    return residual(_below, (barrier, obstacles), weight, norm or rectify(0.01))
+    return residual(_below, (barrier, obstacles), weight, norm or rectify(0.01), each=each)
 
 
 def value(term: Residual, robot: Robot, terms: Terms, tau: Array) -> Array:

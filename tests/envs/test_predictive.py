@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
@@ -24,11 +25,12 @@ ALL_KINDS = {
     "capsule_count": 2,
     "box_count": 3,
     "clearance": 0.3,
+    "moving_count": 2,
 }
 
 
 def test_what_is_observed_is_what_is_there() -> None:
-    """Joints, goals, and distances from obstacles of all kinds, also of those that are left out."""
+    """Joints, goals, obstacles of all kinds and how they move, also those that are left out."""
     options = {"task_options": ALL_KINDS, "randomisation": {"start_velocity": 0.3}}
     env, params = fraxenv.make("PandaReachObstacles-v0", backend="vmap", **options)
     robot, task = env.robot, params.task
@@ -41,13 +43,15 @@ def test_what_is_observed_is_what_is_there() -> None:
         goal = frame_pose(robot, q, "hand")[0] + observed.ways_to_goals(seen)[0][0]
         around = observed.obstacles(env, task, seen, q)
         there = state.world.obstacles
-        found = q, v, goal, obstacle_distances(robot, q, around)
+        found = q, v, goal, obstacle_distances(robot, q, around), around.velocity
         true = state.q, state.v, state.task_state.position[0]
-        return found, (*true, obstacle_distances(robot, state.q, there)), there.active
+        velocity = jnp.where(there.active[:, None], there.velocity, 0.0)
+        return found, (*true, obstacle_distances(robot, state.q, there), velocity), there.active
 
     found, true, active = jax.jit(jax.vmap(apart))(jax.random.split(KEY, 16))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found, true)
     assert np.abs(true[1]).max() > 0.1
+    assert np.abs(true[4]).max() > 0.05
     assert 0.3 < np.mean(active) < 1.0
 
 
