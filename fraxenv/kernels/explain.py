@@ -38,7 +38,8 @@ class Explanation:
         fallbacks: primitives outside the kernel, and the reasons.
         kernels: number of kernels; one more than the fallbacks.
         vector: environments per SIMD vector; 0 where the executor has none.
-        compile_seconds: duration of partial evaluation and compilation, s.
+        compile_seconds: of partial evaluation and compilation, s; of a long kernel without LLVM's,
+            which others do not wait for.
         cached: whether the machine code came from the cache.
     """
 

@@ -75,7 +75,8 @@ class Kernel:
     Attributes:
         backend: the name of its executor.
         parts: the executor's report on each part.
-        seconds: duration of partial evaluation and compilation, without other kernels', s.
+        seconds: of partial evaluation and compilation, s, without other kernels', nor LLVM's where
+            nobody waits for it.
     """
 
     def __init__(

@@ -6,8 +6,8 @@
 Model-predictive control of the environment's own scene, pads and table and all, its contacts
 softer, 100 plans a second; the arm's actions are the plan's torques, the gripper's the width to
 which its spring pulls as the plan says. Where the hand is sent, and when it closes, is the
-expert's. "planned": the cube's distance from the goal costs. "led": it costs nothing, and the hand
-alone is sent to where the cube is at its goal.
+expert's. "planned": the cube's distance from the goal costs. "led", the policy `mpc`: it costs
+nothing, and the hand alone is sent to where the cube is at its goal.
 
 Success is that of the last step, and "once" that of any; the time to the goal is that after which
 every step is one of success. Plans are timed in the batch, with the environment's steps.

@@ -4,7 +4,8 @@
     python scripts/measure/push_by_plan.py --ways scripted dragged dragged-50 --episodes 256
     python scripts/measure/push_by_plan.py --ways whole --episodes 16
 
-Model-predictive control with the torques of the arm as actions; every plan begins with the last.
+Model-predictive control with the torques of the arm as actions, by the policy `mpc` or with other
+problems in its place; every plan begins with the last.
 The hand is sent to a station behind the cube as seen from the goal, first above it, then down; once
 it is there, into the cube, so that it touches; and the cube to the goal. Ways to plan:
 

@@ -89,6 +89,16 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(cpu.available_cores(), "fraxenv-llvm")
 
 
+def _without_threads() -> None:
+    """In a process that was forked, which has none of them."""
+    _threads.cache_clear()
+    _under_way.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_without_threads)
+
+
 @functools.cache
 def _waiting_handler() -> bytes:
     text = _TEMPLATE.replace("<<METADATA>>", ffi.METADATA.replace("<<TRAITS>>", "0"))

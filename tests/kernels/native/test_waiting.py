@@ -119,6 +119,22 @@ def test_a_failing_compiler_is_told_to_who_calls(monkeypatch: pytest.MonkeyPatch
         jax.block_until_ready(jax.jit(batch(1.44))(X))
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    code = """
+import os, warnings
+from fraxenv.kernels.native import waiting
+warnings.simplefilter("ignore")
+assert waiting.beside(lambda: 1).result(30) == 1
+child = os.fork()
+if child == 0:
+    os._exit(waiting.beside(lambda: 7).result(30))
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert told.returncode == 0, told.stderr
+
+
 def test_who_ends_before_keeps_the_code(folder: Path) -> None:
     """Nobody called it: the next process finds it all the same."""
     code = """
