@@ -183,7 +183,13 @@ def mpc_policy(
     robot, task = env.robot, params.task
     if isinstance(task, Trot) and not isinstance(env, GoalEnvironment):
         return _walking(env, params, task, 1 if iterations is None else iterations)
-    if type(task) in (Push, Pick) and not isinstance(env, GoalEnvironment):
+    if -1 in robot.topology.dof_coordinate:
+        raise ConfigError(
+            f"{env.name} has no policy 'mpc': its base floats, which its observation tells too "
+            "little of. Pass a policy of your own."
+        )
+    one_cube = type(task) in (Push, Pick) and not isinstance(env, GoalEnvironment)
+    if one_cube and isinstance(task, ObjectGoals):
         return _handling(env, params, task, 2 if iterations is None else iterations)
     hands = isinstance(task, PoseGoals) and not isinstance(task, ObjectGoals)
     if not isinstance(task, PoseGoals) or not hands or isinstance(env, GoalEnvironment):
@@ -191,11 +197,6 @@ def mpc_policy(
             f"{env.name} has no policy 'mpc': it needs a task of hands and goals for them, such as "
             "reach, track, push or pick, in a flat observation. Pass 'scripted', or a policy of "
             "your own."
-        )
-    if -1 in robot.topology.dof_coordinate:
-        raise ConfigError(
-            f"{env.name} has no policy 'mpc': its base floats, which its observation tells too "
-            "little of. Pass a policy of your own."
         )
     torques = isinstance(params.action, JointTorque)
     act = _torques(env, params) if torques else _sent(env, params, task)
@@ -220,11 +221,12 @@ def _handling(
     """The policy of a cube that is pushed, or picked up."""
     physics, space = env.physics, params.action
     joints = space.space if isinstance(space, WithGripper) else space
-    if not isinstance(physics, ContactPhysics) or not isinstance(joints, JointTorque):
+    alone = isinstance(physics, ContactPhysics) and set(physics.objects) == {task.object}
+    if not isinstance(physics, ContactPhysics) or not alone or not isinstance(joints, JointTorque):
         raise ConfigError(
             f"{env.name} has no policy 'mpc' for the action space {type(joints).__name__} and "
-            f"{type(physics).__name__}: plans go through contacts, by torques. Make it "
-            "with action='torque', policy_hz=100."
+            f"{type(physics).__name__}: plans go through contacts of one object, by torques. Make "
+            "it with action='torque', policy_hz=100."
         )
     robot, dt = env.robot, 1.0 / env.policy_hz
     if isinstance(task, Push):

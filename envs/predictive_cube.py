@@ -101,7 +101,8 @@ class _Push:
         ahead = way / jnp.sqrt(jnp.sum(way * way) + ROUND**2)
         inside = jnp.append(cube[:2] - INSIDE * ahead, goal[2])
         # Height counts for more: pads that are too high tilt the cube, and go over it.
-        return (hand - station - pushes * (inside - station)) * jnp.array([1.0, 1.0, 2.0])
+        off: Array = hand - station - pushes * (inside - station)
+        return off * jnp.array([1.0, 1.0, 2.0])
 
 
 def station(hand: Array, cube: Array, goal: Array) -> tuple[Array, Array]:
@@ -124,7 +125,7 @@ def station(hand: Array, cube: Array, goal: Array) -> tuple[Array, Array]:
 def dragged(cube: SceneObject) -> SceneObject:
     """The cube in the plane, with a resistance in proportion to its speed."""
     model, nothing, unlimited = cube.model, np.zeros(3), np.full(3, np.inf)
-    drag = float(model.mass[0]) * 9.81 / DRAG_SPEED
+    drag = float(np.asarray(model.mass)[0]) * 9.81 / DRAG_SPEED
     moved = model.replace(
         topology=dataclasses.replace(
             model.topology,
@@ -155,7 +156,7 @@ def balls(hand: str) -> list[ContactGeom]:
 
 def dragged_scene(robot: Robot, task: ObjectGoals, dt: float) -> Scene:
     """Arm and cube as pushing plans have them, in steps of dt, s."""
-    pads = balls(task.end_effector)
+    pads = balls(task.hands.names[0])
     scene = build_scene(
         robot,
         [dragged(block(task.object))],
@@ -185,11 +186,11 @@ def push_problem(
     aim = _PLACE, _PLACE, np.zeros(())
 
     def terms(share: float) -> dict[str, plan.Residual]:
-        pushing = _Push(task.end_effector, task.object)
+        pushing = _Push(task.hands.names[0], task.object)
         return {
             "push": plan.residual(pushing, aim, share * 60.0, norm=NEAR),
             "cube": plan.position(task.object, _PLACE, share * place, norm=NEAR),
-            "turn": plan.orientation(task.end_effector, _DOWN, share * 40.0),
+            "turn": plan.orientation(task.hands.names[0], _DOWN, share * 40.0),
         }
 
     running = {
@@ -206,7 +207,7 @@ def push_references(
     env: Environment, task: ObjectGoals, seen: Mapping[str, Array], q: Array
 ) -> dict[str, Any]:
     """References of an observation's terms, and of `q`, which begins with the robot's."""
-    position, rotation = frame_pose(env.robot, q[: env.robot.nq], task.end_effector)
+    position, rotation = frame_pose(env.robot, q[: env.robot.nq], task.hands.names[0])
     goal = seen["goal_position"]
     _, turn, _ = push(seen, task)
     return {
@@ -259,9 +260,9 @@ def pick_problem(
 
     def terms(share: float) -> dict[str, plan.Residual]:
         return {
-            "hand": plan.position(task.end_effector, _PLACE, share * 60.0, norm=NEAR),
+            "hand": plan.position(task.hands.names[0], _PLACE, share * 60.0, norm=NEAR),
             "cube": plan.position(task.object, _PLACE, share * place, norm=NEAR),
-            "turn": plan.orientation(task.end_effector, _DOWN, share * 40.0),
+            "turn": plan.orientation(task.hands.names[0], _DOWN, share * 40.0),
         }
 
     running = {
@@ -279,7 +280,7 @@ def pick_references(
     env: Environment, task: ObjectGoals, seen: Mapping[str, Array], q: Array
 ) -> dict[str, Any]:
     """References of an observation's terms, and of `q`, which begins with the robot's."""
-    position, rotation = frame_pose(env.robot, q[: env.robot.nq], task.end_effector)
+    position, rotation = frame_pose(env.robot, q[: env.robot.nq], task.hands.names[0])
     move, turn, width = pick(seen, task)
     return {
         "hand": position + move,

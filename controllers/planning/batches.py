@@ -214,8 +214,8 @@ def _closed_up(at: _Front, on: Array, many: int) -> _Front:
 
     ends = jax.lax.fori_loop(0, _groups(at.span - count, many), keep, at.ends)
     lanes = at.own, at.states, at.places
-    lanes = jax.lax.fori_loop(0, _groups(count, many), move, lanes)
-    return _Front(*lanes, ends, count)
+    own, states, places = jax.lax.fori_loop(0, _groups(count, many), move, lanes)
+    return _Front(own, states, places, ends, count)
 
 
 def _groups(lanes: Array, many: int) -> Array:

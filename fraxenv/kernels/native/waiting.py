@@ -67,7 +67,7 @@ def register(name: str, code: Callable[[], bytes]) -> None:
 
 @functools.cache
 def _hold_up_programs() -> None:
-    def hold_up(event: str, _: float, **__: Any) -> None:
+    def hold_up(event: str, duration_secs: float, **_: str | int) -> None:
         if event == _COMPILED:
             wait(_under_way.copy())
 

@@ -137,7 +137,7 @@ def test_list_finds(capsys: Capture) -> None:
         (["gradient-check", "PandaReach-v0", "--policy", "random"], 1, "has no gradient"),
         (["gradient-check", "PandaReach-v0", "--policy", "mpc"], 1, "has no gradient"),
         (
-            ["rollout", "PandaPick-v0", "--policy", "mpc"],
+            ["rollout", "PandaStack-v0", "--policy", "mpc"],
             1,
             "needs a task of hands and goals for them",
         ),
