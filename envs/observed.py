@@ -41,6 +41,11 @@ def velocity(env: Environment, scaled: Array) -> Array:
     return scaled * jnp.asarray(np.where(np.isfinite(speed), speed, 1.0), scaled.dtype)
 
 
+def joint_state(env: Environment, terms: Mapping[str, Array]) -> tuple[Array, Array]:
+    """`q` (nq,) and `v` (nv,) of the robot, of an observation with the terms of its joints."""
+    return configuration(env, terms["joint_position"]), velocity(env, terms["joint_velocity"])
+
+
 def ways_to_goals(terms: Mapping[str, Array]) -> list[tuple[Array, Array]]:
     """Displacement (3,), m, and turn (3,), rad, of each hand to its goal, world axes.
 

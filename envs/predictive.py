@@ -36,7 +36,7 @@ from .actions.poses import HandPoses, ways_to
 from .contact_physics import ContactPhysics
 from .environment import Environment
 from .goal_environment import GoalEnvironment
-from .observed import configuration, expected, obstacles, terms_of, velocity, ways_to_goals
+from .observed import expected, joint_state, obstacles, terms_of, ways_to_goals
 from .predictive_cube import (
     dragged_scene,
     pick_problem,
@@ -207,12 +207,7 @@ def mpc_policy(
     problem = _problem(robot, task, aim(nothing, jnp.asarray(robot.q_default)), dt)
     count = (2 if isinstance(task, Track) else 1) if iterations is None else iterations
     mpc = plan.MPC(problem, plan.Options(count))
-    return PredictivePolicy(env, mpc, aim, act, task.hands.names, partial(_of_hands, env))
-
-
-def _of_hands(env: Environment, seen: Mapping[str, Array]) -> tuple[Array, Array]:
-    """Configuration and velocity in the observation of a task of hands."""
-    return configuration(env, seen["joint_position"]), velocity(env, seen["joint_velocity"])
+    return PredictivePolicy(env, mpc, aim, act, task.hands.names, partial(joint_state, env))
 
 
 def _handling(

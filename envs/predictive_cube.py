@@ -32,7 +32,7 @@ from fraxenv.dynamics.math.rotation import matrix_to_quaternion
 from fraxenv.dynamics.model.robot import Joint
 
 from .environment import Environment
-from .observed import configuration, velocity
+from .observed import joint_state
 from .tasks.experts import OPEN, pick, push
 from .tasks.object_goals import ObjectGoals
 from .tasks.tabletop import block
@@ -80,6 +80,25 @@ def softer(scene: Scene, seconds: float) -> Scene:
     soft = dataclasses.replace(geoms, solref=solref)
     constraints = dataclasses.replace(scene.constraints, geoms=soft)
     return dataclasses.replace(scene, constraints=constraints)
+
+
+def _problem(
+    scene: Scene,
+    dt: float,
+    arm: np.ndarray,
+    still: np.ndarray,
+    running: dict[str, plan.Residual],
+    terminal: dict[str, plan.Residual],
+) -> plan.Problem:
+    """What is to be done, slowly (weights `still` (nv,)), with little effort of the `arm` (nv,)."""
+    running = {
+        **running,
+        "posture": plan.posture(scene.system.q_default, 0.05 * arm),
+        "still": plan.velocity(weight=still),
+        "effort": plan.torque(weight=3e-3 * arm, beyond_gravity=True),
+    }
+    terminal = {**terminal, "still at the end": plan.velocity(weight=0.05 * arm)}
+    return plan.Problem(scene, round(HORIZON / dt), dt, running, terminal, control_limits=True)
 
 
 # --- pushing ---
@@ -193,14 +212,8 @@ def push_problem(
             "turn": plan.orientation(task.hands.names[0], _DOWN, share * 40.0),
         }
 
-    running = {
-        **terms(1.0),
-        "posture": plan.posture(scene.system.q_default, 0.05 * arm),
-        "still": plan.velocity(weight=1.0 * arm + 15.0 * sliding),
-        "effort": plan.torque(weight=3e-3 * arm, beyond_gravity=True),
-    }
-    terminal = {**terms(0.2), "still at the end": plan.velocity(weight=0.05 * arm)}
-    return plan.Problem(scene, round(HORIZON / dt), dt, running, terminal, control_limits=True)
+    still = 1.0 * arm + 15.0 * sliding
+    return _problem(scene, dt, arm, still, terms(1.0), terms(0.2))
 
 
 def push_references(
@@ -219,7 +232,7 @@ def push_references(
 
 def seen_dragged(env: Environment, seen: Mapping[str, Array]) -> tuple[Array, Array]:
     """`q` and `v` of `dragged_scene`; how fast the cube turns is not observed."""
-    q, v = _seen_arm(env, seen)
+    q, v = joint_state(env, seen)
     place, x, speed = seen["object_position"], seen["object_axes"][:3], seen["object_velocity"]
     turned = jnp.arctan2(x[1], x[0])
     cube = jnp.append(place[:2], turned), jnp.append(speed[:2], 0.0)
@@ -254,8 +267,7 @@ def pick_problem(
         place: weight of the cube's distance from its goal. A grasp holds by itself: without it the
             hand alone is sent.
     """
-    soft, finger = softer(scene, SOFT), robot.nv - 1
-    dofs = np.arange(scene.nv)
+    finger, dofs = robot.nv - 1, np.arange(scene.nv)
     arm, sliding = dofs < finger, np.isin(dofs, robot.nv + np.arange(3))
 
     def terms(share: float) -> dict[str, plan.Residual]:
@@ -265,15 +277,9 @@ def pick_problem(
             "turn": plan.orientation(task.hands.names[0], _DOWN, share * 40.0),
         }
 
-    running = {
-        **terms(1.0),
-        "grip": plan.residual(_Grip(finger), np.zeros(()), 2.0),
-        "posture": plan.posture(scene.system.q_default, 0.05 * arm),
-        "still": plan.velocity(weight=1.0 * arm + 0.1 * (dofs == finger) + 2.0 * sliding),
-        "effort": plan.torque(weight=3e-3 * arm, beyond_gravity=True),
-    }
-    terminal = {**terms(0.2), "still at the end": plan.velocity(weight=0.05 * arm)}
-    return plan.Problem(soft, round(HORIZON / dt), dt, running, terminal, control_limits=True)
+    grip = {"grip": plan.residual(_Grip(finger), np.zeros(()), 2.0)}
+    still = 1.0 * arm + 0.1 * (dofs == finger) + 2.0 * sliding
+    return _problem(softer(scene, SOFT), dt, arm, still, terms(1.0) | grip, terms(0.2))
 
 
 def pick_references(
@@ -292,7 +298,7 @@ def pick_references(
 
 def seen_free(env: Environment, seen: Mapping[str, Array]) -> tuple[Array, Array]:
     """`q` and `v` of the environment's scene; how fast the cube turns is not observed."""
-    q, v = _seen_arm(env, seen)
+    q, v = joint_state(env, seen)
     x, y = seen["object_axes"].reshape(2, 3)
     turned = matrix_to_quaternion(jnp.stack([x, y, jnp.cross(x, y)], axis=1))
     speed = seen["object_velocity"]
@@ -300,7 +306,3 @@ def seen_free(env: Environment, seen: Mapping[str, Array]) -> tuple[Array, Array
         jnp.concatenate([q, seen["object_position"], turned]),
         jnp.concatenate([v, speed, jnp.zeros_like(speed)]),
     )
-
-
-def _seen_arm(env: Environment, seen: Mapping[str, Array]) -> tuple[Array, Array]:
-    return configuration(env, seen["joint_position"]), velocity(env, seen["joint_velocity"])

@@ -204,15 +204,14 @@ def _compile(text: str, processor: Any, meanwhile: Callable[[], None] | None) ->
         return code
 
     with _lock:
-        cached = _load(digest, processor)
-        if cached:
-            pass
-        elif processor is cpu and len(text) > LONG:
+        if _load(digest, processor):
+            return _name(digest), True
+        if processor is cpu and len(text) > LONG:
             waiting.register(_name(digest), made)
             _registered[_name(digest)] = digest
         else:
             _register(digest, _beside(made, meanwhile), processor)
-    return _name(digest), cached
+    return _name(digest), False
 
 
 def _beside(made: Callable[[], bytes], meanwhile: Callable[[], None] | None) -> bytes:
