@@ -233,7 +233,7 @@ def _handling(
     return PredictivePolicy(
         env,
         plan.MPC(problem, plan.Options(iterations)),
-        partial(references, env, task),
+        partial(references, task),
         _torques(env, params),
         task.hands.names,
         partial(state, env),

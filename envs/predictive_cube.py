@@ -33,7 +33,7 @@ from fraxenv.dynamics.model.robot import Joint
 
 from .environment import Environment
 from .observed import joint_state
-from .tasks.experts import OPEN, pick, push
+from .tasks.experts import OPEN, pick, push, rotation_of
 from .tasks.object_goals import ObjectGoals
 from .tasks.tabletop import block
 
@@ -216,11 +216,9 @@ def push_problem(
     return _problem(scene, dt, arm, still, terms(1.0), terms(0.2))
 
 
-def push_references(
-    env: Environment, task: ObjectGoals, seen: Mapping[str, Array], q: Array
-) -> dict[str, Any]:
-    """References of an observation's terms, and of `q`, which begins with the robot's."""
-    position, rotation = frame_pose(env.robot, q[: env.robot.nq], task.hands.names[0])
+def push_references(task: ObjectGoals, seen: Mapping[str, Array], q: Array) -> dict[str, Any]:
+    """References of an observation's terms."""
+    position, rotation = seen["hand_position"], rotation_of(seen["hand_axes"])
     goal = seen["goal_position"]
     _, turn, _ = push(seen, task)
     return {
@@ -282,11 +280,9 @@ def pick_problem(
     return _problem(softer(scene, SOFT), dt, arm, still, terms(1.0) | grip, terms(0.2))
 
 
-def pick_references(
-    env: Environment, task: ObjectGoals, seen: Mapping[str, Array], q: Array
-) -> dict[str, Any]:
-    """References of an observation's terms, and of `q`, which begins with the robot's."""
-    position, rotation = frame_pose(env.robot, q[: env.robot.nq], task.hands.names[0])
+def pick_references(task: ObjectGoals, seen: Mapping[str, Array], q: Array) -> dict[str, Any]:
+    """References of an observation's terms."""
+    position, rotation = seen["hand_position"], rotation_of(seen["hand_axes"])
     move, turn, width = pick(seen, task)
     return {
         "hand": position + move,
@@ -299,8 +295,7 @@ def pick_references(
 def seen_free(env: Environment, seen: Mapping[str, Array]) -> tuple[Array, Array]:
     """`q` and `v` of the environment's scene; how fast the cube turns is not observed."""
     q, v = joint_state(env, seen)
-    x, y = seen["object_axes"].reshape(2, 3)
-    turned = matrix_to_quaternion(jnp.stack([x, y, jnp.cross(x, y)], axis=1))
+    turned = matrix_to_quaternion(rotation_of(seen["object_axes"]))
     speed = seen["object_velocity"]
     return (
         jnp.concatenate([q, seen["object_position"], turned]),

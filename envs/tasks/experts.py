@@ -382,10 +382,15 @@ def _downwards(terms: Terms, angle: Array, quarters: float = 1.0) -> Array:
     return _turn(terms, jnp.stack([jnp.cos(goal), jnp.sin(goal), jnp.zeros(())]), -UP)
 
 
+def rotation_of(axes: Array) -> Array:
+    """The rotation matrix (3, 3) of which these (6,) are the first two columns."""
+    x, y = axes.reshape(2, 3)
+    return jnp.stack([x, y, jnp.cross(x, y)], axis=1)
+
+
 def _turn(terms: Terms, x: ArrayLike, z: ArrayLike) -> Array:
     """Turn (3,), rad, to a hand whose x and z axes are these unit vectors (3,)."""
-    now_x, now_y = terms["hand_axes"].reshape(2, 3)
-    rotation = jnp.stack([now_x, now_y, jnp.cross(now_x, now_y)], axis=1)
+    rotation = rotation_of(terms["hand_axes"])
     x, z = jnp.asarray(x), jnp.asarray(z)
     target = jnp.stack([x, jnp.cross(z, x), z], axis=1)
     return orientation_error(target.astype(rotation.dtype), rotation)
