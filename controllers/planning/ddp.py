@@ -420,7 +420,9 @@ def _gains(
     def less(given: Any) -> Gains:
         # Side by side, but for wide ones.
         many = sequential_vmap(of) if wide else fusible(of, options.backend)
-        tried: Gains = jax.vmap(lambda share: many(share, *given))(shares[1:])
+        # Each with arrays of its own, as the whole has: so they are the same kernel.
+        alike = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(shares) - 1, *x.shape)), given)
+        tried: Gains = jax.vmap(many)(shares[1:], *alike)
         which = jnp.where(jnp.any(tried.fine), jnp.argmax(tried.fine), len(SHARES) - 2)
         taken: Gains = jax.tree.map(lambda x: x[which], tried)
         return taken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -77,6 +77,8 @@ class Builder:
         lines: the text so far.
         function: the function's name.
         workspace: the parameter that points to its workspace, if it has one.
+        loads_numbers: whether known floats are loaded where they are needed, as what is in memory.
+        leaving: the values that leave the registers with what is being written.
         gpu: whether it is written for a GPU, where LLVM joins products with sums, and has a
             remainder only of small quotients.
     """
@@ -92,7 +94,8 @@ class Builder:
         self.lines: list[str] = []
         self.function = self._heading = self._result = ""
         self.workspace = ""
-        self.gpu = False
+        self.loads_numbers = self.gpu = False
+        self.leaving: Collection[Id] = ()
         self._divided = False
         self._loaded: dict[Id, str] = {}
         self._allocas: list[str] = []
@@ -170,8 +173,11 @@ class Builder:
 
     def name(self, x: Id) -> str:
         """A value as an operand."""
-        if self.program.ops[x] == "constant":
-            return splat(self.program.dtypes[x], literal(self.program.attributes[x]))
+        if self.program.ops[x] == "constant" and x not in self.slots:
+            number = splat(self.program.dtypes[x], literal(self.program.attributes[x]))
+            if not self.is_loaded(x):
+                return number
+            self.slots[x] = self._in_every_lane(x, number), 0
         if x not in self.slots:
             return self.names[x]
         # Loaded anew in every block, where it is needed: it need not stay at hand.
@@ -179,6 +185,23 @@ class Builder:
             pointer, offset = self.slots[x]
             self._loaded[x] = self.load(self.program.dtypes[x], self.address(pointer, offset))
         return self._loaded[x]
+
+    def is_loaded(self, x: Id) -> bool:
+        """Whether a value is in memory already, or a known number that is loaded."""
+        known = self.loads_numbers and self.program.ops[x] == "constant"
+        return x in self.slots or (known and self.program.dtypes[x].kind == "f")
+
+    def _in_every_lane(self, x: Id, number: str) -> str:
+        """The address of a known number in every lane."""
+        bits = literal(self.program.attributes[x])
+        name = f"@{mangled(self.program.dtypes[x])}.{self.width}.{bits}"
+        t = self.type(self.program.dtypes[x])
+        self.declared[name] = f"{name} = private constant {t} {number}, align 64"
+        return name
+
+    def forget(self, x: Id) -> None:
+        """Let a value that is in memory be loaded again where it is needed next."""
+        self._loaded.pop(x, None)
 
     def settle(self, x: Id, pointer: str, offset: int) -> None:
         """Write a value to memory, where it will be from now on."""

@@ -13,6 +13,8 @@ from . import instructions, workspace
 from .builder import Builder, llvm_type, stored
 from .contraction import operations
 from .product import write_product
+from .registers import BLOCK as BLOCK_OF_CHOSEN
+from .registers import WITHOUT_INSTRUCTIONS, Registers, choose
 from .schedule import captured_values, schedule, spilled_values, waiting_bytes
 from .workspace import FEW, Workspace
 
@@ -35,6 +37,8 @@ class Body:
         work: where its workspace begins, if it needs one: the pointer's name, and bytes from there.
         slots: as in `Builder`.
         rare: index of the branch that is left out unless `%branching`.
+        registers: the processor's, if what waits in them is chosen here, of a function without
+            loops, and not by LLVM.
 
     Attributes:
         builder: the function's text.
@@ -55,8 +59,11 @@ class Body:
         work: tuple[str, int] = ("%work", 0),
         slots: Mapping[Id, tuple[str, int]] | None = None,
         rare: int | None = None,
+        registers: Registers | None = None,
     ) -> None:
         self.builder = Builder(program, width, slots)
+        self.builder.loads_numbers = registers is not None
+        self._registers = registers
         self.operations = self.rarely = 0
         self._program, self._wanted = program, wanted
         self._alive = live_values(program, wanted)
@@ -67,7 +74,9 @@ class Body:
         self._rounds: dict[int, dict[int, str]] = {}
         self._last: dict[Id, str] = {}
         computed = [i for i in np.flatnonzero(self._alive).tolist() if i not in self.builder.slots]
-        self.workspace = workspace.plan(program, computed, buffers, outputs, width, work)
+        self.workspace = workspace.plan(
+            program, computed, buffers, outputs, width, work, always=registers is not None
+        )
         if self.workspace is not None:
             self.builder.slots |= self.workspace.slots
             self.builder.workspace = self.workspace.pointer
@@ -152,8 +161,11 @@ class Body:
 
     def compute_scope(self, scope: int) -> None:
         """Compute all of a scope."""
-        before = self.operations
-        self._compute(self._scopes.get(scope, ()))
+        before, ids = self.operations, self._scopes.get(scope, ())
+        if self._registers is None:
+            self._compute(ids)
+        else:
+            self._compute_chosen(ids, self._registers)
         if scope == 0:
             return
         rounds = self._loop_of(scope).count or 1
@@ -170,20 +182,51 @@ class Body:
 
     def _compute(self, ids: Sequence[Id]) -> None:
         for k, i in enumerate(ids):
-            op = self._program.ops[i]
-            if op in ("constant", "input", "known", "carry", "counter", "entry"):
+            if self._program.ops[i] in WITHOUT_INSTRUCTIONS:
                 continue
-            if op == "loop":
-                self._loop(self._program.attributes[i])
-            elif op in self._without_instructions:
-                self._without_instructions[op](i)
-            else:
-                self.operations += operations(self._program, i)
-                instructions.write(self.builder, i)
-            if self.workspace is not None and i in self.workspace.homes:
-                self.builder.settle(i, *self.workspace.homes[i])
+            self._compute_one(i)
             if self.builder.workspace and k % BLOCK == BLOCK - 1:
                 self.builder.divide()
+
+    def _compute_one(self, i: Id) -> None:
+        op = self._program.ops[i]
+        if op == "loop":
+            self._loop(self._program.attributes[i])
+        elif op in self._without_instructions:
+            self._without_instructions[op](i)
+        else:
+            self.operations += operations(self._program, i)
+            instructions.write(self.builder, i)
+        if self.workspace is not None and i in self.workspace.homes:
+            self.builder.settle(i, *self.workspace.homes[i])
+
+    def _compute_chosen(self, ids: Sequence[Id], registers: Registers) -> None:
+        """Compute all, with the values in registers that are chosen here."""
+        b, homes = self.builder, self._homes()
+        chosen = choose(
+            self._program, ids, self.inputs, self._wanted,
+            lambda x: x in homes or b.is_loaded(x), registers, b.width,
+        )  # fmt: skip
+        memory = b.register("moved")
+        b.reserve(memory, max(1, chosen.bytes))
+
+        def move(x: Id) -> None:
+            if x in chosen.places:
+                b.settle(x, memory, chosen.places[x])
+
+        for x in self.inputs:
+            move(x)
+            b.forget(x)
+        for k, i in enumerate(ids):
+            if self._program.ops[i] in WITHOUT_INSTRUCTIONS:
+                continue
+            b.leaving = chosen.left[k]
+            self._compute_one(i)
+            move(i)
+            for x in chosen.left[k]:
+                b.forget(x)
+            if k % BLOCK_OF_CHOSEN == BLOCK_OF_CHOSEN - 1:
+                b.divide()
 
     # --- loops ---
 

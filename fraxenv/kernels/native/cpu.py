@@ -17,7 +17,8 @@ from ..errors import BuildError, KernelError
 from ..program import IdArray, Program
 from . import ffi
 from .contraction import contracted
-from .module import Module, write_module
+from .module import CHOSEN, Module, write_module
+from .registers import Registers
 
 OPTIMISATION = 2
 """Of machine code, as LLVM counts it. Other levels give the same bits, sooner or faster."""
@@ -95,13 +96,21 @@ def _initialise() -> None:
         llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)
 
 
-def _target_machine() -> Any:
-    """A target machine for this host, which an execution engine will own."""
+def _target_machine(level: int | None = None) -> Any:
+    """A target machine for this host, which an execution engine will own.
+
+    Args:
+        level: of its code; by default `OPTIMISATION`.
+    """
     import llvmlite.binding as llvm
 
     _initialise()
     return llvm.Target.from_default_triple().create_target_machine(
-        **processor(), opt=OPTIMISATION, reloc="pic", codemodel=_code_model(), jit=True
+        **processor(),
+        opt=OPTIMISATION if level is None else level,
+        reloc="pic",
+        codemodel=_code_model(),
+        jit=True,
     )
 
 
@@ -121,6 +130,14 @@ def vector_bytes() -> int:
     if features.get("avx512f") and features.get("avx512dq") and features.get("avx512vl"):
         return 64
     return 32 if features.get("avx2") or features.get("avx") else 16
+
+
+def registers() -> Registers:
+    """The registers for vectors that a core of this machine has."""
+    import llvmlite.binding as llvm
+
+    many = vector_bytes() == 64 or not llvm.get_default_triple().startswith("x86_64")
+    return Registers(32 if many else 16, vector_bytes(), vector_bytes() == 64)
 
 
 def host() -> tuple[str, ...]:
@@ -153,7 +170,9 @@ def write(
     """
     if multiplies_and_adds():
         program = contracted(program, outputs)
-    made = write_module(program, buffers, outputs, dtypes, 0 if few else vector_bytes())
+    made = write_module(
+        program, buffers, outputs, dtypes, 0 if few else vector_bytes(), registers()
+    )
     return replace(made, text=ffi.with_version(made.text, ffi.version()))
 
 
@@ -162,7 +181,8 @@ def machine_code(text: str) -> bytes:
     import llvmlite.binding as llvm
     from llvmlite.binding import ffi as library
 
-    machine, module = _target_machine(), llvm.parse_assembly(text, llvm.create_context())
+    machine = _target_machine(0 if text.startswith(CHOSEN) else None)
+    module = llvm.parse_assembly(text, llvm.create_context())
     emit = library.lib.LLVMPY_TargetMachineEmitToMemory
     # As `machine.emit_object`, without the lock of llvmlite's: contexts have nothing in common.
     emit = getattr(emit, "_cfn", emit)

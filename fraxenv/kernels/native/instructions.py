@@ -101,7 +101,10 @@ def _select(b: Builder, i: Id) -> None:
 
 @_emits(*JOINED)
 def _joined(b: Builder, i: Id) -> None:
-    x, y, z = (b.name(a) for a in b.program.args[i])
+    one, other, added = b.program.args[i]
+    if one in b.leaving and other not in b.leaving:  # the result takes the register of the second
+        one, other = other, one
+    x, y, z = (b.name(a) for a in (one, other, added))
     dtype, op = b.program.dtypes[i], b.program.ops[i]
     if op == "fms":
         z = b.value(f"fneg {b.type(dtype)} {z}")

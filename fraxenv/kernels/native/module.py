@@ -24,7 +24,11 @@ from .builder import Builder
 from .control import Body
 from .ffi import write_handler
 from .memory import load_inputs, store_outputs
+from .registers import LONG, Registers
 from .workspace import check_size
+
+CHOSEN = "; Its registers are chosen.\n"
+"""What a module begins with that LLVM need but translate."""
 
 _CHUNK_OPERATIONS = 60_000
 """Vector operations of the smallest piece of work for a thread."""
@@ -57,6 +61,7 @@ def write_module(
     outputs: Sequence[IdArray],
     dtypes: Sequence[np.dtype[Any]],
     vector_bytes: int,
+    registers: Registers | None = None,
 ) -> Module:
     """A program as an LLVM module.
 
@@ -66,6 +71,7 @@ def write_module(
         outputs: the values of each result.
         dtypes: the dtype of each result.
         vector_bytes: width of the machine's vectors; 0 to compute one environment after the other.
+        registers: the machine's, for a function so long that they are not left to LLVM.
     """
     results = [int(x) for o in outputs for x in o.ravel()]
     alive = live_values(program, results)
@@ -82,6 +88,7 @@ def write_module(
         plan = gather.plan(program, alive, rare, results, buffers, width)
         plan = plan if plan.vectors > 1 else None  # alone, a vector has nobody to share with
     again = tile = 0
+    chosen = registers if width > 1 and _is_long(program, alive) else None
     if loop is not None:
         part = partial(part, work=("%shared", loop.around.shared.bytes))
         rounds = _turns(part, program, loop)
@@ -102,7 +109,8 @@ def write_module(
         work = _work(parts)
         vectors, tile = gather.write_vectors(plan, width, work), plan.workspace(width)
     else:
-        parts = [_block(part(program, results, outputs=outputs), buffers, outputs, dtypes)]
+        one = part(program, results, outputs=outputs, registers=chosen)
+        parts = [_block(one, buffers, outputs, dtypes)]
         operations, work = parts[0].operations, _work(parts)
         vectors = _VECTORS.replace("<<WIDTH>>", str(width))
         vectors = vectors.replace("<<WORK>>", ", ptr %work" if work else "")
@@ -122,7 +130,15 @@ def write_module(
     attributes = f"attributes #0 = {{ noinline nounwind {aligned} {bits} }}\n"
     functions = [body.builder.text() for body in parts]
     text = "\n".join((*declared.values(), *functions, vectors, handler, attributes))
+    if chosen is not None:
+        text = CHOSEN + text
     return Module(text, width, operations, again, tile + work + spare)
+
+
+def _is_long(program: Program, alive: np.ndarray) -> bool:
+    """Whether what waits in registers is chosen here: of many values, and no loops."""
+    scopes = (program.scopes[i] for i in np.flatnonzero(alive).tolist())
+    return np.count_nonzero(alive) >= LONG and not any(scopes)
 
 
 _VECTORS = """

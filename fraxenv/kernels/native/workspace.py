@@ -95,6 +95,7 @@ def plan(
     outputs: Sequence[IdArray],
     width: int,
     slot: Slot,
+    always: bool = False,
 ) -> Workspace | None:
     """The workspace of a function; None if its tables fit on the stack.
 
@@ -105,6 +106,7 @@ def plan(
         outputs: the values of the results that it stores.
         width: lanes of a vector.
         slot: where its workspace would begin.
+        always: whether there is to be one even so.
     """
     kept: dict[int, set[int]] = {}
     tables: dict[tuple[Id, ...], int] = {}
@@ -128,7 +130,8 @@ def plan(
         for j in values
     )
     widest = max([0, *read.values(), *(o.size for o in outputs)])
-    if rounds + sum(tables.values()) <= ON_STACK and widest <= WIDE:
+    small = rounds + sum(tables.values()) <= ON_STACK and widest <= WIDE
+    if small and not always:
         return None
 
     made = Workspace(*slot)

@@ -1,0 +1,207 @@
+"""Which values wait in registers and which in memory, chosen before LLVM sees a function.
+
+LLVM chooses well, and takes most of its time for it, more than in proportion to a function's
+length. Chosen here, LLVM need but translate. Whenever there are more values than registers, that
+goes whose next use is farthest. What goes is stored where it is computed, and loaded again where it
+is needed.
+
+Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
+Journal 5(2), 1966.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from ..program import BOOL, Id, Program
+from .builder import stored
+
+LONG = 40_000
+"""Values of a function from which on its registers are chosen here: LLVM takes seconds over it."""
+
+BLOCK = 1000
+"""Operations of a basic block, at whose end nothing waits in registers.
+
+LLVM's translation takes time that grows with a block's square, as its own choice does.
+"""
+
+SPARE = 4
+"""Registers that are LLVM's, for what instructions need besides their operands."""
+
+WITHOUT_INSTRUCTIONS = frozenset({"constant", "input", "known", "carry", "counter", "entry"})
+"""What nothing is written for where it stands in the order."""
+
+_UNMOVED = WITHOUT_INSTRUCTIONS | {"product", "pin"}
+
+_NEVER = 1 << 60
+
+
+class Registers(NamedTuple):
+    """A processor's registers for vectors.
+
+    Attributes:
+        count: how many there are.
+        bytes: the size of one.
+        masks: whether bools have others.
+    """
+
+    count: int
+    bytes: int
+    masks: bool
+
+
+class Choice(NamedTuple):
+    """Where the values of a function wait.
+
+    Attributes:
+        places: the values that are to be stored once they are computed, and the byte where.
+        left: the values that leave the registers with each operation.
+        bytes: the memory that it takes.
+    """
+
+    places: dict[Id, int]
+    left: list[list[Id]]
+    bytes: int
+
+
+def choose(
+    program: Program,
+    ids: Sequence[Id],
+    begin: Sequence[Id],
+    wanted: Collection[Id],
+    in_memory: Callable[[Id], bool],
+    registers: Registers,
+    width: int,
+) -> Choice:
+    """Choose for operations that follow each other, without loops.
+
+    Args:
+        program: the program.
+        ids: the operations, in their order.
+        begin: the values that are in registers before them.
+        wanted: the values that are needed afterwards.
+        in_memory: whether a value is in memory anyway.
+        registers: the processor's.
+        width: lanes of a vector.
+    """
+    reads = [_reads(program, i) for i in ids]
+    uses: dict[Id, list[int]] = {}
+    for k, operands in enumerate(reads):
+        for x in operands:
+            uses.setdefault(x, []).append(k)
+    stay = {_source(program, x) for x in wanted}
+    for x in stay:
+        uses.setdefault(x, []).append(len(ids))
+    turn = dict.fromkeys(uses, 0)
+    here: dict[Id, int] = {}
+    farthest: list[tuple[int, Id]] = []
+    taken, room = 0, registers.count - SPARE
+    moved: set[Id] = set()
+    left: list[list[Id]] = [[] for _ in ids]
+
+    def next_use(x: Id, k: int) -> int:
+        places = uses.get(x)
+        if places is None:
+            return _NEVER
+        n = turn[x]
+        while n < len(places) and places[n] <= k:
+            n += 1
+        turn[x] = n
+        return places[n] if n < len(places) else _NEVER
+
+    def keep(x: Id, k: int) -> None:
+        nonlocal taken
+        size, following = _registers_of(program, x, registers, width), next_use(x, k)
+        if not size or following == _NEVER:
+            leave(x, k)
+            return
+        if x not in here:
+            here[x] = size
+            taken += size
+        heapq.heappush(farthest, (-following, x))
+
+    def leave(x: Id, k: int) -> None:
+        nonlocal taken
+        taken -= here.pop(x, 0)
+        left[k].append(x)
+
+    def move(x: Id, k: int) -> None:
+        leave(x, k)
+        if not in_memory(x):
+            moved.add(x)
+
+    for x in begin:
+        if uses.get(x):
+            moved.add(x)
+    for k, i in enumerate(ids):
+        if program.ops[i] in WITHOUT_INSTRUCTIONS:
+            continue
+        for x in reads[k]:
+            if x in here or x in moved or in_memory(x):
+                keep(x, k)
+        if program.ops[i] not in _UNMOVED:
+            keep(i, k)
+        while taken > room:
+            far, x = heapq.heappop(farthest)
+            if x in here and -far == next_use(x, k):  # not of what has been used since
+                move(x, k)
+        if k % BLOCK == BLOCK - 1:
+            for x in [*here]:
+                move(x, k)
+    first = dict.fromkeys(begin, -1)
+    lives = [(-1, x) for x in begin if x in moved]
+    lives += [(k, x) for k, x in enumerate(ids) if x in moved and x not in first]
+    ends = {x: _NEVER if x in stay else uses[x][-1] for x in moved}
+    places, size = _places(lives, ends, lambda x: width * stored(program.dtypes[x]).itemsize)
+    return Choice(places, left, size)
+
+
+def _reads(program: Program, i: Id) -> Sequence[Id]:
+    """The values that an operation reads, each once."""
+    if program.ops[i] in WITHOUT_INSTRUCTIONS or program.ops[i] == "pin":
+        return ()
+    return [*dict.fromkeys([_source(program, x) for x in program.args[i]])]
+
+
+def _source(program: Program, x: Id) -> Id:
+    """The value that is in the register of another."""
+    while program.ops[x] == "pin":
+        x = program.args[x][0]
+    return x
+
+
+def _registers_of(program: Program, x: Id, registers: Registers, width: int) -> int:
+    """How many registers a value takes."""
+    dtype = program.dtypes[x]
+    if dtype == BOOL and registers.masks:
+        return 0
+    return -(-width * stored(dtype).itemsize // registers.bytes)
+
+
+def _places(
+    lives: Sequence[tuple[int, Id]], ends: Mapping[Id, int], size: Callable[[Id], int]
+) -> tuple[dict[Id, int], int]:
+    """The byte where each value lies, others than those that are there meanwhile; all bytes.
+
+    Args:
+        lives: from where on each is there, in that order.
+        ends: the place of its last use.
+        size: its bytes.
+    """
+    vacant: dict[int, list[int]] = {}
+    ending: list[tuple[int, Id]] = []
+    places: dict[Id, int] = {}
+    total = 0
+    for k, x in lives:
+        while ending and ending[0][0] <= k:
+            _, gone = heapq.heappop(ending)
+            vacant.setdefault(size(gone), []).append(places[gone])
+        if vacant.get(size(x)):
+            places[x] = vacant[size(x)].pop()
+        else:
+            places[x] = -(-total // size(x)) * size(x)
+            total = places[x] + size(x)
+        heapq.heappush(ending, (ends[x], x))
+    return places, total

@@ -1,0 +1,246 @@
+"""Registers chosen here and not by LLVM: what a choice must keep, and kernels with it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+from fraxenv.kernels import explain, fuse
+from fraxenv.kernels.native import cache, cpu, ffi, module, registers
+from fraxenv.kernels.native.registers import Registers, choose
+from fraxenv.kernels.program import Id, Program
+
+pytestmark = pytest.mark.cpu
+
+F4, WIDTH = np.dtype(np.float32), 16
+FEW = Registers(7, 64, masks=True)
+"""Three for values."""
+
+
+# --- The choice -----------------------------------------------------------------------------------
+
+
+def a_program(pairs: list[tuple[int, int]], inputs: int) -> tuple[Program, list[Id], list[Id]]:
+    """Sums of pairs of what there is before: the program, its inputs and the rest."""
+    program = Program()
+    begin = [program.input(0, k, F4) for k in range(inputs)]
+    ids = list(begin)
+    for number, (i, j) in enumerate(pairs):
+        # Of unlike numbers, so that none is another one's twin.
+        x, y = ids[i % len(ids)], ids[j % len(ids)]
+        ids.append(
+            program.apply("mul", program.apply("add", x, y), program.constant(2.5 + number, F4))
+        )
+    return program, begin, list(range(len(program.ops)))
+
+
+def run(program: Program, begin: list[Id], ids: list[Id], wanted: set[Id], at_hand: int) -> int:
+    """Go through the operations as a choice has it: what is read is there. How many loads."""
+    known = {x for x in ids if program.ops[x] == "constant"}
+    chosen = choose(program, ids, begin, wanted, known.__contains__, FEW, WIDTH)
+    room = FEW.count - registers.SPARE
+    assert room == at_hand
+    here, memory, loads = set[Id](), dict[int, Id](), 0
+
+    def compute(x: Id) -> None:
+        if x in chosen.places:
+            memory[chosen.places[x]] = x
+        here.add(x)
+
+    for x in begin:
+        compute(x)
+    here.clear()  # all are stored before anything is computed
+    for k, i in enumerate(ids):
+        if program.ops[i] in registers.WITHOUT_INSTRUCTIONS:
+            continue
+        for x in program.args[i]:
+            if x not in here:
+                assert x in known or memory[chosen.places[x]] == x
+                loads += 1
+                here.add(x)
+        compute(i)
+        here -= set(chosen.left[k])
+        assert len(here) <= room
+        if k % registers.BLOCK == registers.BLOCK - 1:
+            assert not here
+    for x in wanted:
+        assert x in here or memory[chosen.places[x]] == x
+    assert all(place % (4 * WIDTH) == 0 for place in chosen.places.values())
+    assert all(place < chosen.bytes for place in chosen.places.values())
+    return loads
+
+
+PAIRS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=60)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    PAIRS, st.integers(1, 6), st.sets(st.integers(0, 99), max_size=8), st.sampled_from([5, 1000])
+)
+def test_what_is_read_is_there(
+    pairs: list[tuple[int, int]], inputs: int, places: set[int], block: int
+) -> None:
+    """In a register, or in its place in memory, which no other value has taken the while."""
+    program, begin, ids = a_program(pairs, inputs)
+    computed = [x for x in ids if program.ops[x] != "constant"]
+    wanted = {computed[k % len(computed)] for k in places} | {ids[-1]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registers, "BLOCK", block)
+        run(program, begin, ids, wanted, at_hand=3)
+
+
+def test_the_farthest_goes() -> None:
+    """Of four values in three registers that which is needed last waits in memory."""
+    program = Program()
+    x, y, z = (program.input(0, k, F4) for k in range(3))
+    a, b, c, d = (program.apply("mul", p, q) for p, q in ((x, y), (y, z), (x, z), (z, z)))
+    near = program.apply("add", program.apply("add", a, b), c)
+    last = program.apply("add", near, d)
+    ids = [x, y, z, d, a, b, c, program.args[near][0], near, last]
+    chosen = choose(program, ids, [x, y, z], [last], lambda _: False, FEW, WIDTH)
+    assert set(chosen.places) == {x, y, z, d}
+
+
+def test_places_are_used_again() -> None:
+    """A chain of sums of values that wait needs as much memory as wait at once."""
+    program, begin, ids = a_program([(k, k + 1) for k in range(200)], 8)
+    chosen = choose(program, ids, begin, [ids[-1]], lambda _: False, FEW, WIDTH)
+    assert len(chosen.places) > 100
+    assert chosen.bytes <= 9 * 4 * WIDTH
+
+
+# --- Kernels --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Kernels whose registers are chosen, however short; their texts."""
+    texts: list[str] = []
+    write = module.write_module
+
+    def written(*args: Any) -> Any:
+        made = write(*args)
+        texts.append(made.text)
+        return made
+
+    monkeypatch.setattr(cpu, "write_module", written)
+    monkeypatch.setattr(module, "LONG", 0)
+    # Kernels of the same functions that were made in the usual way are not to be found.
+    monkeypatch.setattr(cache, "load", lambda *_: None)
+    return texts
+
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(50, 24)).astype(np.float32)
+
+
+def mixed(x: Any) -> Any:
+    """Products and sums, all kinds of dtypes, branches for large angles, more than registers."""
+    y = jnp.outer(x, jnp.roll(x, 3)) - 0.25 * jnp.outer(jnp.sin(40 * x), x)
+    whole = (10 * x).astype(jnp.int32)
+    odd = (whole & 1) == 1
+    picked = jnp.where(odd, jnp.cos(x), jnp.maximum(x, 0.125))
+    return {
+        "sums": y @ y.T,
+        "product": jnp.asarray(np.random.default_rng(1).normal(size=(24, 24)), x.dtype) @ picked,
+        "whole": (whole << 3) // 7,
+        "odd": odd,
+        "long": jnp.sqrt(jnp.abs(x)) / 3 + y.sum(0),
+        "one": x[0],
+    }
+
+
+def gradient(x: Any) -> Any:
+    return jax.grad(
+        lambda x: sum(jnp.sum(v) for v in jax.tree.leaves(mixed(x)) if v.dtype.kind == "f")
+    )(x)
+
+
+@pytest.mark.parametrize("size", [1, 16, 50])
+@pytest.mark.parametrize("fn", [mixed, gradient])
+def test_the_same_bits(fn: Callable[..., Any], size: int, chosen: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LONG", 1 << 60)
+        usual = fuse(fn, "native")(ROWS[:size])
+    assert not any(text.startswith(module.CHOSEN) for text in chosen)
+    chosen.clear()
+    found = fuse(lambda x: fn(x), "native")(ROWS[:size])
+    if explain(fn, "native")(ROWS[:size]).vector > 1:
+        assert any(text.startswith(module.CHOSEN) for text in chosen)
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(usual), strict=True):
+        assert np.array_equal(np.asarray(x), np.asarray(y), equal_nan=True)
+
+
+@pytest.mark.parametrize("width", [16, 32])
+def test_on_processors_with_fewer_registers(width: int, chosen: list[str]) -> None:
+    """And smaller ones: 16, without masks of their own."""
+    if width > cpu.vector_bytes():
+        pytest.skip("this processor's are no wider")
+    usual = fuse(mixed, "native")(ROWS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "vector_bytes", lambda: width)
+        found = fuse(lambda x: mixed(x), "native")(ROWS)
+    assert all(text.startswith(module.CHOSEN) for text in chosen)
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(usual), strict=True):
+        assert np.array_equal(np.asarray(x), np.asarray(y))
+
+
+def test_in_float64(chosen: list[str]) -> None:
+    with jax.enable_x64(True):
+        x = ROWS.astype(np.float64)
+        found, right = fuse(mixed, "native")(x), jax.jit(jax.vmap(mixed))(x)
+    assert chosen[-1].startswith(module.CHOSEN)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(right), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-12, atol=1e-12)
+
+
+def test_what_is_short_or_has_loops_is_left_to_llvm(
+    chosen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looped(x: Any) -> Any:
+        return lax.fori_loop(0, 30, lambda _, c: jnp.sin(c) * x, x)
+
+    fuse(looped, "native")(ROWS)
+    monkeypatch.setattr(module, "LONG", registers.LONG)
+    fuse(mixed, "native")(ROWS)
+    assert len(chosen) == 2
+    assert not any(text.startswith(module.CHOSEN) for text in chosen)
+
+
+def beyond(text: str) -> int:
+    """Bytes of the stack that LLVM takes besides those that it was asked for."""
+    import llvmlite.binding as llvm
+
+    parsed = llvm.parse_assembly(ffi.with_version(text, ffi.version()))
+    assembly = cpu._target_machine(0).emit_assembly(parsed)
+    frame = re.search(r"\nblock:.*?\tsubq\t\$(\d+), %rsp", assembly, re.DOTALL)
+    asked = re.search(r"@block.*?= alloca \[(\d+) x i8\]", text, re.DOTALL)
+    if frame is None or asked is None:
+        pytest.skip("not the assembly of a processor that this test reads")
+    return int(frame[1]) - int(asked[1])
+
+
+def test_llvm_stores_nothing_besides(chosen: list[str]) -> None:
+    """There are registers for all that is to be in one: what LLVM stores is not of the sums."""
+
+    def mixed_up(x: Any, count: int) -> Any:
+        y = jnp.outer(x, x).ravel()
+        for _ in range(count):  # each is needed by few others: LLVM also stores what many need
+            y = y * jnp.roll(y, 7) + jnp.roll(y, 31)
+        return y
+
+    for count in (2, 20):
+        fuse(functools.partial(mixed_up, count=count), "native")(ROWS[:, :10])
+    short, long = (text for text in chosen if "fma" in text)
+    assert len(long) > 3 * len(short)
+    assert beyond(long) < beyond(short) + 1024
