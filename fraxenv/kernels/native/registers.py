@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..program import BOOL, Id, Program
 from .builder import stored
@@ -86,45 +88,42 @@ def choose(
         registers: the processor's.
         width: lanes of a vector.
     """
-    reads = [_reads(program, i) for i in ids]
-    uses: dict[Id, list[int]] = {}
-    for k, operands in enumerate(reads):
-        for x in operands:
-            uses.setdefault(x, []).append(k)
     stay = {_source(program, x) for x in wanted}
-    for x in stay:
-        uses.setdefault(x, []).append(len(ids))
-    turn = dict.fromkeys(uses, 0)
+    ends = dict.fromkeys(stay, _NEVER)
+    uses = dict.fromkeys(stay, len(ids))
+    reads: list[list[tuple[Id, int]]] = []
+    first_uses: list[int] = []
+    for k in reversed(range(len(ids))):
+        first_uses.append(uses.get(ids[k], _NEVER))
+        reads.append([(x, uses.get(x, _NEVER)) for x in _reads(program, ids[k])])
+        for x, _ in reads[-1]:
+            uses[x] = k
+            ends.setdefault(x, k)
+    reads.reverse()
+    first_uses.reverse()
+
+    sizes = {dtype: _registers_of(dtype, registers, width) for dtype in set(program.dtypes)}
     here: dict[Id, int] = {}
     farthest: list[tuple[int, Id]] = []
     taken, room = 0, registers.count - SPARE
-    moved: set[Id] = set()
+    moved = {x for x in begin if x in uses}
     left: list[list[Id]] = [[] for _ in ids]
 
-    def next_use(x: Id, k: int) -> int:
-        places = uses.get(x)
-        if places is None:
-            return _NEVER
-        n = turn[x]
-        while n < len(places) and places[n] <= k:
-            n += 1
-        turn[x] = n
-        return places[n] if n < len(places) else _NEVER
-
-    def keep(x: Id, k: int) -> None:
+    def keep(x: Id, next_use: int, k: int) -> None:
         nonlocal taken
-        size, following = _registers_of(program, x, registers, width), next_use(x, k)
-        if not size or following == _NEVER:
+        size = sizes[program.dtypes[x]]
+        if not size or next_use == _NEVER:
             leave(x, k)
             return
         if x not in here:
-            here[x] = size
             taken += size
-        heapq.heappush(farthest, (-following, x))
+        here[x] = next_use
+        heapq.heappush(farthest, (-next_use, x))
 
     def leave(x: Id, k: int) -> None:
         nonlocal taken
-        taken -= here.pop(x, 0)
+        if here.pop(x, None) is not None:
+            taken -= sizes[program.dtypes[x]]
         left[k].append(x)
 
     def move(x: Id, k: int) -> None:
@@ -132,20 +131,17 @@ def choose(
         if not in_memory(x):
             moved.add(x)
 
-    for x in begin:
-        if uses.get(x):
-            moved.add(x)
     for k, i in enumerate(ids):
         if program.ops[i] in WITHOUT_INSTRUCTIONS:
             continue
-        for x in reads[k]:
+        for x, next_use in reads[k]:
             if x in here or x in moved or in_memory(x):
-                keep(x, k)
+                keep(x, next_use, k)
         if program.ops[i] not in _UNMOVED:
-            keep(i, k)
+            keep(i, first_uses[k], k)
         while taken > room:
             far, x = heapq.heappop(farthest)
-            if x in here and -far == next_use(x, k):  # not of what has been used since
+            if here.get(x) == -far:  # not what it was before it was used
                 move(x, k)
         if k % BLOCK == BLOCK - 1:
             for x in [*here]:
@@ -153,7 +149,6 @@ def choose(
     first = dict.fromkeys(begin, -1)
     lives = [(-1, x) for x in begin if x in moved]
     lives += [(k, x) for k, x in enumerate(ids) if x in moved and x not in first]
-    ends = {x: _NEVER if x in stay else uses[x][-1] for x in moved}
     places, size = _places(lives, ends, lambda x: width * stored(program.dtypes[x]).itemsize)
     return Choice(places, left, size)
 
@@ -172,9 +167,8 @@ def _source(program: Program, x: Id) -> Id:
     return x
 
 
-def _registers_of(program: Program, x: Id, registers: Registers, width: int) -> int:
+def _registers_of(dtype: np.dtype[Any], registers: Registers, width: int) -> int:
     """How many registers a value takes."""
-    dtype = program.dtypes[x]
     if dtype == BOOL and registers.masks:
         return 0
     return -(-width * stored(dtype).itemsize // registers.bytes)
