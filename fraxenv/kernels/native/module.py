@@ -137,8 +137,8 @@ def write_module(
 
 def _is_long(program: Program, alive: np.ndarray) -> bool:
     """Whether what waits in registers is chosen here: of many values, and no loops."""
-    scopes = (program.scopes[i] for i in np.flatnonzero(alive).tolist())
-    return np.count_nonzero(alive) >= LONG and not any(scopes)
+    ids = np.flatnonzero(alive).tolist()
+    return len(ids) >= LONG and all(program.scopes[i] == 0 for i in ids)
 
 
 _VECTORS = """

@@ -44,12 +44,12 @@ class Registers(NamedTuple):
     """A processor's registers for vectors.
 
     Attributes:
-        count: how many there are.
+        number: how many there are.
         bytes: the size of one.
         masks: whether bools have others.
     """
 
-    count: int
+    number: int
     bytes: int
     masks: bool
 
@@ -105,7 +105,7 @@ def choose(
     sizes = {dtype: _registers_of(dtype, registers, width) for dtype in set(program.dtypes)}
     here: dict[Id, int] = {}
     farthest: list[tuple[int, Id]] = []
-    taken, room = 0, registers.count - SPARE
+    taken, room = 0, registers.number - SPARE
     moved = {x for x in begin if x in uses}
     left: list[list[Id]] = [[] for _ in ids]
 

@@ -48,7 +48,7 @@ def run(program: Program, begin: list[Id], ids: list[Id], wanted: set[Id], at_ha
     """Go through the operations as a choice has it: what is read is there. How many loads."""
     known = {x for x in ids if program.ops[x] == "constant"}
     chosen = choose(program, ids, begin, wanted, known.__contains__, FEW, WIDTH)
-    room = FEW.count - registers.SPARE
+    room = FEW.number - registers.SPARE
     assert room == at_hand
     here, memory, loads = set[Id](), dict[int, Id](), 0
 
