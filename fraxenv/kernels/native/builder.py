@@ -261,6 +261,8 @@ class Builder:
 
     def address(self, pointer: str, offset: int) -> str:
         """The address some bytes from another."""
+        if not offset:
+            return pointer
         return self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
 
     def store(self, x: Id, address: str) -> None:

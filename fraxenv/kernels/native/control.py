@@ -207,12 +207,12 @@ class Body:
             self._program, ids, self.inputs, self._wanted,
             lambda x: x in homes or b.is_loaded(x), registers, b.width,
         )  # fmt: skip
-        memory = b.register("moved")
-        b.reserve(memory, max(1, chosen.bytes))
+        for place, size in enumerate(chosen.sizes):
+            b.reserve(f"%p{place}", size)
 
         def move(x: Id) -> None:
             if x in chosen.places:
-                b.settle(x, memory, chosen.places[x])
+                b.settle(x, f"%p{chosen.places[x]}", 0)
 
         for x in self.inputs:
             move(x)

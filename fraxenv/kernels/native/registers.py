@@ -58,14 +58,14 @@ class Choice(NamedTuple):
     """Where the values of a function wait.
 
     Attributes:
-        places: the values that are to be stored once they are computed, and the byte where.
+        places: the values that are to be stored once they are computed, and the place of each.
+        sizes: the bytes of each place.
         left: the values that leave the registers with each operation.
-        bytes: the memory that it takes.
     """
 
     places: dict[Id, int]
+    sizes: list[int]
     left: list[list[Id]]
-    bytes: int
 
 
 def choose(
@@ -149,8 +149,7 @@ def choose(
     first = dict.fromkeys(begin, -1)
     lives = [(-1, x) for x in begin if x in moved]
     lives += [(k, x) for k, x in enumerate(ids) if x in moved and x not in first]
-    places, size = _places(lives, ends, lambda x: width * stored(program.dtypes[x]).itemsize)
-    return Choice(places, left, size)
+    return Choice(*_places(lives, ends, lambda x: width * stored(program.dtypes[x]).itemsize), left)
 
 
 def _reads(program: Program, i: Id) -> Sequence[Id]:
@@ -176,18 +175,18 @@ def _registers_of(dtype: np.dtype[Any], registers: Registers, width: int) -> int
 
 def _places(
     lives: Sequence[tuple[int, Id]], ends: Mapping[Id, int], size: Callable[[Id], int]
-) -> tuple[dict[Id, int], int]:
-    """The byte where each value lies, others than those that are there meanwhile; all bytes.
+) -> tuple[dict[Id, int], list[int]]:
+    """The place of each value, which no other has meanwhile, and the bytes of each place.
 
     Args:
-        lives: from where on each is there, in that order.
-        ends: the place of its last use.
+        lives: from where on each value is there, in that order.
+        ends: where it is last used.
         size: its bytes.
     """
     vacant: dict[int, list[int]] = {}
     ending: list[tuple[int, Id]] = []
     places: dict[Id, int] = {}
-    total = 0
+    sizes: list[int] = []
     for k, x in lives:
         while ending and ending[0][0] <= k:
             _, gone = heapq.heappop(ending)
@@ -195,7 +194,7 @@ def _places(
         if vacant.get(size(x)):
             places[x] = vacant[size(x)].pop()
         else:
-            places[x] = -(-total // size(x)) * size(x)
-            total = places[x] + size(x)
+            places[x] = len(sizes)
+            sizes.append(size(x))
         heapq.heappush(ending, (ends[x], x))
-    return places, total
+    return places, sizes
