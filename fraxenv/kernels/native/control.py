@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from .contraction import operations
 from .product import write_product
 from .registers import BLOCK as BLOCK_OF_CHOSEN
 from .registers import WITHOUT_INSTRUCTIONS, Registers, choose
-from .schedule import captured_values, schedule, spilled_values, waiting_bytes
+from .schedule import captured_values, operands, schedule, spilled_values, waiting_bytes
 from .workspace import FEW, Workspace
 
 Values = Mapping[int, Sequence[Id]]
@@ -23,6 +24,24 @@ Values = Mapping[int, Sequence[Id]]
 
 BLOCK = 256
 """Values of a basic block of a function with a workspace, in which there may be very many."""
+
+
+class Call(NamedTuple):
+    """A loop that is a function of its own.
+
+    Attributes:
+        name: the function's.
+        given: the values that it needs, and the byte where each lies in what it is handed.
+        results: the values that it computes, and where.
+        bytes: the size of what it is handed.
+        operations: vector operations, rounds counted.
+    """
+
+    name: str
+    given: Mapping[Id, int]
+    results: Mapping[Id, int]
+    bytes: int
+    operations: int
 
 
 class Body:
@@ -37,8 +56,8 @@ class Body:
         work: where its workspace begins, if it needs one: the pointer's name, and bytes from there.
         slots: as in `Builder`.
         rare: index of the branch that is left out unless `%branching`.
-        registers: the processor's, if what waits in them is chosen here, of a function without
-            loops, and not by LLVM.
+        registers: the processor's, if what waits in them is chosen here and not by LLVM.
+        calls: then, its loops.
 
     Attributes:
         builder: the function's text.
@@ -60,10 +79,11 @@ class Body:
         slots: Mapping[Id, tuple[str, int]] | None = None,
         rare: int | None = None,
         registers: Registers | None = None,
+        calls: Mapping[int, Call] | None = None,
     ) -> None:
         self.builder = Builder(program, width, slots)
         self.builder.loads_numbers = registers is not None
-        self._registers = registers
+        self._registers, self._calls = registers, calls or {}
         self.operations = self.rarely = 0
         self._program, self._wanted = program, wanted
         self._alive = live_values(program, wanted)
@@ -190,8 +210,12 @@ class Body:
 
     def _compute_one(self, i: Id) -> None:
         op = self._program.ops[i]
-        if op == "loop":
+        if op == "loop" and self._registers is not None:
+            self._call(self._calls[self._program.attributes[i]])
+        elif op == "loop":
             self._loop(self._program.attributes[i])
+        elif op == "final" and i in self.builder.slots:
+            pass
         elif op in self._without_instructions:
             self._without_instructions[op](i)
         else:
@@ -205,7 +229,9 @@ class Body:
         b, homes = self.builder, self._homes()
         chosen = choose(
             self._program, ids, self.inputs, self._wanted,
-            lambda x: x in homes or b.is_loaded(x), registers, b.width,
+            lambda i: operands(self._program, i, self._captured),
+            lambda x: x in homes or self._program.ops[x] == "final" or b.is_loaded(x),
+            registers, b.width,
         )  # fmt: skip
         for place, size in enumerate(chosen.sizes):
             b.reserve(f"%p{place}", size)
@@ -227,6 +253,18 @@ class Body:
                 b.forget(x)
             if k % BLOCK_OF_CHOSEN == BLOCK_OF_CHOSEN - 1:
                 b.divide()
+
+    def _call(self, call: Call) -> None:
+        """Hand a loop what it needs, in memory, where its results are then."""
+        b = self.builder
+        memory = b.register("handed")
+        b.reserve(memory, call.bytes)
+        for x, at in call.given.items():
+            b.store(x, b.address(memory, at))
+        b.declared[call.name] = f"declare void @{call.name}(ptr)"
+        b.emit(f"call void @{call.name}(ptr {memory})")
+        b.slots |= {x: (memory, at) for x, at in call.results.items()}
+        self.operations += call.operations
 
     # --- loops ---
 

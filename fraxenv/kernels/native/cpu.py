@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..errors import BuildError, KernelError
 from ..program import IdArray, Program
 from . import ffi
 from .contraction import contracted
-from .module import CHOSEN, Module, write_module
+from .module import CHOSEN, OPTIMISED, Module, write_module
 from .registers import Registers
 
 OPTIMISATION = 2
@@ -178,11 +178,35 @@ def write(
 
 def machine_code(text: str) -> bytes:
     """A module's machine code, with the handler `ffi.TARGET` in it. Threads may make it at once."""
+    if not text.startswith(CHOSEN):
+        return _machine_code(text, OPTIMISATION)
+    translated, *optimised = text.split(OPTIMISED)
+    objects = [_machine_code(translated, 0)]
+    objects += [_machine_code(part, OPTIMISATION) for part in optimised]
+    return _SEVERAL + b"".join(len(x).to_bytes(8, "little") + x for x in objects)
+
+
+_SEVERAL = b"several objects\n"
+"""What machine code begins with that is several objects, each after its size."""
+
+
+def _objects(code: bytes) -> Iterator[bytes]:
+    """The objects of which machine code consists."""
+    if not code.startswith(_SEVERAL):
+        yield code
+        return
+    at = len(_SEVERAL)
+    while at < len(code):
+        size = int.from_bytes(code[at : at + 8], "little")
+        yield code[at + 8 : at + 8 + size]
+        at += 8 + size
+
+
+def _machine_code(text: str, level: int) -> bytes:
     import llvmlite.binding as llvm
     from llvmlite.binding import ffi as library
 
-    machine = _target_machine(0 if text.startswith(CHOSEN) else None)
-    module = llvm.parse_assembly(text, llvm.create_context())
+    machine, module = _target_machine(level), llvm.parse_assembly(text, llvm.create_context())
     emit = library.lib.LLVMPY_TargetMachineEmitToMemory
     # As `machine.emit_object`, without the lock of llvmlite's: contexts have nothing in common.
     emit = getattr(emit, "_cfn", emit)
@@ -234,6 +258,7 @@ def loaded(code: bytes) -> Any:
 
     # By llvmlite's manager of memory code and constants are neighbours, as `_code_model` has it.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(), use_lmm=True)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    for part in _objects(code):
+        engine.add_object_file(llvm.ObjectFileRef.from_data(part))
     engine.finalize_object()
     return engine

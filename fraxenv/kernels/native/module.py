@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,18 @@ from ..buffer import Buffer
 from ..program import BOOL, Id, IdArray, Program, live_values
 from . import gather, refill
 from .builder import Builder
-from .control import Body
+from .control import Body, Call
 from .ffi import write_handler
 from .memory import load_inputs, store_outputs
 from .registers import LONG, Registers
+from .schedule import captured_values, operands
 from .workspace import check_size
 
 CHOSEN = "; Its registers are chosen.\n"
 """What a module begins with that LLVM need but translate."""
+
+OPTIMISED = "\n; Its loops.\n"
+"""What is between it and a module that LLVM is to optimise, with functions that it calls."""
 
 _CHUNK_OPERATIONS = 60_000
 """Vector operations of the smallest piece of work for a thread."""
@@ -88,7 +93,7 @@ def write_module(
         plan = gather.plan(program, alive, rare, results, buffers, width)
         plan = plan if plan.vectors > 1 else None  # alone, a vector has nobody to share with
     again = tile = 0
-    chosen = registers if width > 1 and _is_long(program, alive) else None
+    called = None
     if loop is not None:
         part = partial(part, work=("%shared", loop.around.shared.bytes))
         rounds = _turns(part, program, loop)
@@ -109,8 +114,12 @@ def write_module(
         work = _work(parts)
         vectors, tile = gather.write_vectors(plan, width, work), plan.workspace(width)
     else:
-        one = part(program, results, outputs=outputs, registers=chosen)
-        parts = [_block(one, buffers, outputs, dtypes)]
+        if width > 1 and registers is not None:
+            called = _loops(part, program, alive, width)
+        if called is not None:
+            calls = {index: call for index, (call, _) in called.items()}
+            part = partial(part, registers=registers, calls=calls)
+        parts = [_block(part(program, results, outputs=outputs), buffers, outputs, dtypes)]
         operations, work = parts[0].operations, _work(parts)
         vectors = _VECTORS.replace("<<WIDTH>>", str(width))
         vectors = vectors.replace("<<WORK>>", ", ptr %work" if work else "")
@@ -130,15 +139,66 @@ def write_module(
     attributes = f"attributes #0 = {{ noinline nounwind {aligned} {bits} }}\n"
     functions = [body.builder.text() for body in parts]
     text = "\n".join((*declared.values(), *functions, vectors, handler, attributes))
-    if chosen is not None:
-        text = CHOSEN + text
+    if called is not None:
+        others = [body.builder for _, body in called.values()]
+        apart = {k: text for b in others for k, text in b.declared.items()}
+        optimised = (*apart.values(), *(b.text() for b in others), attributes)
+        text = CHOSEN + text + (OPTIMISED + "\n".join(optimised) if others else "")
     return Module(text, width, operations, again, tile + work + spare)
 
 
-def _is_long(program: Program, alive: np.ndarray) -> bool:
-    """Whether what waits in registers is chosen here: of many values, and no loops."""
+def _loops(
+    part: Callable[..., Body], program: Program, alive: np.ndarray, width: int
+) -> dict[int, tuple[Call, Body]] | None:
+    """The loops of a function whose registers are chosen here, as functions of their own.
+
+    None if that is left to LLVM: for functions of few values, and loops that need tables.
+    """
     ids = np.flatnonzero(alive).tolist()
-    return len(ids) >= LONG and all(program.scopes[i] == 0 for i in ids)
+    once = [i for i in ids if program.scopes[i] == 0]
+    if len(once) < LONG:
+        return None
+    captured, found = captured_values(program, alive), {}
+    for i in once:
+        if program.ops[i] != "loop":
+            continue
+        index = program.attributes[i]
+        given = [x for x in operands(program, i, captured) if program.ops[x] != "constant"]
+        results = [
+            x for x in once if program.ops[x] == "final" and program.attributes[x][0] == index
+        ]
+        found[index] = _loop(part, program, index, (given, results), width)
+        if program.loops[index].condition is None or found[index][1].workspace is not None:
+            return None
+    return found
+
+
+def _loop(
+    part: Callable[..., Body],
+    program: Program,
+    index: int,
+    values: tuple[Sequence[Id], Sequence[Id]],
+    width: int,
+) -> tuple[Call, Body]:
+    """A loop as a function of what it is given, to its results."""
+    given, results = values
+    layout = gather.Layout.of({x: program.dtypes[x] for x in chain(given, results)}, width)
+    places = {x: ("%handed", at) for x, at in layout.offsets.items()}
+    body = part(gather.with_known(program, given), results, slots={x: places[x] for x in given})
+    b = body.builder
+    b.define("void", f"loop{index}", "ptr %handed", linkage="")
+    body.compute_scope(0)
+    _store(b, {x: places[x] for x in results})
+    b.emit("ret void")
+    offsets = layout.offsets
+    call = Call(
+        b.function,
+        {x: offsets[x] for x in given},
+        {x: offsets[x] for x in results},
+        layout.bytes,
+        body.operations,
+    )
+    return call, body
 
 
 _VECTORS = """

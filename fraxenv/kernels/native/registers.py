@@ -3,7 +3,7 @@
 LLVM chooses well, and takes most of its time for it, more than in proportion to a function's
 length. Chosen here, LLVM need but translate. Whenever there are more values than registers, that
 goes whose next use is farthest. What goes is stored where it is computed, and loaded again where it
-is needed.
+is needed. Loops, which are short and run often, are functions of their own that LLVM optimises.
 
 Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
 Journal 5(2), 1966.
@@ -35,7 +35,9 @@ SPARE = 4
 WITHOUT_INSTRUCTIONS = frozenset({"constant", "input", "known", "carry", "counter", "entry"})
 """What nothing is written for where it stands in the order."""
 
-_UNMOVED = WITHOUT_INSTRUCTIONS | {"product", "pin"}
+_UNMOVED = WITHOUT_INSTRUCTIONS | {"product", "pin", "final", "loop"}
+
+_READING_NOTHING = WITHOUT_INSTRUCTIONS | {"pin", "final"}
 
 _NEVER = 1 << 60
 
@@ -73,17 +75,19 @@ def choose(
     ids: Sequence[Id],
     begin: Sequence[Id],
     wanted: Collection[Id],
+    operands: Callable[[Id], Sequence[Id]],
     in_memory: Callable[[Id], bool],
     registers: Registers,
     width: int,
 ) -> Choice:
-    """Choose for operations that follow each other, without loops.
+    """Choose for operations that follow each other; loops among them are called.
 
     Args:
         program: the program.
         ids: the operations, in their order.
         begin: the values that are in registers before them.
         wanted: the values that are needed afterwards.
+        operands: the values that an operation reads.
         in_memory: whether a value is in memory anyway.
         registers: the processor's.
         width: lanes of a vector.
@@ -95,7 +99,9 @@ def choose(
     first_uses: list[int] = []
     for k in reversed(range(len(ids))):
         first_uses.append(uses.get(ids[k], _NEVER))
-        reads.append([(x, uses.get(x, _NEVER)) for x in _reads(program, ids[k])])
+        read = () if program.ops[ids[k]] in _READING_NOTHING else operands(ids[k])
+        sources = dict.fromkeys(_source(program, x) for x in read)
+        reads.append([(x, uses.get(x, _NEVER)) for x in sources])
         for x, _ in reads[-1]:
             uses[x] = k
             ends.setdefault(x, k)
@@ -134,8 +140,9 @@ def choose(
     for k, i in enumerate(ids):
         if program.ops[i] in WITHOUT_INSTRUCTIONS:
             continue
+        called = program.ops[i] == "loop"
         for x, next_use in reads[k]:
-            if x in here or x in moved or in_memory(x):
+            if x in here or (not called and (x in moved or in_memory(x))):
                 keep(x, next_use, k)
         if program.ops[i] not in _UNMOVED:
             keep(i, first_uses[k], k)
@@ -143,20 +150,13 @@ def choose(
             far, x = heapq.heappop(farthest)
             if here.get(x) == -far:  # not what it was before it was used
                 move(x, k)
-        if k % BLOCK == BLOCK - 1:
+        if called or k % BLOCK == BLOCK - 1:
             for x in [*here]:
                 move(x, k)
     first = dict.fromkeys(begin, -1)
     lives = [(-1, x) for x in begin if x in moved]
     lives += [(k, x) for k, x in enumerate(ids) if x in moved and x not in first]
     return Choice(*_places(lives, ends, lambda x: width * stored(program.dtypes[x]).itemsize), left)
-
-
-def _reads(program: Program, i: Id) -> Sequence[Id]:
-    """The values that an operation reads, each once."""
-    if program.ops[i] in WITHOUT_INSTRUCTIONS or program.ops[i] == "pin":
-        return ()
-    return [*dict.fromkeys([_source(program, x) for x in program.args[i]])]
 
 
 def _source(program: Program, x: Id) -> Id:

@@ -41,15 +41,15 @@ def schedule(
         list(
             dict.fromkeys(
                 here[a]
-                for a in (kept.get(a, a) for a in _operands(program, x, captured))
+                for a in (kept.get(a, a) for a in operands(program, x, captured))
                 if a in here
             )
         )
         for x in members
     ]
     users: list[list[int]] = [[] for _ in members]
-    for k, operands in enumerate(needs):
-        for a in operands:
+    for k, read in enumerate(needs):
+        for a in read:
             users[a].append(k)
     left = [len(u) for u in users]
     for x in wanted:
@@ -59,7 +59,8 @@ def schedule(
     return [members[k] for k in _greedy(needs, users, left, rank)]
 
 
-def _operands(program: Program, x: Id, captured: Mapping[int, Sequence[Id]]) -> Sequence[Id]:
+def operands(program: Program, x: Id, captured: Mapping[int, Sequence[Id]]) -> Sequence[Id]:
+    """The values that a value is computed from: of a loop, all that come from outside of it."""
     op = program.ops[x]
     if op == "loop":
         loop = program.loops[program.attributes[x]]
@@ -130,11 +131,11 @@ def _lifetimes(
         op = program.ops[x]
         # Inputs are loaded at the beginning, and what a loop carries is there.
         computed[x] = 0 if op in ("input", "carry") else k
-        operands = _operands(program, x, captured)
+        read = operands(program, x, captured)
         if op == "loop":
             inside[k] = most.get(program.loops[program.attributes[x]].scope, 0)
-            operands = [a for a in operands if a not in slots]
-        for a in operands[:1] if op == "lookup" else operands:
+            read = [a for a in read if a not in slots]
+        for a in read[:1] if op == "lookup" else read:
             last[a] = k
     last.update(dict.fromkeys(ends, len(order)))
     first = {

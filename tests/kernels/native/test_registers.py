@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from fraxenv.kernels import explain, fuse
-from fraxenv.kernels.native import cache, cpu, ffi, module, registers
+from fraxenv.kernels.native import cache, cpu, ffi, gather, module, refill, registers
 from fraxenv.kernels.native.registers import Registers, choose
 from fraxenv.kernels.program import Id, Program
 
@@ -47,7 +47,9 @@ def a_program(pairs: list[tuple[int, int]], inputs: int) -> tuple[Program, list[
 def run(program: Program, begin: list[Id], ids: list[Id], wanted: set[Id], at_hand: int) -> int:
     """Go through the operations as a choice has it: what is read is there. How many loads."""
     known = {x for x in ids if program.ops[x] == "constant"}
-    chosen = choose(program, ids, begin, wanted, known.__contains__, FEW, WIDTH)
+    chosen = choose(
+        program, ids, begin, wanted, program.args.__getitem__, known.__contains__, FEW, WIDTH
+    )
     room = FEW.number - registers.SPARE
     assert room == at_hand
     here, memory, loads = set[Id](), dict[int, Id](), 0
@@ -106,14 +108,18 @@ def test_the_farthest_goes() -> None:
     near = program.apply("add", program.apply("add", a, b), c)
     last = program.apply("add", near, d)
     ids = [x, y, z, d, a, b, c, program.args[near][0], near, last]
-    chosen = choose(program, ids, [x, y, z], [last], lambda _: False, FEW, WIDTH)
+    chosen = choose(
+        program, ids, [x, y, z], [last], program.args.__getitem__, lambda _: False, FEW, WIDTH
+    )
     assert set(chosen.places) == {x, y, z, d}
 
 
 def test_places_are_used_again() -> None:
     """A chain of sums of values that wait needs as much memory as wait at once."""
     program, begin, ids = a_program([(k, k + 1) for k in range(200)], 8)
-    chosen = choose(program, ids, begin, [ids[-1]], lambda _: False, FEW, WIDTH)
+    chosen = choose(
+        program, ids, begin, [ids[-1]], program.args.__getitem__, lambda _: False, FEW, WIDTH
+    )
     assert len(chosen.places) > 100
     assert len(chosen.sizes) <= 9
 
@@ -203,7 +209,51 @@ def test_in_float64(chosen: list[str]) -> None:
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-12, atol=1e-12)
 
 
-def test_what_is_short_or_has_loops_is_left_to_llvm(
+def with_loops(x: Any) -> Any:
+    """Loops that one after the other and one in the other use what is outside of them."""
+    outer, scale = jnp.outer(x, x).sum(0), jnp.cos(x)
+
+    def inner(c: Any) -> Any:
+        n, y = c
+        return n + 1, 0.7 * y + 0.1 * scale
+
+    def turn(c: Any) -> Any:
+        n, y, seen = c
+        m, z = lax.while_loop(lambda c: (c[0] < 9) & (jnp.max(c[1]) > 0.4), inner, (n % 3, y))
+        return n + m, z * 0.9 + 1e-3 * outer, seen | (z[0] > z[1])
+
+    first = lax.while_loop(
+        lambda c: (c[0] < 40) & (jnp.sum(c[1] ** 2) > 0.5), turn, (0, x, x[0] > 0)
+    )
+    second = lax.while_loop(
+        lambda c: c[0] < 3 + jnp.abs(x[3]), lambda c: (c[0] + 1, c[1] * scale), (0.0, first[1])
+    )
+    return first, second, outer @ second[1] + jnp.sum(jnp.sin(first[1] * scale))
+
+
+@pytest.mark.parametrize("size", [16, 50])
+@pytest.mark.parametrize("width", [64, 32])
+def test_loops_are_functions_of_their_own(
+    size: int, width: int, chosen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if width > cpu.vector_bytes():
+        pytest.skip("this processor's vectors are no wider")
+    monkeypatch.setattr(cpu, "vector_bytes", lambda: width)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LONG", 1 << 60)
+        usual = fuse(with_loops, "native")(ROWS[:size])
+    # As where no branch is rare, whose lanes are gathered: that goes first.
+    monkeypatch.setattr(gather, "rare_branch", lambda *_: None)
+    monkeypatch.setattr(refill, "plan", lambda *_: None)
+    found = fuse(lambda x: with_loops(x), "native")(ROWS[:size])
+    assert chosen[-1].startswith(module.CHOSEN)
+    translated, optimised = chosen[-1].split(module.OPTIMISED)
+    assert translated.count("call void @loop") == optimised.count("define  void @loop") == 2
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(usual), strict=True):
+        assert np.array_equal(np.asarray(x), np.asarray(y))
+
+
+def test_what_is_short_or_needs_tables_is_left_to_llvm(
     chosen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def looped(x: Any) -> Any:
