@@ -17,6 +17,7 @@ import numpy as np
 from .algebra import Id as Id
 from .errors import BuildError, TooLongError
 from .ops import OPERATIONS, Operation
+from .twins import are_twins, beginning
 
 IdArray = np.ndarray
 """A small array of values: integers of the array's shape."""
@@ -60,6 +61,10 @@ class Loop:
     condition: Id | None = None
 
 
+Ends = tuple[list[Id], list[list[Id]]]
+"""Of a loop: the carried values after it, and each stacked value's of every round."""
+
+
 class Program:
     """A scalar program under construction.
 
@@ -100,6 +105,7 @@ class Program:
         self._known: dict[Any, Id] = {}
         self._constants: dict[Any, Id] = {}
         self._folds: dict[Any, Id] = {}
+        self._loops_by_beginning: dict[Any, list[tuple[int, Loop, Ends]]] = {}
         self.units: dict[Id, int] = {}
         self.applied = 0
         """Scalar operations asked for, before anything folded."""
@@ -215,12 +221,19 @@ class Program:
         following: Sequence[Id],
         stacked: Sequence[Id] = (),
         condition: Id | None = None,
-    ) -> tuple[list[Id], list[list[Id]]]:
-        """End a loop: the carried values after it, and each stacked value's of every round."""
+    ) -> Ends:
+        """End a loop; the ends of an earlier one that computes the same, if there is one."""
         loop = self.loops[index]
         # The last round's stacked values are those that are there when the loop ends.
         loop.following, loop.stacked = [*following, *stacked], list(stacked)
         loop.condition = condition
+        begin = beginning(self, index)
+        alike = self._loops_by_beginning.setdefault(begin, [])
+        for earlier, itself, results in alike:
+            there = earlier < index and self.loops[earlier] is itself  # not taken back meanwhile
+            if there and are_twins(self, earlier, index):
+                loop.initial, loop.following, loop.stacked, loop.condition = [], [], [], None
+                return results
         run = self._add("loop", (), index, BOOL, loop.outer)
         finals = [
             self._add("final", (run,), (index, k), self.dtypes[x], loop.outer)
@@ -234,7 +247,9 @@ class Program:
             + [finals[len(following) + j]]
             for j, x in enumerate(stacked)
         ]
-        return finals[: len(following)], rounds
+        results = finals[: len(following)], rounds
+        alike.append((index, loop, results))
+        return results
 
     def pin(self, scope: int, value: Id) -> Id:
         """A value kept in a scope: operations on it do not move out of the loop."""
