@@ -261,6 +261,7 @@ class Body:
         b.reserve(memory, call.bytes)
         for x, at in call.given.items():
             b.store(x, b.address(memory, at))
+            b.forget(x)  # in the call registers are the loop's
         b.declared[call.name] = f"declare void @{call.name}(ptr)"
         b.emit(f"call void @{call.name}(ptr {memory})")
         b.slots |= {x: (memory, at) for x, at in call.results.items()}

@@ -85,7 +85,7 @@ def choose(
     Args:
         program: the program.
         ids: the operations, in their order.
-        begin: the values that are in registers before them.
+        begin: the values that are there before them; those that are needed are to be stored.
         wanted: the values that are needed afterwards.
         operands: the values that an operation reads.
         in_memory: whether a value is in memory anyway.
