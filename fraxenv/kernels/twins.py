@@ -8,12 +8,40 @@ contacts once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
+import numpy as np
+
+from .algebra import Id
 from .ops import OPERATIONS
 
-if TYPE_CHECKING:
-    from .program import Id, Loop, Program
+
+class Loop(Protocol):
+    """What is needed of `program.Loop`."""
+
+    scope: int
+    outer: int
+    count: int | None
+    counter: Id
+    initial: list[Id]
+    following: list[Id]
+    stacked: list[Id]
+    condition: Id | None
+
+
+class Program(Protocol):
+    """What is needed of `program.Program`."""
+
+    ops: list[str]
+    args: list[tuple[Id, ...]]
+    attributes: list[Any]
+    dtypes: list[np.dtype[Any]]
+    scopes: list[int]
+
+    @property
+    def loops(self) -> Sequence[Loop]:
+        """The loops."""
 
 
 def beginning(program: Program, index: int) -> Any:
