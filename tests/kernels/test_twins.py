@@ -107,10 +107,12 @@ def test_other_rounds_of_the_same_values_are_not() -> None:
 def test_in_a_loop() -> None:
     """What is twice in each round is once in each."""
 
-    def turn(c: Any, _: Any) -> Any:
-        return roots(c)[1] * 0.1 + roots(c)[1] * c, roots(c)[0]
+    def fn(x: Any) -> Any:
+        def turn(c: Any, _: Any) -> Any:  # errors of rounding die out
+            return roots(c)[1] * 0.5 + roots(c)[1] * (0.2 * x), roots(c)[1]
 
-    fn = lambda x: lax.scan(turn, x, None, length=70)  # noqa: E731
+        return lax.scan(turn, x, None, length=70)
+
     assert loops_of(fn) == 3
     assert_right(fn)
 
