@@ -163,12 +163,14 @@ def _loops(
         if program.ops[i] != "loop":
             continue
         index = program.attributes[i]
+        if program.loops[index].condition is None:
+            return None
         given = [x for x in operands(program, i, captured) if program.ops[x] != "constant"]
         results = [
             x for x in once if program.ops[x] == "final" and program.attributes[x][0] == index
         ]
         found[index] = _loop(part, program, index, (given, results), width)
-        if program.loops[index].condition is None or found[index][1].workspace is not None:
+        if found[index][1].workspace is not None:
             return None
     return found
 
