@@ -224,16 +224,11 @@ class SafetyFilter:
         scene: Any = None,
         error: Array | None = None,
     ) -> QP:
-        """The quadratic program for these arguments, in changes of acceleration (nv,).
-
-        Its `A` is a matrix here, to look at and for other solvers.
-        """
+        """The quadratic program for these arguments, in changes of acceleration (nv,)."""
         nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
         around = obstacles, scene
-        _, safe, problem = self._torque_problem(
-            robot, terms, nominal, dt, around, lower, upper, error
-        )
-        return problem()._replace(A=safe.matrix(robot.nv))
+        _, _, problem = self._torque_problem(robot, terms, nominal, dt, around, lower, upper, error)
+        return problem()
 
     def filter_velocity(
         self, robot: Robot, terms: Terms, v: Array, obstacles: Obstacles = NO_OBSTACLES
@@ -267,7 +262,7 @@ class SafetyFilter:
             eye = jnp.eye(robot.nv, dtype=dtype)
             metric = self._metric(robot, terms)
             limits = -limit - nominal, limit - nominal
-            return QP(metric, safe.A, safe.b, eye, *limits)
+            return QP(metric, safe.matrix(robot.nv), safe.b, eye, *limits)
 
         change, report = self._solve(robot.nv, safe, problem)
         filtered = jnp.where(_known(safe), jnp.clip(nominal + change, -limit, limit), 0.0)
@@ -325,7 +320,8 @@ class SafetyFilter:
 
         def problem() -> QP:
             metric = self._metric(robot, held)
-            return QP(metric, safe.A, safe.b, M, lower - nominal, upper - nominal)
+            bounds = lower - nominal, upper - nominal
+            return QP(metric, safe.matrix(robot.nv), safe.b, M, *bounds)
 
         return M, safe, problem
 

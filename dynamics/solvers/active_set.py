@@ -4,7 +4,7 @@
     subject to  A x + s >= b,    lower <= C x <= upper
 
 In coordinates `y = U^T x`, with `H = U U^T`, this is the projection of the origin on a polyhedron.
-The dual method starts at the origin, activates the row that is violated most, and drops rows whose
+The dual method starts at the origin, activates the row that is farthest away, and drops rows whose
 multiplier would become negative on the way. Every iterate is optimal for its active rows; most
 problems need one round per row that is active at the solution, and a round costs one product with
 all the rows, unless it drops one, and one row, unless none enters.
@@ -25,7 +25,7 @@ from jax import Array
 
 from ..math.algebra import matmul, smallest
 from .cholesky import cholesky, cholesky_solve, solve_upper, solve_upper_transposed
-from .rows import FLOOR, Rows, allowance, constraint_values
+from .rows import FLOOR, all_rows, allowance, constraint_values
 
 HARDENINGS = 8
 """Largest number of rounds that reduce the slack of active rows; see `_harden`."""
@@ -82,7 +82,7 @@ class ActiveSet(NamedTuple):
 
 
 def find_active_set(
-    A: Rows,
+    A: Array,
     C: Array,
     factor: Array,
     rhs: Array,
@@ -95,7 +95,7 @@ def find_active_set(
     """The minimiser (n,), the multipliers (capacity,) and the active rows.
 
     Args:
-        A: the m soft rows.
+        A: (m, n), the soft rows.
         C: (n, n), the matrix of the bounds.
         factor: (n, n), `U`.
         rhs: (m + 2n,), `[b; lower; -upper]`.
@@ -106,16 +106,15 @@ def find_active_set(
     """
     n = C.shape[-1]
     m = len(rhs) - 2 * n
-    bounds, wanted = jnp.concatenate([C, -C]), rhs - allowance(rhs, tolerance)
+    rows, wanted = all_rows(A, C), rhs - allowance(rhs, tolerance)
+    # Any scale would do; by rows' lengths, as the diagonal of `H` has them, most rounds are saved.
+    diagonal = jnp.sum(factor**2, axis=1)
+    scale = jax.lax.rsqrt(matmul(rows**2, 1 / diagonal) + FLOOR)
 
-    def worst(violation: Array, rows: Array) -> Array:
-        """The most violated row, if there is one and a slot is empty."""
-        best, row = smallest(-violation)
-        return jnp.where((best < 0) & jnp.any(rows < 0), row, NONE).astype(jnp.int32)
-
-    def normal_of(row: Array) -> Array:
-        own = A.transposed((jnp.arange(m) == row).astype(rhs.dtype))
-        return jnp.where(row < m, own, bounds[jnp.maximum(row - m, 0)])
+    def worst(violation: Array, active: Array) -> Array:
+        """The row that is farthest away, if one is violated and a slot is empty."""
+        best, row = smallest(-violation * scale)
+        return jnp.where((best < 0) & jnp.any(active < 0), row, NONE).astype(jnp.int32)
 
     def look(state: ActiveSet) -> Next:
         x = solve_upper_transposed(factor, _point(state.whitened, state.multipliers))
@@ -129,15 +128,17 @@ def find_active_set(
         row = state.next.entering
         # A round that drops a row looks at no others, and in the one after it none enters.
         nothing = jnp.zeros(n, rhs.dtype)
-        normal = jax.lax.cond(row >= 0, lambda: normal_of(row), lambda: nothing)
+        normal = jax.lax.cond(row >= 0, lambda: rows[row], lambda: nothing)
         entered = _enter(state, row, normal, rhs[jnp.maximum(row, 0)], factor, row < m, softness)
         goal = cholesky_solve(cholesky(_system(entered)), entered.rhs + entered.next.extra)
         blocked = (goal < 0) & (entered.rows >= 0)
+        back = jnp.any(blocked)
         again = entered.next._replace(entering=jnp.full((), AGAIN, jnp.int32))
-        ahead = jax.lax.cond(
-            jnp.any(blocked), lambda: again, lambda: look(entered._replace(multipliers=goal))
+        there = entered._replace(multipliers=goal)
+        there = there._replace(next=jax.lax.cond(back, lambda: again, lambda: look(there)))
+        new: ActiveSet = jax.lax.cond(
+            back, lambda: _retreat(there, state.multipliers, blocked), lambda: there
         )
-        new = _retreat(entered._replace(next=ahead), goal, blocked)
         # Where the precision does not suffice, stop at the previous multipliers.
         sound = jnp.all(jnp.isfinite(goal))
         stop = new.next._replace(entering=jnp.full((), NONE, jnp.int32))
@@ -222,18 +223,20 @@ def _enter(
     )
 
 
-def _retreat(state: ActiveSet, goal: Array, blocked: Array) -> ActiveSet:
-    """The state with the multipliers of `goal`, unless some would become negative there.
+def _retreat(state: ActiveSet, before: Array, blocked: Array) -> ActiveSet:
+    """The state without the first row whose multiplier vanishes on the way to the state's.
 
-    Then the multipliers move towards `goal` until the first vanishes, and its row is dropped.
+    Args:
+        state: some of its multipliers are negative.
+        before: (c,), the multipliers before, which move until one vanishes.
+        blocked: (c,) bool, which are negative.
     """
-    back = jnp.any(blocked)
-    ratio = state.multipliers / jnp.where(blocked, state.multipliers - goal, 1)
-    least, first = smallest(jnp.where(blocked, ratio, jnp.inf))
-    moved = jnp.maximum(state.multipliers + least * (goal - state.multipliers), 0)
-    gone = back & (jnp.arange(len(state.rows)) == first)
+    goal = state.multipliers
+    least, first = smallest(
+        jnp.where(blocked, before / jnp.where(blocked, before - goal, 1), jnp.inf)
+    )
+    gone = jnp.arange(len(state.rows)) == first
     either = gone[:, None] | gone[None, :]
-    dropped = jnp.where(back, bit(state.rows[first], len(state.members)), jnp.uint32(0))
     return state._replace(
         rows=jnp.where(gone, -1, state.rows),
         normals=jnp.where(gone[:, None], 0, state.normals),
@@ -241,8 +244,8 @@ def _retreat(state: ActiveSet, goal: Array, blocked: Array) -> ActiveSet:
         gram=jnp.where(either, 0, state.gram),
         give=jnp.where(gone, 0, state.give),
         rhs=jnp.where(gone, 0, state.rhs),
-        multipliers=jnp.where(gone, 0, jnp.where(back, moved, goal)),
-        members=state.members & ~dropped,
+        multipliers=jnp.where(gone, 0, jnp.maximum(before + least * (goal - before), 0)),
+        members=state.members & ~bit(state.rows[first], len(state.members)),
         next=state.next._replace(extra=jnp.where(gone, 0, state.next.extra)),
     )
 

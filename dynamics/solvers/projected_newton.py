@@ -16,7 +16,7 @@ from jax import Array
 
 from ..math.algebra import matmul, smallest
 from .cholesky import cholesky, cholesky_solve, solve_upper_transposed
-from .rows import FLOOR, Rows
+from .rows import FLOOR
 
 HOPELESS = 1e-6
 """Squared length of a row below which its violation is ignored."""
@@ -37,7 +37,7 @@ RIDGE = 1e-6
 
 
 def least_violation(
-    H: Array, A: Rows, b: Array, C: Array, lower: Array, upper: Array, factor: Array, x: Array
+    H: Array, A: Array, b: Array, C: Array, lower: Array, upper: Array, factor: Array, x: Array
 ) -> tuple[Array, Array, Array]:
     """`x`, slack and residual where the rows are infeasible within the bounds.
 
@@ -50,16 +50,16 @@ def least_violation(
     image, units = cholesky(C), jnp.eye(len(x), dtype=x.dtype)
 
     # Columns one by one, in a loop: there may be hundreds of rows.
-    whitened = jax.lax.map(lambda e: A.times(solve_upper_transposed(factor, e)), units)
+    whitened = jax.lax.map(lambda e: matmul(A, solve_upper_transposed(factor, e)), units)
     length = jnp.sum(whitened**2, axis=0) + FLOOR
     # The violation of a row of no length cannot be reduced, and would drown the others'.
     weight = jnp.where(there & (length > HOPELESS), VIOLATION_WEIGHT / length, 0)
 
     def rows(u: Array) -> Array:
-        return jnp.where(there, A.times(cholesky_solve(image, u)), 0)
+        return jnp.where(there, matmul(A, cholesky_solve(image, u)), 0)
 
     def pulled(y: Array) -> Array:
-        return cholesky_solve(image, A.transposed(jnp.where(there, y, 0)))
+        return cholesky_solve(image, matmul(A.T, jnp.where(there, y, 0)))
 
     def metric(u: Array) -> Array:
         return cholesky_solve(image, matmul(H, cholesky_solve(image, u)))

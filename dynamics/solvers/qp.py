@@ -8,8 +8,7 @@ squared length in the metric of `H^-1`) that it vanishes where the rows are feas
 bounds are hard. So there always is a solution, and it varies continuously with the problem.
 
 A dual active-set method (`active_set`) finds it. Where the rows are infeasible, a projected Newton
-method (`projected_newton`) minimises their violation. Instead of a matrix, the rows may be a linear
-function and its transpose.
+method (`projected_newton`) minimises their violation.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ..math.algebra import matmul, smallest
 from .active_set import find_active_set
 from .cholesky import cholesky, cholesky_solve, solve_upper, solve_upper_transposed
 from .projected_newton import least_violation
-from .rows import FLOOR, Rows, allowance, closure_converted, constraint_values, matrix_product
+from .rows import FLOOR, all_rows, allowance, constraint_values
 
 TOLERANCE = {4: 1e-5, 8: 1e-10}
 """Negligible violation of a row, relative to `1 + |b|`, by the bytes of a float."""
@@ -46,8 +45,7 @@ class QP(NamedTuple):
 
     Attributes:
         H: (n, n), symmetric, positive definite.
-        A: (m, n), soft rows; or the linear function `x -> A x`, as of `jax.jvp`, which often costs
-            less than all the rows.
+        A: (m, n), soft rows; or the linear function `x -> A x`, as of `jax.jvp`.
         b: (m,); minus infinity for a row to be ignored.
         C: (n, n), symmetric, positive definite.
         lower: (n,), infinite where there is none.
@@ -111,13 +109,8 @@ def solve_qp(
     H, A, b, C, lower, upper = problem
     H, b, C, lower, upper = map(jnp.asarray, (H, b, C, lower, upper))
     n, m = H.shape[-1], b.shape[-1]
-    if callable(A):
-        product, parameters = closure_converted(A, jnp.zeros(n, H.dtype))
-        have = (*jax.eval_shape(A, jnp.zeros(n, H.dtype)).shape, n)
-    else:
-        product, parameters = matrix_product, [jnp.asarray(A)]
-        have = parameters[0].shape
-    shapes = {"H": H.shape, "A": have, "b": b.shape, "C": C.shape}
+    A = jax.vmap(A, out_axes=1)(jnp.eye(n, dtype=H.dtype)) if callable(A) else jnp.asarray(A)
+    shapes = {"H": H.shape, "A": A.shape, "b": b.shape, "C": C.shape}
     shapes |= {"lower": lower.shape, "upper": upper.shape}
     expected = ((n, n), (m, n), (m,), (n, n), (n,), (n,))
     for (name, shape), wanted in zip(shapes.items(), expected, strict=True):
@@ -129,14 +122,13 @@ def solve_qp(
     capacity = min(n + 3, 16) if max_active is None else max_active
     rounds = 6 * capacity if max_iterations is None else max_iterations
     softness = SOFTNESS[H.dtype.itemsize] if softness is None else softness
-    options = _Options(product, softness, capacity, rounds)
-    return QPSolution(*_solve(options, H, b, C, lower, upper, *parameters))
+    options = _Options(softness, capacity, rounds)
+    return QPSolution(*_solve(options, H, A, b, C, lower, upper))
 
 
 class _Options(NamedTuple):
-    """Static options of `_solve`: `product(x, *parameters)` is `A x`."""
+    """Static options of `_solve`."""
 
-    product: Callable[..., Array]
     softness: float
     capacity: int
     rounds: int
@@ -146,15 +138,14 @@ class _Options(NamedTuple):
 def _solve(
     options: _Options,
     H: Array,
+    A: Array,
     b: Array,
     C: Array,
     lower: Array,
     upper: Array,
-    *parameters: Array,
 ) -> tuple[Array, ...]:
-    product, softness, capacity, rounds = options
+    softness, capacity, rounds = options
     m = len(b)
-    A = Rows.of(product, parameters, lower)
     factor = cholesky(H)
     rhs = jnp.concatenate([b, lower, -upper])
     tolerance = TOLERANCE[H.dtype.itemsize]
@@ -195,9 +186,8 @@ def _solve_jvp(
     options: _Options, primals: Any, tangents: Any
 ) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
     """Differentiates `H x = A^T l`, `A x + D l = b`, over the active rows `A`."""
-    product, softness, _, _ = options
-    H, b, C, lower, upper, *parameters = primals
-    d_H, d_b, d_C, d_lower, d_upper, *d_parameters = tangents
+    H, A, b, C, lower, upper = primals
+    d_H, d_A, d_b, d_C, d_lower, d_upper = tangents
     m = len(b)
     solution = _solve(options, *primals)
     x, multipliers, active = solution[:3]
@@ -209,33 +199,25 @@ def _solve_jvp(
     def finite(bound: Array) -> Array:
         return jnp.where(jnp.isfinite(bound), bound, 0)
 
-    def row(i: Array) -> Array:
-        soft = Rows.of(product, parameters, x).transposed((jnp.arange(m) == i).astype(x.dtype))
-        return jnp.where(i < m, soft, jnp.concatenate([C, -C])[jnp.maximum(i - m, 0)])
-
     # Both the pull `A^T l` at `x` and the values `A x` change with the rows.
     each = jnp.zeros(m + 2 * len(x), x.dtype).at[active].add(multipliers * there)
     soft, hard = each[:m], each[m : m + len(x)] - each[m + len(x) :]
 
-    def pulled(*parameters: Array) -> Array:
-        return Rows.of(product, parameters, x).transposed(soft)
-
-    changed = _tangent(lambda *p: product(x, *p), parameters, d_parameters)
     held = matmul(d_C, x)
     d_rhs = pick(d_b, d_lower, -d_upper) * (
         finite(pick(b, lower, -upper)) == pick(b, lower, -upper)
     )
-    rows = jax.vmap(row)(active) * there[:, None]
+    rows = all_rows(A, C)[jnp.maximum(active, 0)] * there[:, None]
     factor = cholesky(H)
     whitened = solve_upper(factor, rows.T).T
     length = jnp.sum(whitened**2, axis=1)
     # In float32 a little more than the rows' compliance, so that conflicting rows can be solved.
     least = 100 * float(np.finfo(x.dtype).eps)
-    give = jnp.maximum(jnp.where(active < m, softness, 0), least) * (length + FLOOR) * there
+    give = jnp.maximum(jnp.where(active < m, options.softness, 0), least) * (length + FLOOR) * there
     gram = matmul(whitened, whitened.T) + jnp.diag(give + (1 - there))
 
-    pull = _tangent(pulled, parameters, d_parameters) + matmul(d_C.T, hard) - matmul(d_H, x)
-    change = d_rhs - pick(changed, held, -held)
+    pull = matmul(d_A.T, soft) + matmul(d_C.T, hard) - matmul(d_H, x)
+    change = d_rhs - pick(matmul(d_A, x), held, -held)
     y = solve_upper(factor, pull)
     d_multipliers = cholesky_solve(cholesky(gram), change - matmul(whitened, y))
     d_x = solve_upper_transposed(factor, y + matmul(whitened.T, d_multipliers))
@@ -244,13 +226,6 @@ def _solve_jvp(
         for s in solution[1:]
     ]
     return solution, (d_x, *nothing)
-
-
-def _tangent(f: Callable[..., Array], parameters: Any, d_parameters: Any) -> Array:
-    if not parameters:
-        return jnp.zeros_like(f())
-    tangent: Array = jax.jvp(f, tuple(parameters), tuple(d_parameters))[1]
-    return tangent
 
 
 def _float0(x: Array) -> np.ndarray[Any, Any]:

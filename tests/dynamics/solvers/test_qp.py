@@ -177,13 +177,16 @@ def test_units_do_not_matter() -> None:
 @pytest.mark.parametrize("size", [0.0, 1e3])
 @dtype_with_slow("float64")
 def test_what_counts_as_met(dtype: np.dtype, size: float) -> None:
-    """A row wants more than a bound does, by less than the tolerance, and by more than that."""
-    more = TOLERANCE[dtype.itemsize] * (1 + size / 2) * np.tile([0.7, 1.4], SIZE // 2)
+    """A row wants more than two bounds do, by less than the tolerance, and by more than that.
+
+    It is not as far away as either of them, so that they are met first.
+    """
+    more = TOLERANCE[dtype.itemsize] * (1 + 0.4 * size) * np.tile([0.7, 1.4], SIZE // 2)
     A, b = np.zeros((SIZE, M, N)), np.full((SIZE, M), -np.inf)
-    A[:, 0, 0], b[:, 0] = 0.5, size / 2 + more
+    A[:, 0, 0], A[:, 0, 1], b[:, 0] = 0.5, -0.1, 0.4 * size + more
     one, far = np.tile(np.eye(N), (SIZE, 1, 1)), np.full((SIZE, N), np.inf)
     lower = -far
-    lower[:, 0] = size
+    lower[:, :2] = size
     problem = QP(one, A, b, one, lower, far)
     active = np.asarray(solved(cast(problem, dtype)).active)
     np.testing.assert_array_equal((active == 0).any(axis=1), np.tile([False, True], SIZE // 2))
