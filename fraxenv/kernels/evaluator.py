@@ -77,6 +77,7 @@ def partially_evaluate(
     platform: str,
     expand: Callable[..., Id | None] | None = None,
     products: bool = False,
+    alone: bool = False,
 ) -> PartialEvaluation:
     """Partially evaluate a traced function for one environment.
 
@@ -86,10 +87,11 @@ def partially_evaluate(
         platform: "cpu", "gpu" or "tpu", for functions that depend on it.
         expand: as in `Program`.
         products: as in `Program`.
+        alone: as in `Program`.
     """
     jaxpr = traced.jaxpr
     buffers = [Buffer.of(a, b) for a, b in zip(traced.operands, batched, strict=True)]
-    program = Program(expand, traced.times, products)
+    program = Program(expand, traced.times, products, alone)
     evaluator = Evaluator(PartialEvaluation(program, buffers), platform)
     consts, inputs = traced.consts([evaluator.read(i) for i in range(len(buffers))])
     result = evaluator.result
@@ -256,11 +258,28 @@ class Evaluator:
         if any(x.shape != first.shape for x in rest):
             first, *rest = np.broadcast_arrays(*arrays)
         flat = zip(first.ravel().tolist(), *(x.ravel().tolist() for x in rest), strict=True)
-        if dtype is None:
+        if self.program.alone:
+            ids = self._noted(first.shape, (apply(op, *a, dtype=dtype) for a in flat))
+        elif dtype is None:
             ids = [apply(op, *a) for a in flat]
         else:
             ids = [apply(op, *a, dtype=dtype) for a in flat]
         return np.array(ids, int).reshape(first.shape)
+
+    def _noted(self, shape: tuple[int, ...], computed: Iterator[Id]) -> list[Id]:
+        """Note which values the elements of an array are computed by, one step after another."""
+        ops = self.program.ops
+        ids, ends = [], [len(ops)]
+        for x in computed:
+            ids.append(x)
+            ends.append(len(ops))
+        begins, sizes = np.array(ends[:-1]), np.diff(ends)
+        if sizes.any():
+            usual = int(np.bincount(sizes[sizes > 0]).argmax())
+            for step in range(usual):
+                alike = np.where(sizes == usual, begins + step, -1)
+                self.program.alike.append(alike.reshape(shape))
+        return ids
 
     def full(self, shape: tuple[int, ...], number: Any, dtype: Any) -> IdArray:
         """An array of one number."""

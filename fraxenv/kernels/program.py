@@ -72,6 +72,7 @@ class Program:
         expand: expands elementary functions, for executors with basic operations only.
         times: how often `LARGEST` values it may have.
         products: whether the executor computes products with known matrices as such.
+        alone: whether it is for one environment alone: which values are computed alike is noted.
 
     Attributes:
         ops: the operation of each value.
@@ -82,6 +83,9 @@ class Program:
         loops: the loops; `loop` values refer to them by index.
         matrices: known matrices (rows, columns); `product` values refer to them by index.
         joined: whether a sum rounds together with the product that it adds; see `contraction`.
+        lanes: the number of lanes of the values that are vectors of numbers; see `native.packs`.
+        alike: values of which each array's elements were computed alike, -1 where one was not; none
+            unless `alone`.
         depth: the number of loops around each scope.
         units: which constants are 0, 1 or -1, of whatever dtype.
     """
@@ -91,8 +95,11 @@ class Program:
         expand: Callable[..., Id | None] | None = None,
         times: int = 1,
         products: bool = False,
+        alone: bool = False,
     ) -> None:
-        self._expand, self.products = expand, products
+        self._expand, self.products, self.alone = expand, products, alone
+        self.alike: list[IdArray] = []
+        self.lanes: dict[Id, int] = {}
         self.ops: list[str] = []
         self.args: list[tuple[Id, ...]] = []
         self.attributes: list[Any] = []
@@ -267,7 +274,7 @@ class Program:
             TooLongError: there are more; the program is as before.
         """
         began, loops, scopes = len(self.ops), len(self.loops), len(self.depth)
-        matrices = len(self.matrices)
+        matrices, alike = len(self.matrices), len(self.alike)
         before, applied = self._most, self.applied
         self._most = min(before, began + most)
         try:
@@ -276,6 +283,7 @@ class Program:
             for values in (self.ops, self.args, self.attributes, self.dtypes, self.scopes):
                 del values[began:]
             del self.loops[loops:], self.depth[scopes:], self.matrices[matrices:]
+            del self.alike[alike:]
             for known in (self._known, self._constants):
                 # The latest come last.
                 while known and next(reversed(known.values())) >= began:

@@ -20,10 +20,10 @@ from jax import Array
 
 from ..buffer import is_key
 from ..errors import BuildError, KernelError, KernelWarning
-from ..evaluator import PartialEvaluation
+from ..evaluator import PartialEvaluation, partially_evaluate
 from ..executors import executor_for
 from ..kernel import Kernel, kernel_for, nothing_collected
-from ..native import single
+from ..native import mathlib, single
 from ..traced import Traced, trace
 from .check import write_check
 from .header import write_header
@@ -218,7 +218,10 @@ def _kernel(name: str, traced: Traced, operands: int) -> tuple[Kernel, PartialEv
             f"export: {name} has {fallback.equation.primitive.name!r} in it, which no kernel has: "
             f"{fallback.reason}. Write it without."
         )
-    return kernel, evaluation
+    flags = (True,) * operands
+    return kernel, partially_evaluate(
+        traced, flags, "cpu", mathlib.expand, products=True, alone=True
+    )
 
 
 def _bound(name: str, fn: Callable[..., Any], given: Arguments) -> inspect.BoundArguments:

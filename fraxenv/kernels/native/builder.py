@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -158,6 +158,10 @@ class Builder:
     def type(self, dtype: np.dtype[Any]) -> str:
         """The type of vectors."""
         return f"<{self.width} x {llvm_type(dtype)}>"
+
+    def like(self, x: Id) -> AbstractContextManager[None]:
+        """Vectors as wide as a value."""
+        return self.across(self.program.lanes.get(x, self.width))
 
     def set(self, x: Id, code: str) -> None:
         """Compute a value by an instruction."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..buffer import Buffer
 from ..errors import BuildError
 from ..program import BOOL, Id, IdArray, Loop, Program, live_values
-from . import instructions, workspace
+from . import instructions, vectors, workspace
 from .builder import Builder, llvm_type, stored
 from .contraction import operations
+from .packs import WIDEST
 from .product import write_product
 from .registers import BLOCK as BLOCK_OF_CHOSEN
 from .registers import WITHOUT_INSTRUCTIONS, Registers, choose
@@ -93,6 +95,7 @@ class Body:
         self._addresses: dict[tuple[int, Id, str, int], str] = {}
         self._rounds: dict[int, dict[int, str]] = {}
         self._last: dict[Id, str] = {}
+        self._lanes = vectors.Lanes(self.builder)
         computed = [i for i in np.flatnonzero(self._alive).tolist() if i not in self.builder.slots]
         self.workspace = workspace.plan(
             program, computed, buffers, outputs, width, work, always=registers is not None
@@ -108,9 +111,11 @@ class Body:
         self._captured = captured_values(program)
         self._scopes = {s: self._ordered(s, ids) for s, ids in scopes.items()}
         self._spill(work)
-        self._without_instructions = {
+        self._without_instructions: dict[str, Callable[[Id], None]] = {
             "final": self._final, "round": self._round, "pin": self._pin,
-            "lookup": self._lookup, "product": self._product,
+            "lookup": self._lookup, "product": self._product, "lane": self._lanes.write,
+            "numbers": partial(vectors.write_numbers, self.builder),
+            "assemble": partial(vectors.write_assembled, self.builder),
         }  # fmt: skip
 
     def _ordered(self, scope: int, members: list[Id]) -> list[Id]:
@@ -201,12 +206,32 @@ class Body:
         self._compute(self._scopes.get(scope, ()))
 
     def _compute(self, ids: Sequence[Id]) -> None:
+        left = self._left(ids) if self._program.lanes else {}
         for k, i in enumerate(ids):
             if self._program.ops[i] in WITHOUT_INSTRUCTIONS:
                 continue
             self._compute_one(i)
+            for vector in left.get(k, ()):
+                self._lanes.forget(vector)
             if self.builder.workspace and k % BLOCK == BLOCK - 1:
                 self.builder.divide()
+
+    def _left(self, ids: Sequence[Id]) -> dict[int, list[Id]]:
+        """The vectors of a scope of which no lane is needed after each of its values."""
+        p, last = self._program, {}
+        for k, i in enumerate(ids):
+            for x in (i, *operands(p, i, self._captured)):
+                if p.ops[x] == "lane":
+                    last[p.args[x][0]] = k
+        scope = p.scopes[ids[0]] if len(ids) else 0
+        kept = {
+            p.args[x][0] for x in (*self._wanted, *self._following(scope)) if p.ops[x] == "lane"
+        }
+        found: dict[int, list[Id]] = {}
+        for vector, k in last.items():
+            if p.scopes[vector] == scope and vector not in kept:
+                found.setdefault(k, []).append(vector)
+        return found
 
     def _compute_one(self, i: Id) -> None:
         op = self._program.ops[i]
@@ -220,7 +245,8 @@ class Body:
             self._without_instructions[op](i)
         else:
             self.operations += operations(self._program, i)
-            instructions.write(self.builder, i)
+            with self.builder.like(i):
+                instructions.write(self.builder, i)
         if self.workspace is not None and i in self.workspace.homes:
             self.builder.settle(i, *self.workspace.homes[i])
 
@@ -286,7 +312,7 @@ class Body:
         }
         rounds = {j: b.alloca(loop.count or 0, p.dtypes[loop.stacked[j]]) for j in kept}
         places = {} if self.workspace is None else self.workspace.rounds.get(index, {})
-        initial = {k: b.name(loop.initial[k]) for k in carried}
+        initial = {k: self._carried_name(loop.carries[k], loop.initial[k]) for k in carried}
         start, end = b.label("loop"), b.label("end")
         before = b.block
         b.emit(f"br label %{start}")
@@ -307,7 +333,7 @@ class Body:
             b.emit(f"store {t} {b.name(x)}, ptr {at}")
         self._keep(loop, places, counter)
         b.emit(f"{following} = add i32 {counter}, 1")
-        ends = {k: b.name(loop.following[k]) for k in carried}
+        ends = {k: self._carried_name(loop.carries[k], loop.following[k]) for k in carried}
         taken = set(homes.values())
         for i in self._scopes.get(loop.outer, ()):
             if p.ops[i] == "final" and p.attributes[i][0] == index:
@@ -325,13 +351,17 @@ class Body:
         phis = [f"  {counter} = phi i32 [ 0, %{before} ], [ {following}, %{latch} ]"]
         for k in carried:
             c = loop.carries[k]
-            phis.append(
-                f"  %v{c} = phi {b.type(p.dtypes[c])} [ {initial[k]}, %{before} ], "
-                f"[ {ends[k]}, %{latch} ]"
-            )
+            with b.like(c):
+                t = b.type(p.dtypes[c])
+            phis.append(f"  %v{c} = phi {t} [ {initial[k]}, %{before} ], [ {ends[k]}, %{latch} ]")
         b.lines[header + 1 : header + 1] = phis
         b.begin(end)
         self._rounds[index] = rounds
+
+    def _carried_name(self, carry: Id, x: Id) -> str:
+        """What a loop carries, as an operand."""
+        with self.builder.like(carry):
+            return self.builder.name(x)
 
     def _hand_on(self, values: Sequence[tuple[Id, tuple[str, int]]]) -> None:
         """Write to memory what a loop hands from round to round there."""
@@ -380,7 +410,7 @@ class Body:
 
     def _fill_tables(self, scope: int, outer: int) -> None:
         """Lay out in memory the tables that a loop, or an inner one, looks up by its counter."""
-        p, b = self._program, self.builder
+        p = self._program
         inner = {scope}
         for loop in p.loops:
             if loop.outer in inner:
@@ -395,11 +425,17 @@ class Body:
                 if self.workspace is not None:
                     self._found[values] = self._find_table(values, self.workspace)
                     continue
-                memory = b.alloca(len(values), stored(p.dtypes[i]))
-                t = b.type(stored(p.dtypes[i]))
-                for k, x in enumerate(values):
-                    b.store(x, b.value(f"getelementptr {t}, ptr {memory}, i32 {k}"))
-                self._tables[values] = memory
+                self._tables[values] = self._lay_out(values, stored(p.dtypes[i]))
+
+    def _lay_out(self, values: Sequence[Id], dtype: np.dtype[Any]) -> str:
+        """A table of values on the stack."""
+        b = self.builder
+        memory = b.alloca(len(values) + (WIDEST if self._program.lanes else 0), dtype)
+        there = self._lanes.lay_out(values, memory) if self._program.lanes else ()
+        for k, x in enumerate(values):
+            if k not in there:
+                b.store(x, b.value(f"getelementptr {b.type(dtype)}, ptr {memory}, i32 {k}"))
+        return memory
 
     def _find_table(self, values: Sequence[Id], work: Workspace) -> tuple[str, int, int] | str:
         """Where values can be looked up, put there if they are not in order anywhere.
@@ -423,12 +459,16 @@ class Body:
     def _lookup(self, i: Id) -> None:
         self.operations += 1
         p, b = self._program, self.builder
-        index, *values = p.args[i]
+        index, values = p.args[i][0], p.args[i][1:]
         if self.workspace is not None:
-            self._look_up(i, index, self._found[tuple(values)])
+            if values not in self._found:
+                self._found[values] = self._find_table(values, self.workspace)
+            self._look_up(i, index, self._found[values])
             return
+        if values not in self._tables:
+            self._tables[values] = self._lay_out(values, stored(p.dtypes[i]))
         place = b.value(f"extractelement {b.type(p.dtypes[index])} {b.name(index)}, i32 0")
-        memory, t = self._tables[tuple(values)], b.type(stored(p.dtypes[i]))
+        memory, t = self._tables[values], b.type(stored(p.dtypes[i]))
         at = b.value(f"getelementptr {t}, ptr {memory}, i32 {place}")
         b.names[i] = b.load(p.dtypes[i], at)
 

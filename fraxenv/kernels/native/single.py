@@ -21,6 +21,7 @@ from .builder import Builder
 from .contraction import contracted
 from .control import Body
 from .memory import load_inputs, store_outputs
+from .packing import packed
 
 LARGEST = 256 << 10
 """Bytes of the most memory that tables may take of the caller's stack."""
@@ -88,11 +89,18 @@ def write_module(functions: Sequence[Function], target: Target) -> str:
 
 def _write(function: Function, target: Target) -> Builder:
     name, program, buffers, outputs, dtypes = function
-    results = [int(x) for o in outputs for x in o.ravel()]
     program = _unfrozen(contracted(program, outputs) if target.joins else program)
+    program, outputs = packed(program, outputs)
+    results = [int(x) for o in outputs for x in o.ravel()]
     body = Body(program, results, width=1, buffers=buffers, outputs=outputs)
     b = body.builder
     b.define("void", name, "ptr %in, ptr %out", linkage="external")
+    b.emit("%row = add i64 0, 0")
+    load_inputs(b, body.inputs, buffers, body.workspace)
+    body.compute_scope(0)
+    store_outputs(b, outputs, dtypes, body.workspace)
+    b.emit("ret void")
+    # Tables have been laid out meanwhile.
     size = 0 if body.workspace is None else body.workspace.bytes
     if size > LARGEST:
         raise BuildError(
@@ -101,11 +109,6 @@ def _write(function: Function, target: Target) -> Builder:
         )
     if body.workspace is not None:
         b.reserve(body.workspace.pointer, size)
-    b.emit("%row = add i64 0, 0")
-    load_inputs(b, body.inputs, buffers, body.workspace)
-    body.compute_scope(0)
-    store_outputs(b, outputs, dtypes, body.workspace)
-    b.emit("ret void")
     return b
 
 

@@ -35,6 +35,8 @@ def _dynamic_window(
         if number is not None or last == 0:
             begin = int(np.clip(int(number), 0, last)) if number is not None else 0
             window = x[begin : begin + size]
+        elif ev.program.alone and size == 1 and len(x) >= LONG:
+            window = _looked_up(ev, start, x)
         else:
             window = x[0:size]
             for k in range(1, last + 1):
@@ -44,6 +46,26 @@ def _dynamic_window(
                 window = ev.map("select", np.array(chosen), x[k : k + size], window)
         x = np.moveaxis(window, 0, axis)
     return x
+
+
+LONG = 6
+"""Numbers from which on one of them is found in memory, where a lane is alone, and not chosen."""
+
+
+def _unpinned(ev: Evaluator, x: Id) -> Id:
+    while ev.program.ops[x] == "pin":
+        (x,) = ev.program.args[x]
+    return x
+
+
+def _looked_up(ev: Evaluator, index: Id, x: IdArray) -> IdArray:
+    """`x[index : index + 1]`, from a table in memory."""
+    p, dtype = ev.program, ev.dtype(index)
+    low, high = p.constant(0, dtype), p.constant(len(x) - 1, dtype)
+    within = p.apply("min", p.apply("max", index, low), high)
+    columns = x.reshape(len(x), -1).T.tolist()
+    found = [p.lookup(within, [_unpinned(ev, v) for v in column]) for column in columns]
+    return np.array(found, int).reshape(1, *x.shape[1:])
 
 
 @rule("dynamic_slice")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from ..errors import BetterOutsideError
 from ..evaluator import Evaluator
 from ..ops import OPERATIONS
-from ..program import BOOKKEEPING, BOOL, IdArray, live_values
+from ..program import BOOKKEEPING, BOOL, Id, IdArray, live_values
 from .registry import RULES, Rule, rule
 
 LARGE_MATRIX, LARGEST_MATRIX = 1024, 2048
@@ -53,16 +54,24 @@ def _dot_general(ev: Evaluator, equation: Any, a: IdArray, b: IdArray) -> IdArra
     minus_zero = ev.program.constant(-0.0, out)
     present = [(x != zero) & (x != minus_zero) for x in (rows, columns)]
     ev.program.applied += 2 * batch * rows.shape[1] * columns.shape[1] * depth
-    result = []
+    began, result = len(ev.program.ops), []
+    sums: list[list[Id]] = []
     for n in range(batch):
         for i, row in enumerate(rows[n].tolist()):
             both = present[0][n, i] & present[1][n]
             for j, column in enumerate(columns[n].tolist()):
                 total = zero
+                steps: list[Id] = []
                 for k in np.flatnonzero(both[j]).tolist():
                     product = apply(times, row[k], column[k])
                     total = product if total == zero else apply(plus, total, product)
+                    steps += product, total
                 result.append(total)
+                sums.append(steps)
+    if ev.program.alone:
+        for alike in itertools.zip_longest(*sums, fillvalue=-1):
+            made = np.array(alike, int)
+            ev.program.alike.append(np.where(made >= began, made, -1).reshape(shape))
     return np.array(result, int).reshape(shape)
 
 

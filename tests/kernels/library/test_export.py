@@ -24,6 +24,7 @@ from fraxenv import fuse
 from fraxenv.errors import KernelError
 from fraxenv.kernels import Library, export
 from fraxenv.kernels.library.signature import identifier
+from fraxenv.kernels.native import packs
 
 pytestmark = pytest.mark.cpu
 
@@ -281,6 +282,39 @@ def test_bits_on_arm(tmp_path: Path) -> None:
         assert all(same_bits(f, x[k]) for f, x in zip(found, expected, strict=True)), k
 
 
+def rows(A: Any, x: Any) -> Any:
+    """Arrays, which vectors compute, in a loop that carries them and finds one of many rows."""
+
+    def turn(k: Any, state: Any) -> Any:
+        y, kept = state
+        row = A[jnp.argmin(A @ y)]
+        kept = jnp.where((jnp.arange(4) == k % 4)[:, None], row, kept)
+        return jnp.where(y > 0, y - 0.1 * row, 0.5 * kept.sum(0)), kept
+
+    return lax.fori_loop(0, 70, turn, (x, jnp.zeros((4, len(x)), x.dtype)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_vectors_on_arm(tmp_path: Path, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ziglang")
+    pytest.importorskip("unicorn")
+    import arm64
+
+    monkeypatch.setattr(packs, "LEAST", 0.0)
+    rng = np.random.default_rng(0)
+    given = [
+        (rng.normal(size=(19, 7)).astype(dtype), rng.normal(size=7).astype(dtype)) for _ in range(9)
+    ]
+    with jax.enable_x64(dtype == np.float64):
+        made = export(rows, [*given[0]], "here", output=tmp_path)
+        export(rows, [*given[0]], "there", "object", target="aarch64", output=tmp_path)
+    program, call = arm64.link(tmp_path / "there.o", "there_"), caller(made, "here")
+    shaped = [np.zeros(7, dtype), np.zeros((4, 7), dtype)]
+    for row in given:
+        found, expected = arm64.call(program, [*row], shaped), call([*row], shaped)
+        assert all(map(same_bits, found, expected))
+
+
 def network(x: Any) -> Any:
     """A policy's network, all of whose matrices but the last are large enough to stay ones."""
     for matrix in HIDDEN:
@@ -378,6 +412,24 @@ def test_nothing_is_written_outside(tmp_path: Path) -> None:
     function(ins, (ctypes.c_void_p * 2)(room[4:].ctypes.data, rounds[4:].ctypes.data))
     assert (np.delete(room, [4, 5, 6, 7]) == 7).all()
     assert (np.delete(rounds, 4) == 7).all()
+
+
+@needs_compiler
+def test_tables_of_a_long_scan_have_room(tmp_path: Path) -> None:
+    """What rounds look up, and what is kept of them, is within what the function asks for."""
+
+    def scanned(rows: Any, start: Any) -> Any:
+        def turn(x: Any, row: Any) -> tuple[Any, Any]:
+            x = jnp.tanh(0.5 * x + row)
+            return x, (x * row, x > 0)
+
+        return lax.scan(turn, start, jnp.concatenate([rows] * 12))
+
+    rng = np.random.default_rng(0)
+    given = rng.normal(size=(12, 7)).astype(np.float32), rng.normal(size=7).astype(np.float32)
+    made = export(scanned, given, "scanned", output=tmp_path)
+    ran = run(compile_test(made))
+    assert ran.returncode == 0, ran.stdout
 
 
 # --- what it refuses ---
