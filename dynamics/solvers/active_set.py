@@ -128,8 +128,9 @@ def find_active_set(
         row = state.next.entering
         # A round that drops a row looks at no others, and in the one after it none enters.
         nothing = jnp.zeros(n, rhs.dtype)
-        normal = jax.lax.cond(row >= 0, lambda: rows[row], lambda: nothing)
-        entered = _enter(state, row, normal, rhs[jnp.maximum(row, 0)], factor, row < m, softness)
+        normal = jax.lax.cond(row >= 0, lambda: _at(rows, row), lambda: nothing)
+        own = _at(rhs, jnp.maximum(row, 0))
+        entered = _enter(state, row, normal, own, factor, row < m, softness)
         goal = cholesky_solve(cholesky(_system(entered)), entered.rhs + entered.next.extra)
         blocked = (goal < 0) & (entered.rows >= 0)
         back = jnp.any(blocked)
@@ -205,9 +206,10 @@ def _enter(
     """
     new = solve_upper(factor, normal)
     square = jnp.sum(new * new)
-    slots = len(state.rows)
-    empty = jnp.where(is_soft, jnp.argmin(state.rows), slots - 1 - jnp.argmin(state.rows[::-1]))
-    here = (jnp.arange(slots) == empty) & (row >= 0)
+    bits = 1 << np.arange(len(state.rows), dtype=np.int32)
+    bits = jnp.where(is_soft, bits, bits[::-1])
+    empty = jnp.sum(jnp.where(state.rows < 0, bits, 0), dtype=jnp.int32)
+    here = (bits == empty & -empty) & (row >= 0)  # the lowest bit is the first empty slot's
     give = jnp.where(is_soft, softness * (square + FLOOR), 0).astype(rhs.dtype)
     common = jnp.where(here, square, matmul(state.whitened, new))
     gram = jnp.where(here[None, :], common[:, None], state.gram)
@@ -295,8 +297,13 @@ def contains(members: Array, count: int) -> Array:
 
 def bit(row: Array, words: int) -> Array:
     """The set of one row, as words (words,) of bits."""
-    bit = jnp.left_shift(jnp.uint32(1), (row % 32).astype(jnp.uint32))
-    return jnp.where(jnp.arange(words) == row // 32, bit, jnp.uint32(0))
+    bit = jnp.left_shift(jnp.uint32(1), (row & 31).astype(jnp.uint32))
+    return jnp.where(np.arange(words, dtype=np.int32) == row >> 5, bit, jnp.uint32(0))
+
+
+def _at(x: Array, index: Array) -> Array:
+    """A row, at an index known to be in bounds."""
+    return x.at[index].get(mode="promise_in_bounds")
 
 
 def _select(condition: Array, yes: Next, no: Next) -> Next:
