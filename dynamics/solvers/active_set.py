@@ -206,8 +206,8 @@ def _enter(
     """
     new = solve_upper(factor, normal)
     square = jnp.sum(new * new)
-    bits = 1 << np.arange(len(state.rows), dtype=np.int32)
-    bits = jnp.where(is_soft, bits, bits[::-1])
+    powers = 1 << np.arange(len(state.rows), dtype=np.int32)
+    bits = jnp.where(is_soft, powers, powers[::-1])
     empty = jnp.sum(jnp.where(state.rows < 0, bits, 0), dtype=jnp.int32)
     here = (bits == empty & -empty) & (row >= 0)  # the lowest bit is the first empty slot's
     give = jnp.where(is_soft, softness * (square + FLOOR), 0).astype(rhs.dtype)
