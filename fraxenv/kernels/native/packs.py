@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -342,13 +342,13 @@ def _usable(program: Program, alive: np.ndarray) -> list[IdArray]:
     taken: set[Id] = set()
     for array in program.alike:
         flat = [x if x >= 0 and alive[x] and x not in taken else -1 for x in array.ravel().tolist()]
-        kinds = Counter((program.ops[x], program.scopes[x]) for x in flat if x >= 0)
+        kinds = Counter(_kind(program, x) for x in flat if x >= 0)
         if not kinds:
             continue
         ((kind, _),) = kinds.most_common(1)
         seen: set[Id] = set()
         for k, x in enumerate(flat):
-            if x < 0 or x in seen or (program.ops[x], program.scopes[x]) != kind:
+            if x < 0 or x in seen or _kind(program, x) != kind:
                 flat[k] = -1
             else:
                 seen.add(x)
@@ -356,6 +356,10 @@ def _usable(program: Program, alive: np.ndarray) -> list[IdArray]:
             taken |= seen
             found.append(np.array(flat).reshape(array.shape))
     return found
+
+
+def _kind(program: Program, x: Id) -> tuple[str, int, np.dtype[Any]]:
+    return program.ops[x], program.scopes[x], program.dtypes[x]
 
 
 def _layouts(array: IdArray) -> dict[Layout, list[Pack]]:
