@@ -24,7 +24,7 @@ import numpy as np
 from jax import Array
 
 from ..math.algebra import matmul, smallest
-from .cholesky import cholesky, cholesky_solve, solve_upper, solve_upper_transposed
+from .cholesky import ldl, ldl_solve, solve_upper, solve_upper_transposed
 from .rows import FLOOR, all_rows, allowance, constraint_values
 
 HARDENINGS = 8
@@ -131,7 +131,7 @@ def find_active_set(
         normal = jax.lax.cond(row >= 0, lambda: _at(rows, row), lambda: nothing)
         own = _at(rhs, jnp.maximum(row, 0))
         entered = _enter(state, row, normal, own, factor, row < m, softness)
-        goal = cholesky_solve(cholesky(_system(entered)), entered.rhs + entered.next.extra)
+        goal = ldl_solve(ldl(_system(entered)), entered.rhs + entered.next.extra)
         blocked = (goal < 0) & (entered.rows >= 0)
         back = jnp.any(blocked)
         again = entered.next._replace(entering=jnp.full((), AGAIN, jnp.int32))
@@ -201,7 +201,7 @@ def _enter(
 ) -> ActiveSet:
     """Add an active row in an empty slot, with a zero multiplier; none if `row` is negative.
 
-    Soft rows fill the slots from the first, bounds from the last, which `cholesky` eliminates
+    Soft rows fill the slots from the first, bounds from the last, which `ldl` eliminates
     first: bounds are well conditioned by themselves, and the rest, of soft rows, by its compliance.
     """
     new = solve_upper(factor, normal)
@@ -273,12 +273,12 @@ def _refine(state: ActiveSet, factor: Array, tolerance: float) -> tuple[Array, A
     tolerance would show in the objective.
     """
     met = state.next.lacking <= tolerance
-    system, multipliers = cholesky(_system(state)), state.multipliers
+    system, multipliers = ldl(_system(state)), state.multipliers
     x = solve_upper_transposed(factor, _point(state.whitened, multipliers))
     for _ in range(REFINEMENTS):
         wanted = jnp.where(met, 0, state.give * multipliers - state.next.extra)
         left = state.rhs - matmul(state.normals, x) - wanted
-        change = cholesky_solve(system, left)
+        change = ldl_solve(system, left)
         change = jnp.where(jnp.all(multipliers + change >= 0), change, 0)
         x = x + solve_upper_transposed(factor, _point(state.whitened, change))
         multipliers = multipliers + change
