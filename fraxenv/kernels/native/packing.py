@@ -212,9 +212,12 @@ class _Packing:
             return one if old.ops[first] == "constant" else self._assembled([(one, 0)] * len(lanes))
         if all(old.ops[x] == "constant" for x in distinct):
             numbers = tuple(old.attributes[x] for x in filled)
-            made = self._once("numbers", (), numbers, old.dtypes[first], 0)
-            self.program.lanes[made] = len(lanes)
-            return made
+            # By their values, as zeros of either sign, and numbers of all dtypes, are equal.
+            key = "numbers", tuple(filled)
+            if key not in self._known:
+                self._known[key] = self._add("numbers", (), numbers, old.dtypes[first], 0)
+                self.program.lanes[self._known[key]] = len(lanes)
+            return self._known[key]
         places = [(self._place(x), x) for x in filled]
         vectors = {there[0] for there, x in places if there is not None}
         if len(vectors) == 1 and self._width[next(iter(vectors))] == len(lanes):

@@ -178,6 +178,32 @@ def test_bits_of_special_numbers(function) -> None:
     assert_same_bits(function, rows)
 
 
+def test_bits_of_equal_numbers() -> None:
+    """Zeros of either sign, and numbers of several dtypes, are equal, and not the same."""
+
+    def function(x, n, m):
+        some = x > 0.5
+        positive = jnp.where(some, x, jnp.array([0.0, 1.0, 2.0, 3.0], x.dtype))
+        negative = jnp.where(some, x, jnp.array([-0.0, 1.0, 2.0, 3.0], x.dtype))
+        return (
+            positive,
+            negative,
+            n + jnp.arange(4, dtype=n.dtype),
+            m + jnp.arange(4, dtype=m.dtype),
+        )
+
+    rng = np.random.default_rng(4)
+    rows = [
+        (
+            rng.random(4).astype(np.float32),
+            np.arange(4, dtype=np.int32),
+            np.arange(4, dtype=np.uint8),
+        )
+        for _ in range(9)
+    ]
+    assert_same_bits(function, rows)
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     shape=st.sampled_from([(3,), (17,), (5, 4), (4, 9), (2, 3, 6)]),
