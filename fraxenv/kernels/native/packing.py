@@ -69,7 +69,8 @@ class _Packing:
             for x, op in enumerate(program.ops)
             if op == "loop" and alive[x]
         }
-        self._carried = self._carried_vectors()
+        self._carried: dict[Id, Place] = {}
+        self._place_carried()
         self._values: dict[Id, Id] = {}
         self._vectors: dict[Hashable, Id] = {}
         self._known: dict[Hashable, Id] = {}
@@ -79,25 +80,14 @@ class _Packing:
         for x in np.flatnonzero(alive).tolist():
             self.value(x)
 
-    def _carried_vectors(self) -> dict[Id, Place]:
-        """The places, in vectors, of what loops carry: where what they are next lies in one."""
-        found: dict[Id, Place] = {}
-
-        def place(x: Id) -> Place | None:
-            x = self._source[x]
-            if self._old.ops[x] != "final":
-                return self._packs.get(x)
-            index, number = self._old.attributes[x]
-            carries = self._old.loops[index].carries
-            there = found.get(carries[number]) if number < len(carries) else None
-            return None if there is None else (("final", there[0]), there[1])
-
+    def _place_carried(self) -> None:
+        """Let what loops carry lie in vectors where what it is next does."""
         # Loops within a loop, and those that come after it, have higher numbers.
         for index in reversed(range(len(self._old.loops))):
             loop = self._old.loops[index]
             members: dict[Hashable, dict[int, Id]] = {}
             for c, x in zip(loop.carries, loop.following, strict=False):
-                there = place(x) if self._alive[c] else None
+                there = self._place(self._source[x]) if self._alive[c] else None
                 if there is not None:
                     members.setdefault(there[0], {}).setdefault(there[1], c)
             for following, lanes in members.items():
@@ -105,8 +95,7 @@ class _Packing:
                     vector = (index, following)
                     self._width[vector] = self._width["final", vector] = self._width[following]
                     self._like[vector] = next(iter(lanes.values()))
-                    found |= {c: (vector, lane) for lane, c in lanes.items()}
-        return found
+                    self._carried |= {c: (vector, lane) for lane, c in lanes.items()}
 
     # --- values by themselves ---
 

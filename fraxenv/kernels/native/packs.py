@@ -58,11 +58,13 @@ class Vector(NamedTuple):
 
     Attributes:
         number: which.
-        members: its values and their lanes.
+        pack: its values.
+        members: they and their lanes.
         operands: the values of each operand, lane by lane, -1 where there is none.
     """
 
     number: int
+    pack: Pack
     members: dict[Id, int]
     operands: list[list[Id]]
 
@@ -167,8 +169,8 @@ class _Choice:
             for members in together:
                 self._improve(members)
         self._leave_out()
-        layouts = zip(self._arrays, self._chosen, strict=True)
-        return [pack for array, layout in layouts for pack in _layouts(array)[layout]]
+        chosen = zip(self._layouts, self._chosen, strict=True)
+        return [vector.pack for layouts, layout in chosen for vector in layouts[layout]]
 
     def _leave_out(self) -> None:
         """Have no vectors in scopes where they save little."""
@@ -192,6 +194,7 @@ class _Choice:
             layout: [
                 Vector(
                     next(numbers),
+                    pack,
                     {x: k for k, x in enumerate(pack) if x >= 0},
                     _columns(self._program, pack, self._source),
                 )
@@ -279,10 +282,7 @@ class _Choice:
             columns, members = vector.operands, list(vector.members)
             if self._program.ops[members[0]] in EXCHANGED:
                 columns = [list(c) for c in columns]
-                pack = [-1] * len(columns[0])
-                for x, lane in vector.members.items():
-                    pack[lane] = x
-                _exchange(columns, tuple(pack), self._place)
+                _exchange(columns, vector.pack, self._place)
             cost += 1 - len(members) + sum(map(self._bringing, columns))
             # Instructions that need one of the values take it from memory.
             cost += any(u not in self._places for x in members for u in self._users.get(x, ()))
