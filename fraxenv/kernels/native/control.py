@@ -206,32 +206,12 @@ class Body:
         self._compute(self._scopes.get(scope, ()))
 
     def _compute(self, ids: Sequence[Id]) -> None:
-        left = self._left(ids) if self._program.lanes else {}
         for k, i in enumerate(ids):
             if self._program.ops[i] in WITHOUT_INSTRUCTIONS:
                 continue
             self._compute_one(i)
-            for vector in left.get(k, ()):
-                self._lanes.forget(vector)
             if self.builder.workspace and k % BLOCK == BLOCK - 1:
                 self.builder.divide()
-
-    def _left(self, ids: Sequence[Id]) -> dict[int, list[Id]]:
-        """The vectors of a scope of which no lane is needed after each of its values."""
-        p, last = self._program, {}
-        for k, i in enumerate(ids):
-            for x in (i, *operands(p, i, self._captured)):
-                if p.ops[x] == "lane":
-                    last[p.args[x][0]] = k
-        scope = p.scopes[ids[0]] if len(ids) else 0
-        kept = {
-            p.args[x][0] for x in (*self._wanted, *self._following(scope)) if p.ops[x] == "lane"
-        }
-        found: dict[int, list[Id]] = {}
-        for vector, k in last.items():
-            if p.scopes[vector] == scope and vector not in kept:
-                found.setdefault(k, []).append(vector)
-        return found
 
     def _compute_one(self, i: Id) -> None:
         op = self._program.ops[i]

@@ -197,8 +197,9 @@ class _Packing:
         first = next(iter(distinct))
         filled = [first if x < 0 else self._source[x] for x in lanes]
         if len(distinct) == 1:
-            one = self.value(first)
-            return one if old.ops[first] == "constant" else self._assembled([(one, 0)] * len(lanes))
+            if old.ops[first] == "constant":
+                return self.value(first)
+            return self._assembled([self._at(first)] * len(lanes))
         if all(old.ops[x] == "constant" for x in distinct):
             numbers = tuple(old.attributes[x] for x in filled)
             # By their values, as zeros of either sign, and numbers of all dtypes, are equal.
@@ -216,12 +217,12 @@ class _Packing:
             )
             if there_already:
                 return self._vector(next(iter(vectors)))
-        return self._assembled(
-            [
-                (self.value(x), 0) if there is None else (self._vector(there[0]), there[1])
-                for there, x in places
-            ]
-        )
+        return self._assembled([self._at(x) for x in filled])
+
+    def _at(self, x: Id) -> tuple[Id, int]:
+        """The vector that a value lies in, or the value by itself, and the lane."""
+        there = self._place(x)
+        return (self.value(x), 0) if there is None else (self._vector(there[0]), there[1])
 
     def _assembled(self, places: Sequence[tuple[Id, int]]) -> Id:
         p = self.program

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..program import BOOL, Id
-from .builder import Builder, literal, llvm_type, stored
+from .builder import Builder, literal, llvm_type
 
 
 def write_numbers(b: Builder, i: Id) -> None:
@@ -51,8 +51,21 @@ def _joined(b: Builder, made: str, x: Id, lanes: Sequence[int]) -> str:
 
 def _spread(b: Builder, x: Id, lanes: Sequence[int]) -> str:
     """Lanes of a vector, or of a value by itself, in a vector as wide as there are."""
+    if b.program.dtypes[x] == BOOL and len(set(lanes)) == 1:
+        return _everywhere(b, x, lanes[0], len(lanes))
     with b.like(x):
         return _shuffled(b, b.type(b.program.dtypes[x]), b.name(x), "poison", lanes)
+
+
+def _everywhere(b: Builder, x: Id, lane: int, count: int) -> str:
+    """A bool in all lanes of a vector, by comparing numbers: bits move slowly between lanes."""
+    with b.like(x):
+        bits = b.value(f"zext i{b.width} {b.lanes(x)} to i32")
+    t = f"<{count} x i32>"
+    one = b.value(f"insertelement {t} poison, i32 {bits}, i32 0")
+    every = b.value(f"shufflevector {t} {one}, {t} poison, {t} zeroinitializer")
+    chosen = b.value(f"and {t} {every}, splat (i32 {1 << lane})")
+    return b.value(f"icmp ne {t} {chosen}, zeroinitializer")
 
 
 def _shuffled(b: Builder, vector: str, one: str, other: str, lanes: Sequence[int]) -> str:
@@ -63,41 +76,34 @@ def _shuffled(b: Builder, vector: str, one: str, other: str, lanes: Sequence[int
 
 
 class Lanes:
-    """Where vectors lie in memory, so that instructions take single lanes of them from there.
-
-    A place is another vector's as soon as the last of its lanes has been used.
-    """
+    """Single lanes of vectors, for instructions that need them by themselves."""
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
         self._places: dict[Id, str] = {}
-        self._free: dict[int, list[str]] = {}
 
     def write(self, i: Id) -> None:
         """Let a lane be a value by itself."""
-        b = self._builder
+        b, dtype = self._builder, self._builder.program.dtypes[i]
         (vector,), lane = b.program.args[i], b.program.attributes[i]
-        size = stored(b.program.dtypes[i]).itemsize
+        if dtype == BOOL:
+            # Each of a vector's bits by itself would take longer than from memory.
+            b.slots[i] = self._place(vector), lane
+            return
+        with b.like(vector):
+            one = b.value(f"extractelement {b.type(dtype)} {b.name(vector)}, i32 {lane}")
+        t = llvm_type(dtype)
+        b.set(i, f"insertelement <1 x {t}> poison, {t} {one}, i32 0")
+
+    def _place(self, vector: Id) -> str:
+        """Where a vector of bools lies in memory."""
         if vector not in self._places:
-            place = self._place(b.program.lanes[vector] * size)
+            b = self._builder
+            self._places[vector] = place = b.register("s")
+            b.reserve(place, b.program.lanes[vector])
             with b.like(vector):
                 b.store(vector, place)
-            self._places[vector] = place
-        b.slots[i] = self._places[vector], lane * size
-
-    def _place(self, size: int) -> str:
-        free = self._free.setdefault(size, [])
-        if free:
-            return free.pop()
-        place = self._builder.register("s")
-        self._builder.reserve(place, size)
-        return place
-
-    def forget(self, vector: Id) -> None:
-        """Let a vector's place be another's, as none of its lanes is needed any more."""
-        b = self._builder
-        size = b.program.lanes[vector] * stored(b.program.dtypes[vector]).itemsize
-        self._free[size].append(self._places.pop(vector))
+        return self._places[vector]
 
     def lay_out(self, values: Sequence[Id], memory: str) -> set[int]:
         """Write to a table the vectors whose lanes follow each other there.
