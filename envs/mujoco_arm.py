@@ -54,6 +54,40 @@ Writer = Callable[[Numbers, Any, Numbers], None]
 """Has a `mujoco.MjData` drive the arm with torques (nv,), N m and N, at velocities (nv,)."""
 
 
+class Written(NamedTuple):
+    """What a `mujoco.MjData` is given for torques (nv,) on the arm's joints, (nv,) each.
+
+    The numbers `factor torque - at_rest - by_length length - by_speed v`, in a `field` at `places`,
+    at the actuators' lengths and the joints' velocities.
+    """
+
+    field: str
+    places: NDArray[np.intp]
+    factor: Numbers
+    at_rest: Numbers
+    by_length: Numbers
+    by_speed: Numbers
+    actuator: NDArray[np.intp]
+
+    def writer(self) -> Writer:
+        """What writes them."""
+        field, factor = self.field, self.factor
+        places, actuator = span(self.places), span(self.actuator)
+        _, _, _, at_rest, by_length, by_speed, _ = self
+        if not (np.any(at_rest) or np.any(by_length) or np.any(by_speed)):
+
+            def write_torques(torque: Numbers, data: Any, v: Numbers) -> None:
+                getattr(data, field)[places] = factor * torque
+
+            return write_torques
+
+        def write(torque: Numbers, data: Any, v: Numbers) -> None:
+            passive = at_rest + by_length * data.actuator_length[actuator] + by_speed * v
+            getattr(data, field)[places] = factor * torque - passive
+
+        return write
+
+
 class Drive(NamedTuple):
     """Actuators of the arm's joints, (nv,) each: force = gain u + bias + by_length length +
     by_speed speed, torque = gear force, length = gear q, speed = gear v.
@@ -72,24 +106,17 @@ class Drive(NamedTuple):
         passive = self.bias + self.by_length * length + self.by_speed * self.gear * v
         return (torque / self.gear - passive) / self.gain
 
-    def writer(self) -> Writer:
-        """What gives the inputs, as `inputs` has them, with what does not change computed once."""
-        ctrl, actuator = span(self.at.ctrl), span(self.actuator)
-        factor = 1 / (self.gear * self.gain)
-        at_rest, by_length = self.bias / self.gain, self.by_length / self.gain
-        by_speed = self.by_speed * self.gear / self.gain
-        if not (np.any(at_rest) or np.any(by_length) or np.any(by_speed)):
-
-            def write_motors(torque: Numbers, data: Any, v: Numbers) -> None:
-                data.ctrl[ctrl] = factor * torque
-
-            return write_motors
-
-        def write(torque: Numbers, data: Any, v: Numbers) -> None:
-            passive = at_rest + by_length * data.actuator_length[actuator] + by_speed * v
-            data.ctrl[ctrl] = factor * torque - passive
-
-        return write
+    def written(self) -> Written:
+        """The inputs, as `inputs` has them."""
+        return Written(
+            "ctrl",
+            self.at.ctrl,
+            1 / (self.gear * self.gain),
+            self.bias / self.gain,
+            self.by_length / self.gain,
+            self.by_speed * self.gear / self.gain,
+            self.actuator,
+        )
 
 
 class Applied(NamedTuple):
@@ -102,14 +129,10 @@ class Applied(NamedTuple):
         """The joints of an arm in a `mujoco.MjModel`."""
         return cls(mjcf_indices(model, robot))
 
-    def writer(self) -> Writer:
-        """What gives the torques."""
-        qvel = span(self.at.qvel)
-
-        def write(torque: Numbers, data: Any, v: Numbers) -> None:
-            data.qfrc_applied[qvel] = torque
-
-        return write
+    def written(self) -> Written:
+        """The torques."""
+        none, index = np.zeros(len(self.at.qvel)), self.at.qvel
+        return Written("qfrc_applied", index, none + 1, none, none, none, none.astype(int))
 
 
 def span(index: NDArray[np.intp]) -> slice | NDArray[np.intp]:

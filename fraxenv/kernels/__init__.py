@@ -4,7 +4,7 @@
 nothing but JAX and NumPy, and on llvmlite where that is installed.
 """
 
-from .direct import direct
+from .direct import Entry, assembled, direct, entry
 from .errors import BuildError, KernelError, KernelWarning
 from .explain import Explanation, explain
 from .fuse import BACKENDS, check_backend, fuse, fusible, resolve
@@ -15,12 +15,15 @@ from .programs import keep_programs
 __all__ = [
     "BACKENDS",
     "BuildError",
+    "Entry",
     "Explanation",
     "KernelError",
     "KernelWarning",
     "Library",
+    "assembled",
     "check_backend",
     "direct",
+    "entry",
     "explain",
     "export",
     "fuse",

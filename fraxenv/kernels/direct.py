@@ -10,7 +10,7 @@ import hashlib
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -89,34 +89,77 @@ def direct(
     return called
 
 
+class Entry(NamedTuple):
+    """A function as C calls it: `void (const void *const *in, void *const *out)`.
+
+    Attributes:
+        address: of its machine code, which is there as long as the engine.
+        engine: has it in memory.
+        taken: arrays like its arguments.
+        results: arrays like its results.
+        unflatten: the results as the function returns them.
+    """
+
+    address: int
+    engine: Any
+    taken: list[Numbers]
+    results: list[Numbers]
+    unflatten: Callable[[Sequence[Any]], Any]
+
+
+def entry(fn: Callable[..., Any], args: Sequence[Numbers]) -> Entry:
+    """A pure function of arrays for C, which calls it by its address; see `direct`.
+
+    Args:
+        fn: the function.
+        args: arrays like its arguments.
+
+    Raises:
+        BuildError: no kernel can compute it.
+    """
+    taken = [np.empty(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) for x in args]
+    traced, _ = trace(fn, taken, {})
+    engine = cpu.loaded(_machine_code(traced, len(taken)))
+    results = [np.empty(x.shape, x.dtype) for x in traced.results]
+    address = engine.get_function_address(_NAME)
+    return Entry(address, engine, taken, results, traced.unflatten)
+
+
+def assembled(text: str) -> Any:
+    """An engine that has functions in memory which are given in LLVM's own language.
+
+    Raises:
+        BuildError: LLVM refuses.
+    """
+    return cpu.loaded(single.object_code(text + _ROOM, single.target_named("native")))
+
+
 def _compiled(
     fn: Callable[..., Any], args: Sequence[Numbers], otherwise: Callable[..., Any] | None
 ) -> Callable[..., Any]:
-    taken = [np.empty(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) for x in args]
-    traced, _ = trace(fn, taken, {})
     try:
-        engine = cpu.loaded(_machine_code(traced, len(taken)))
+        made = entry(fn, args)
     except BuildError as error:
         if otherwise is not None:
             return otherwise
-        told = f"{traced.name}: no machine code of its own, JAX computes it: {error}"
+        told = (
+            f"{getattr(fn, '__name__', fn)}: no machine code of its own, JAX computes it: {error}"
+        )
         warnings.warn(told, KernelWarning, stacklevel=4)
         program = jax.jit(fn)
         return lambda *args: jax.tree.map(np.asarray, program(*args))
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
-        engine.get_function_address(_NAME)
-    )
-    room = _Room(taken, [np.empty(x.shape, x.dtype) for x in traced.results])
-    numbers: list[Any] = list(range(len(traced.results)))
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(made.address)
+    room = _Room(made.taken, made.results)
+    numbers: list[Any] = list(range(len(made.results)))
     # As most functions return: without JAX, which takes as long as all the rest here.
-    as_they_are = traced.unflatten(numbers) == tuple(numbers)
+    as_they_are = made.unflatten(numbers) == tuple(numbers)
 
-    def run(*args: Numbers, _kept: Any = engine) -> Any:
+    def run(*args: Numbers, _kept: Any = made.engine) -> Any:
         for here, x in zip(room.taken, args, strict=True):
             here[...] = x
         function(*room.places)
         found: list[Any] = [x.copy() for x in room.results]
-        return tuple(found) if as_they_are else traced.unflatten(found)
+        return tuple(found) if as_they_are else made.unflatten(found)
 
     return run
 

@@ -6,8 +6,8 @@ that steps: a `MujocoEnv`, or anything else whose `mujoco.MjModel` and `MjData` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -22,9 +22,10 @@ from ..envs.mujoco_arm import Numbers, mocap_welds, span
 from ..envs.mujoco_guarded import ArmOptions, GuardedArm, guarded_arm
 from ..envs.mujoco_load import held_bodies
 from ..errors import ActionError, ConfigError, check_choice, import_extra
-from ..kernels import direct, resolve
+from ..kernels import BuildError, direct, resolve
 from ..making.composition import build_observer
 from .gymnasium.packing import layout_of, pack, unpack, unpack_here
+from .mujoco_callback import NativeControl, called
 from .mujoco_physics import physics_of, preceded
 
 
@@ -161,7 +162,8 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         welds = mocap_welds(self._model, self.robot)
         self._loose = welds if drive == "joints" else welds[:0]
         self._qpos, self._qvel = span(driven.at.qpos), span(driven.at.qvel)
-        self._write, self._dt = driven.writer(), guarded.law.dt
+        self._driven, self._dt = driven, guarded.law.dt
+        self._write = driven.written().writer()
         self.arm_axes = guarded.law.space.axes(self.robot)
         self._programs = Programs.of(guarded, backend)
         inner = _box(env)
@@ -184,7 +186,10 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             dtype=inner.low.dtype.type,
         )
         self._size = len(ours) + len(left.low)
-        self._memory: Array | None = None
+        self._memory: Any = None  # as the programs have it
+        still_read = self._around is None or not self._around.moving
+        self._may_call = still_read and resolve(backend) == "native"
+        self._native: NativeControl | None = None
         self._before: Any = None
         self._time = -1.0
 
@@ -225,35 +230,66 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         self._memory = self._programs.aim(self._memory, *seen)
         inner = self._still.copy()
         inner[self._rest] = self._fingers(action[own:])
-        with self._controlled():
-            obs, reward, terminated, truncated, info = self.env.step(inner)
+        obs, reward, terminated, truncated, info = self._stepped(inner)
         if self._around is not None:
             info = info | {"safety": self._programs.report(self._memory)}
         return obs, reward, terminated, truncated, info
 
-    @contextmanager
-    def _controlled(self) -> Iterator[None]:
-        """The arm's inputs are ours: written when MuJoCo calls back, or right before it steps."""
-        before, self._time = self._mujoco.get_mjcb_control(), -1.0
-        ours, stepper = self._physics.data(), self._physics.stepper
+    def _stepped(self, action: Numbers) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """A step of the environment, in which the arm's inputs are ours.
+
+        They are written when MuJoCo calls back, or right before it steps.
+        """
+        before, data = self._mujoco.get_mjcb_control(), self._physics.data()
         if len(self._loose):
-            ours.eq_active[self._loose] = 0
+            data.eq_active[self._loose] = 0
+        native = self._called(data)
+        if native is None or not (before is None or native.is_callback(before)):
+            return self._stepped_by_python(action, before, data)
+        native.begin(data, self._memory)
+        self._mujoco.set_mjcb_control(native.callback)
+        try:
+            with self._first(lambda: native(data)):
+                return self.env.step(action)
+        finally:
+            self._mujoco.set_mjcb_control(before)
+            self._memory = native.end()
+
+    def _stepped_by_python(
+        self, action: Numbers, before: Any, ours: Any
+    ) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """The same with a callback of Python's, which calls any other one before."""
+        others, self._time = None if before is None else called(before), -1.0
 
         def control(model: Any, data: Any) -> None:
-            if before is not None:
-                before(model, data)
+            if others is not None:
+                others(model, data)
             if data is ours:
                 self._control(data)
 
-        def first() -> None:
-            self._control(ours)
+        self._mujoco.set_mjcb_control(control)
+        try:
+            with self._first(lambda: self._control(ours)):
+                return self.env.step(action)
+        finally:
+            self._mujoco.set_mjcb_control(before)
 
-        with preceded(stepper(), first) if stepper else nullcontext():
-            self._mujoco.set_mjcb_control(control)
+    def _first(self, control: Callable[[], None]) -> AbstractContextManager[None]:
+        """Meanwhile it is called right before a step, where MuJoCo would call back too early."""
+        stepper = self._physics.stepper
+        return preceded(stepper(), control) if stepper else nullcontext()
+
+    def _called(self, data: Any) -> NativeControl | None:
+        """What MuJoCo calls without Python, if it can."""
+        if self._native is None and self._may_call:
+            at, written = self._driven.at, self._driven.written()
+            given = self._programs.source, self._memory, at, written, self._dt
             try:
-                yield
-            finally:
-                self._mujoco.set_mjcb_control(before)
+                self._native = NativeControl(*given) if hasattr(data, "_address") else None
+            except BuildError:  # the program of Python's says so
+                self._native = None
+            self._may_call = self._native is not None
+        return self._native
 
     def _control(self, data: Any) -> None:
         """Write the inputs of the arm's actuators, at this moment of the physics."""
@@ -273,12 +309,16 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
 
 
 class Programs(NamedTuple):
-    """An arm's control, compiled; its memory is one array, which only these programs read."""
+    """An arm's control, compiled; its memory is one array, which only these programs read.
+
+    `source` is what `control` is compiled from.
+    """
 
     begin: Callable[[Numbers, Numbers], Array]
     aim: Callable[..., Array]
     control: Callable[..., tuple[Array, Array]]
     report: Callable[[Array], dict[str, Any]]
+    source: Callable[..., tuple[Array, Array]]
 
     @staticmethod
     def of(arm: GuardedArm, backend: str) -> Programs:
@@ -312,7 +352,7 @@ class Programs(NamedTuple):
 
             return called
 
-        return Programs(program(begin), program(aim), program(control), report)
+        return Programs(program(begin), program(aim), program(control), report, control)
 
 
 class Gripper(NamedTuple):
