@@ -40,6 +40,9 @@ POLICY_HZ, CONTROL_HZ = 50, 200
 EPISODE = 50
 """Steps."""
 PANDA = dynamics.load_robot("panda")
+LOW, HIGH = np.asarray(PANDA.position_limits).T
+MIDDLE, HALF = (LOW + HIGH) / 2, (HIGH - LOW) / 2
+FASTEST = np.asarray(PANDA.velocity_limits)
 OURS: dict[str, Any] = {
     "action": "ee_delta_position",
     "control_hz": CONTROL_HZ,
@@ -102,11 +105,12 @@ class Panda(MujocoEnv):
         space = gym.spaces.Box(-np.inf, np.inf, (23,), np.float32)
         super().__init__(str(path), CONTROL_HZ // POLICY_HZ, space)
         self.goal = np.zeros(3)
+        self._hand = self.data.site("hand").xpos
 
     def step(self, action: NDArray[np.float32]) -> Any:
         """A step of 20 ms, and the terms of the reward that need no action."""
         self.do_simulation(action, self.frame_skip)
-        error = np.linalg.norm(self.goal - self._hand())
+        error = np.linalg.norm(self.goal - self._hand)
         near, fine = 1 - np.tanh(error / 0.1), 1 - np.tanh(error / 0.02)
         speed = float(self.data.qvel @ self.data.qvel)
         reward = -0.2 * error + 0.1 * near + 0.2 * fine - 1e-4 * speed
@@ -114,21 +118,15 @@ class Panda(MujocoEnv):
 
     def reset_model(self) -> Any:
         """Near the default configuration, and another goal."""
-        low, high = np.asarray(PANDA.position_limits).T
         q = np.asarray(PANDA.q_default) + self.np_random.uniform(-0.1, 0.1, 7)
-        self.set_state(np.clip(q, low, high), np.zeros(7))
+        self.set_state(np.clip(q, LOW, HIGH), np.zeros(7))
         self.goal = self.np_random.uniform((0.3, -0.3, 0.15), (0.6, 0.3, 0.6))
         return self._seen()
 
-    def _hand(self) -> NDArray[np.float64]:
-        return np.array(self.data.site("hand").xpos)
-
     def _seen(self) -> NDArray[np.float32]:
-        low, high = np.asarray(PANDA.position_limits).T
-        joints = (2 * self.data.qpos - low - high) / (high - low)
-        speeds = self.data.qvel / np.asarray(PANDA.velocity_limits)
-        hand = self._hand()
-        parts = (joints, speeds, hand, self.goal, 10 * (self.goal - hand))
+        joints = (self.data.qpos - MIDDLE) / HALF
+        hand = self._hand
+        parts = (joints, self.data.qvel / FASTEST, hand, self.goal, 10 * (self.goal - hand))
         return np.concatenate(parts).astype(np.float32)
 
 
