@@ -7,26 +7,21 @@ that steps: a `MujocoEnv`, or anything else whose `mujoco.MjModel` and `MjData` 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import gymnasium
-import jax
-import jax.numpy as jnp
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
-from jax import Array
 
 from ..envs import ActionSpace
-from ..envs.mujoco_arm import Numbers, mocap_welds, span
-from ..envs.mujoco_guarded import ArmOptions, GuardedArm, guarded_arm
+from ..envs.mujoco_arm import Numbers
+from ..envs.mujoco_guarded import ArmOptions, guarded_arm
 from ..envs.mujoco_load import held_bodies
 from ..errors import ActionError, ConfigError, check_choice, import_extra
-from ..kernels import BuildError, direct, resolve
 from ..making.composition import build_observer
-from .gymnasium.packing import layout_of, pack, unpack, unpack_here
-from .mujoco_callback import NativeControl, called
-from .mujoco_physics import physics_of, preceded
+from .arm_programs import Programs
+from .mujoco_drive import MujocoDrive
+from .mujoco_physics import physics_of
 
 
 class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[type-arg]
@@ -137,10 +132,9 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             _disable_deepcopy=True,
         )
         super().__init__(env)
-        self._mujoco = import_extra("mujoco", "mujoco", "EndEffectorAction")
-        self._physics = physics_of(env, model, data)
-        self._model = self._physics.model
-        self._held = held_bodies(self._mujoco, self._model, end_effector)
+        mujoco = import_extra("mujoco", "mujoco", "EndEffectorAction")
+        physics = physics_of(env, model, data)
+        held = held_bodies(mujoco, physics.model, end_effector)
         asked = ArmOptions(
             "EndEffectorAction",
             end_effector,
@@ -156,23 +150,19 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             joints,
             drive,
         )
-        holds = self._held is not None
-        guarded, driven = guarded_arm(self._mujoco, self._model, asked, holds)
+        guarded, driven = guarded_arm(mujoco, physics.model, asked, held is not None)
         self.robot, self._around = guarded.law.robot, guarded.around
-        welds = mocap_welds(self._model, self.robot)
-        self._loose = welds if drive == "joints" else welds[:0]
-        self._qpos, self._qvel = span(driven.at.qpos), span(driven.at.qvel)
-        self._driven, self._dt = driven, guarded.law.dt
-        self._write = driven.written().writer()
         self.arm_axes = guarded.law.space.axes(self.robot)
         self._programs = Programs.of(guarded, backend)
+        parts = guarded, driven, self._programs, held, backend
+        self._drive = MujocoDrive(mujoco, physics, *parts)
         inner = _box(env)
         size = len(inner.low)
         own = driven.at.ctrl if arm_actions is None else np.asarray(arm_actions, int)
-        if arm_actions is None and size != self._model.nu:
+        if arm_actions is None and size != physics.model.nu:
             raise ConfigError(
                 f"EndEffectorAction: the environment's action has {size} numbers, and the model "
-                f"{self._model.nu} inputs. Say which of the numbers drive the arm: "
+                f"{physics.model.nu} inputs. Say which of the numbers drive the arm: "
                 "arm_actions=[...], one for each joint."
             )
         self._rest = np.setdiff1d(np.arange(size), own)  # an own of -1 is of a joint without input
@@ -186,12 +176,6 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             dtype=inner.low.dtype.type,
         )
         self._size = len(ours) + len(left.low)
-        self._memory: Any = None  # as the programs have it
-        still_read = self._around is None or not self._around.moving
-        self._may_call = still_read and resolve(backend) == "native"
-        self._native: NativeControl | None = None
-        self._before: Any = None
-        self._time = -1.0
 
     @property
     def obstacle_names(self) -> tuple[str, ...]:
@@ -203,7 +187,7 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
     ) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; the arm is then told to stay where it is."""
         result = self.env.reset(seed=seed, options=options)
-        self._memory = self._programs.begin(*self._state())
+        self._drive.memory = self._programs.begin(*self._drive.state())
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -220,139 +204,17 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
                 f"EndEffectorAction: the action is {action.tolist()}, expected {size} finite "
                 f"numbers: {names}, and then {size - own} of the environment's own."
             )
-        q, v = self._state()
-        if self._memory is None:
-            self._memory = self._programs.begin(q, v)
-        seen = [q, action[:own]]
-        if self._held is not None:
-            data = self._physics.data()
-            seen.append(self._held.read(self._mujoco, self._model, data))
-        self._memory = self._programs.aim(self._memory, *seen)
+        drive = self._drive
+        q, v = drive.state()
+        if drive.memory is None:
+            drive.memory = self._programs.begin(q, v)
+        drive.memory = self._programs.aim(drive.memory, q, action[:own], *drive.load())
         inner = self._still.copy()
         inner[self._rest] = self._fingers(action[own:])
-        obs, reward, terminated, truncated, info = self._stepped(inner)
+        obs, reward, terminated, truncated, info = drive.step(self.env, inner)
         if self._around is not None:
-            info = info | {"safety": self._programs.report(self._memory)}
+            info = info | {"safety": self._programs.report(drive.memory)}
         return obs, reward, terminated, truncated, info
-
-    def _stepped(self, action: Numbers) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """A step of the environment, in which the arm's inputs are ours.
-
-        They are written when MuJoCo calls back, or right before it steps.
-        """
-        before, data = self._mujoco.get_mjcb_control(), self._physics.data()
-        if len(self._loose):
-            data.eq_active[self._loose] = 0
-        native = self._called(data)
-        if native is None or not (before is None or native.is_callback(before)):
-            return self._stepped_by_python(action, before, data)
-        native.begin(data, self._memory)
-        self._mujoco.set_mjcb_control(native.callback)
-        try:
-            with self._first(lambda: native(data)):
-                return self.env.step(action)
-        finally:
-            self._mujoco.set_mjcb_control(before)
-            self._memory = native.end()
-
-    def _stepped_by_python(
-        self, action: Numbers, before: Any, ours: Any
-    ) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """The same with a callback of Python's, which calls any other one before."""
-        others, self._time = None if before is None else called(before), -1.0
-
-        def control(model: Any, data: Any) -> None:
-            if others is not None:
-                others(model, data)
-            if data is ours:
-                self._control(data)
-
-        self._mujoco.set_mjcb_control(control)
-        try:
-            with self._first(lambda: self._control(ours)):
-                return self.env.step(action)
-        finally:
-            self._mujoco.set_mjcb_control(before)
-
-    def _first(self, control: Callable[[], None]) -> AbstractContextManager[None]:
-        """Meanwhile it is called right before a step, where MuJoCo would call back too early."""
-        stepper = self._physics.stepper
-        return preceded(stepper(), control) if stepper else nullcontext()
-
-    def _called(self, data: Any) -> NativeControl | None:
-        """What MuJoCo calls without Python, if it can."""
-        if self._native is None and self._may_call:
-            at, written = self._driven.at, self._driven.written()
-            given = self._programs.source, self._memory, at, written, self._dt
-            try:
-                self._native = NativeControl(*given) if hasattr(data, "_address") else None
-            except BuildError:  # the program of Python's says so
-                self._native = None
-            self._may_call = self._native is not None
-        return self._native
-
-    def _control(self, data: Any) -> None:
-        """Write the inputs of the arm's actuators, at this moment of the physics."""
-        if not 0 <= data.time - self._time < 0.75 * self._dt:
-            # Once for each physics step, however often an integrator asks within it.
-            self._before, self._time = self._memory, data.time
-        v = data.qvel[self._qvel]
-        seen = [self._before, data.qpos[self._qpos], v]
-        if self._around is not None and self._around.moving:
-            seen.append(self._around.read(self._mujoco, self._model, data))
-        torque, self._memory = self._programs.control(*seen)
-        self._write(np.asarray(torque) - data.qfrc_passive[self._qvel], data, v)
-
-    def _state(self) -> tuple[Numbers, Numbers]:
-        data = self._physics.data()
-        return data.qpos[self._qpos], data.qvel[self._qvel]
-
-
-class Programs(NamedTuple):
-    """An arm's control, compiled; its memory is one array, which only these programs read.
-
-    `source` is what `control` is compiled from.
-    """
-
-    begin: Callable[[Numbers, Numbers], Array]
-    aim: Callable[..., Array]
-    control: Callable[..., tuple[Array, Array]]
-    report: Callable[[Array], dict[str, Any]]
-    source: Callable[..., tuple[Array, Array]]
-
-    @staticmethod
-    def of(arm: GuardedArm, backend: str) -> Programs:
-        """Machine code that Python calls, where kernels are native; elsewhere programs of JAX."""
-        dtype = jnp.result_type(float)
-        still = (jax.ShapeDtypeStruct((n,), dtype) for n in (arm.law.robot.nq, arm.law.robot.nv))
-        layout = layout_of(jax.eval_shape(arm.begin, *still))
-
-        def begin(q: Array, v: Array) -> Array:
-            return pack(arm.begin(q, v), layout)
-
-        def aim(memory: Array, q: Array, action: Array, *load: Array) -> Array:
-            return pack(arm.aim(unpack(memory, layout), q, action, *load), layout)
-
-        def control(memory: Array, q: Array, v: Array, *seen: Array) -> tuple[Array, Array]:
-            torque, after = arm.control(unpack(memory, layout), q, v, *seen)
-            return torque, pack(after, layout)
-
-        def report(memory: Array) -> dict[str, Any]:
-            found: dict[str, Any] = unpack_here(np.asarray(memory), layout).report
-            return found
-
-        def program(fn: Callable[..., Any]) -> Callable[..., Any]:
-            if resolve(backend) == "native":
-                return direct(fn)
-            jitted = jax.jit(fn)
-
-            def called(*args: Numbers) -> Any:
-                # Copies: they may be MuJoCo's own memory, which moves on.
-                return jitted(*(x if x.dtype == np.int32 else jnp.array(x, dtype) for x in args))
-
-            return called
-
-        return Programs(program(begin), program(aim), program(control), report, control)
 
 
 class Gripper(NamedTuple):

@@ -59,7 +59,7 @@ def arm(integrator: str = "EULER", model: Any = None, **options: Any) -> EndEffe
 def test_it_does_what_pythons_does(options: Any) -> None:
     env = arm(**options)
     found = walked(env)
-    assert env._native is not None
+    assert env._drive._native is not None
     # Beside a callback of Python's, ours is Python's too.
     calls: list[float] = []
     mujoco.set_mjcb_control(lambda model, data: calls.append(data.time))
@@ -120,8 +120,8 @@ def test_two_arms_of_one_model_and_new_data() -> None:
         q = both.step(np.array([1.0, -0.5]))[0]  # b's number comes first
         for _ in range(150):
             q = both.step(np.zeros(2))[0]
-        assert one._native is not None
-        assert both._native is not None
+        assert one._drive._native is not None
+        assert both._drive._native is not None
         assert mujoco.get_mjcb_control() is None
         assert -0.1 < q[0] < 0 < q[1] < 0.1
         # Other data is nobody's: it falls to the end.
