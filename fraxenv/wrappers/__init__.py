@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .arm_adapter import ArmAdapter
     from .batched_mujoco import EEAction, ee_action
     from .brax import BraxEnv as BraxEnv
     from .brax import RandomResetWrapper as RandomResetWrapper
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # Without those that need another library, for `import *`.
 __all__ = [
+    "ArmAdapter",
     "EEAction",
     "EndEffectorAction",
     "EpisodeStatistics",
@@ -29,6 +31,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "ArmAdapter": "arm_adapter",
         "BraxEnv": "brax",
         "EEAction": "batched_mujoco",
         "EndEffectorAction": "end_effector_action",

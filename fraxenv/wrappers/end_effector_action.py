@@ -1,7 +1,8 @@
 """Actions that say where the hand goes, over a Gymnasium environment that MuJoCo moves.
 
 The controller runs in MuJoCo's own control callback, at every physics step, whatever code it is
-that steps: a `MujocoEnv`, or anything else whose `mujoco.MjModel` and `MjData` are given.
+that steps: a `MujocoEnv`, or anything else whose `mujoco.MjModel` and `MjData` are given. Where
+something else moves the arm, an adapter of four methods says how.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
 from ..envs import ActionSpace
+from ..envs.adapted_arm import adapted_arm
 from ..envs.mujoco_arm import Numbers
 from ..envs.mujoco_guarded import ArmOptions, guarded_arm
 from ..envs.mujoco_load import held_bodies
 from ..errors import ActionError, ConfigError, check_choice, import_extra
 from ..making.composition import build_observer
+from .arm_adapter import AdapterDrive, ArmAdapter, control_period
 from .arm_programs import Programs
 from .mujoco_drive import MujocoDrive
 from .mujoco_physics import physics_of
@@ -74,6 +77,11 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         obstacles: names of geoms and bodies that the filter keeps the arm off; by default all that
             stand still in the world and can touch something. Geoms that are neither spheres,
             capsules, cylinders, boxes nor planes count as the boxes around them.
+        adapter: of an environment that MuJoCo does not move, an `ArmAdapter`: `robot` is its arm
+            then, and `end_effector` a frame of that. Options that name MuJoCo's things have no
+            meaning. A filter keeps the joints' limits and the arm off itself.
+        policy_hz: with an adapter, of our actions: the environment's steps between two of them are
+            one of ours, and their rewards summed. By default there is one for each.
         backend: of the kernels; see `fraxenv.fuse`.
 
     With a filter `info["safety"]` is the worst of its reports in this step; see `SafetyFilter`.
@@ -108,6 +116,8 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         safety: Any = None,
         observer: Any = None,
         obstacles: Sequence[str] | None = None,
+        adapter: ArmAdapter | None = None,
+        policy_hz: float | None = None,
         backend: str = "auto",
     ) -> None:
         RecordConstructorArgs.__init__(
@@ -128,13 +138,12 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             safety=safety,
             observer=observer,
             obstacles=obstacles,
+            adapter=adapter,
+            policy_hz=policy_hz,
             backend=backend,
             _disable_deepcopy=True,
         )
         super().__init__(env)
-        mujoco = import_extra("mujoco", "mujoco", "EndEffectorAction")
-        physics = physics_of(env, model, data)
-        held = held_bodies(mujoco, physics.model, end_effector)
         asked = ArmOptions(
             "EndEffectorAction",
             end_effector,
@@ -150,21 +159,47 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
             joints,
             drive,
         )
-        guarded, driven = guarded_arm(mujoco, physics.model, asked, held is not None)
-        self.robot, self._around = guarded.law.robot, guarded.around
-        self.arm_axes = guarded.law.space.axes(self.robot)
-        self._programs = Programs.of(guarded, backend)
-        parts = guarded, driven, self._programs, held, backend
-        self._drive = MujocoDrive(mujoco, physics, *parts)
         inner = _box(env)
         size = len(inner.low)
-        own = driven.at.ctrl if arm_actions is None else np.asarray(arm_actions, int)
-        if arm_actions is None and size != physics.model.nu:
-            raise ConfigError(
-                f"EndEffectorAction: the environment's action has {size} numbers, and the model "
-                f"{physics.model.nu} inputs. Say which of the numbers drive the arm: "
-                "arm_actions=[...], one for each joint."
+        own = None if arm_actions is None else np.asarray(arm_actions, int)
+        if adapter is not None:
+            mujocos = {"model": model, "data": data, "root": root, "joints": joints}
+            mujocos |= {"obstacles": obstacles, "drive": None if drive == "actuators" else drive}
+            for name, given in mujocos.items():
+                if given is not None:
+                    raise ConfigError(
+                        f"EndEffectorAction: adapter=... and {name}={given!r}, which is of an "
+                        "environment that MuJoCo moves. Pass one of them."
+                    )
+            guarded = adapted_arm(asked, control_period(adapter))
+            own, sizes = np.zeros(0, int) if own is None else own, guarded.law.robot
+            self._programs = Programs.of(guarded, backend)
+            self._drive: AdapterDrive | MujocoDrive = AdapterDrive(
+                adapter, self._programs, own, (sizes.nq, sizes.nv), policy_hz
             )
+        else:
+            if policy_hz is not None:
+                raise ConfigError(
+                    f"EndEffectorAction: policy_hz={policy_hz} without an adapter: actions come "
+                    "as often as the environment is stepped."
+                )
+            mujoco = import_extra("mujoco", "mujoco", "EndEffectorAction")
+            physics = physics_of(env, model, data)
+            held = held_bodies(mujoco, physics.model, end_effector)
+            guarded, driven = guarded_arm(mujoco, physics.model, asked, held is not None)
+            self._programs = Programs.of(guarded, backend)
+            parts = guarded, driven, self._programs, held, backend
+            self._drive = MujocoDrive(mujoco, physics, *parts)
+            if own is None and size != physics.model.nu:
+                raise ConfigError(
+                    f"EndEffectorAction: the environment's action has {size} numbers, and the "
+                    f"model {physics.model.nu} inputs. Say which of the numbers drive the arm: "
+                    "arm_actions=[...], one for each joint."
+                )
+            own = driven.at.ctrl if own is None else own
+        self.robot, self._around = guarded.law.robot, guarded.around
+        self._filtered = guarded.law.safety is not None
+        self.arm_axes = guarded.law.space.axes(self.robot)
         self._rest = np.setdiff1d(np.arange(size), own)  # an own of -1 is of a joint without input
         self._still = np.zeros(size, inner.low.dtype)
         left = _gripper(gripper, inner.low[self._rest], inner.high[self._rest])
@@ -212,7 +247,7 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         inner = self._still.copy()
         inner[self._rest] = self._fingers(action[own:])
         obs, reward, terminated, truncated, info = drive.step(self.env, inner)
-        if self._around is not None:
+        if self._filtered:
             info = info | {"safety": self._programs.report(drive.memory)}
         return obs, reward, terminated, truncated, info
 
