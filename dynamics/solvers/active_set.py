@@ -24,7 +24,7 @@ import numpy as np
 from jax import Array
 
 from ..math.algebra import matmul, smallest
-from .cholesky import ldl, ldl_solve, solve_upper
+from .cholesky import ldl, ldl_solve, solve_upper, solve_upper_transposed
 from .rows import FLOOR, all_rows, allowance, constraint_values
 
 HARDENINGS = 8
@@ -107,8 +107,6 @@ def find_active_set(
     n = C.shape[-1]
     m = len(rhs) - 2 * n
     rows, wanted = all_rows(A, C), rhs - allowance(rhs, tolerance)
-    # Once found, it saves each round two substitutions, whose steps wait for each other.
-    inverse = solve_upper(factor, jnp.eye(n, dtype=factor.dtype))
     # Any scale would do; by rows' lengths, as the diagonal of `H` has them, most rounds are saved.
     diagonal = jnp.sum(factor**2, axis=1)
     scale = jax.lax.rsqrt(matmul(rows**2, 1 / diagonal) + FLOOR)
@@ -119,7 +117,7 @@ def find_active_set(
         return jnp.where((best < 0) & jnp.any(active < 0), row, NONE).astype(jnp.int32)
 
     def look(state: ActiveSet) -> Next:
-        x = _minimiser(state.whitened, state.multipliers, inverse)
+        x = solve_upper_transposed(factor, _point(state.whitened, state.multipliers))
         violation = wanted - constraint_values(A, C, x)
         violation = jnp.where(contains(state.members, len(rhs)), -jnp.inf, violation)
         entering = worst(violation, state.rows)
@@ -132,7 +130,7 @@ def find_active_set(
         nothing = jnp.zeros(n, rhs.dtype)
         normal = jax.lax.cond(row >= 0, lambda: _at(rows, row), lambda: nothing)
         own = _at(rhs, jnp.maximum(row, 0))
-        entered = _enter(state, row, normal, own, inverse, row < m, softness)
+        entered = _enter(state, row, normal, own, factor, row < m, softness)
         goal = ldl_solve(ldl(_system(entered)), entered.rhs + entered.next.extra)
         blocked = (goal < 0) & (entered.rows >= 0)
         back = jnp.any(blocked)
@@ -157,7 +155,7 @@ def find_active_set(
     begin = _start(n, capacity, rhs)
     begin = begin._replace(next=begin.next._replace(entering=worst(wanted, begin.rows)))
     final = jax.lax.while_loop(proceed, advance, begin)
-    return *_refine(final, inverse, tolerance), final
+    return *_refine(final, factor, tolerance), final
 
 
 def _start(n: int, capacity: int, rhs: Array) -> ActiveSet:
@@ -182,9 +180,9 @@ def _start(n: int, capacity: int, rhs: Array) -> ActiveSet:
     )
 
 
-def _minimiser(whitened: Array, multipliers: Array, inverse: Array) -> Array:
-    """The `x` (n,) of the multipliers (c,), given `U^-1`."""
-    return matmul(inverse.T, matmul(whitened.T, multipliers))
+def _point(whitened: Array, multipliers: Array) -> Array:
+    """The whitened point `y` (n,) of the multipliers (c,)."""
+    return matmul(whitened.T, multipliers)
 
 
 def _system(state: ActiveSet) -> Array:
@@ -197,7 +195,7 @@ def _enter(
     row: Array,
     normal: Array,
     rhs: Array,
-    inverse: Array,
+    factor: Array,
     is_soft: Array,
     softness: float,
 ) -> ActiveSet:
@@ -206,7 +204,7 @@ def _enter(
     Soft rows fill the slots from the first, bounds from the last, which `ldl` eliminates
     first: bounds are well conditioned by themselves, and the rest, of soft rows, by its compliance.
     """
-    new = matmul(inverse, normal)
+    new = solve_upper(factor, normal)
     square = jnp.sum(new * new)
     powers = 1 << np.arange(len(state.rows), dtype=np.int32)
     bits = jnp.where(is_soft, powers, powers[::-1])
@@ -267,7 +265,7 @@ def _harden(state: ActiveSet, tolerance: float) -> Next:
     return Next(entering, given, lacking, before.hardenings + 1)
 
 
-def _refine(state: ActiveSet, inverse: Array, tolerance: float) -> tuple[Array, Array]:
+def _refine(state: ActiveSet, factor: Array, tolerance: float) -> tuple[Array, Array]:
     """`x` and multipliers, corrected by the residuals of the rows in original coordinates.
 
     The coordinates `y` are ill-conditioned where the inertia is: in float32 up to 1e-4 of a row.
@@ -276,13 +274,13 @@ def _refine(state: ActiveSet, inverse: Array, tolerance: float) -> tuple[Array, 
     """
     met = state.next.lacking <= tolerance
     system, multipliers = ldl(_system(state)), state.multipliers
-    x = _minimiser(state.whitened, multipliers, inverse)
+    x = solve_upper_transposed(factor, _point(state.whitened, multipliers))
     for _ in range(REFINEMENTS):
         wanted = jnp.where(met, 0, state.give * multipliers - state.next.extra)
         left = state.rhs - matmul(state.normals, x) - wanted
         change = ldl_solve(system, left)
         change = jnp.where(jnp.all(multipliers + change >= 0), change, 0)
-        x = x + _minimiser(state.whitened, change, inverse)
+        x = x + solve_upper_transposed(factor, _point(state.whitened, change))
         multipliers = multipliers + change
     return x, multipliers
 

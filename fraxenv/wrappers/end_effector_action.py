@@ -212,6 +212,17 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         )
         self._size = len(ours) + len(left.low)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are made as this one was, over a copy of the environment.
+
+        Machine code and MuJoCo's callbacks are of one process.
+        """
+        return _made, (self.env, self._saved_kwargs), self._drive.memory
+
+    def __setstate__(self, memory: Any) -> None:
+        """Go on with what was remembered."""
+        self._drive.memory = memory
+
     @property
     def obstacle_names(self) -> tuple[str, ...]:
         """Geoms that the filter keeps the arm off, in the order in which it counts them."""
@@ -250,6 +261,10 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         if self._filtered:
             info = info | {"safety": self._programs.report(drive.memory)}
         return obs, reward, terminated, truncated, info
+
+
+def _made(env: gymnasium.Env[Any, Any], options: dict[str, Any]) -> EndEffectorAction:
+    return EndEffectorAction(env, **options)
 
 
 class Gripper(NamedTuple):

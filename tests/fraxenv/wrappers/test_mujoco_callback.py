@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -126,3 +128,15 @@ def test_two_arms_of_one_model_and_new_data() -> None:
         assert -0.1 < q[0] < 0 < q[1] < 0.1
         # Other data is nobody's: it falls to the end.
         assert (lifts.other.qpos < -0.99).all()
+
+
+def test_copies_and_pickles_go_on_alike() -> None:
+    """An environment of Gymnasium's that is pickled is made anew; this one keeps its `MjData`."""
+    env = arm()
+    env.reset(seed=0)
+    env.step(np.eye(7)[0])
+    others = copy.deepcopy(env), pickle.loads(pickle.dumps(env))
+    expected = [env.step(np.zeros(7))[0] for _ in range(3)]
+    for other in others:
+        found = [other.step(np.zeros(7))[0] for _ in range(3)]
+        np.testing.assert_array_equal(found, expected)
