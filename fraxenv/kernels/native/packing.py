@@ -239,15 +239,17 @@ class _Packing:
         """What a loop carries, once its body has been made."""
         old, loop = self._old.loops[index], self.program.loops[index]
         vectors: dict[Hashable, list[int]] = {}
-        for k, c in enumerate(old.carries):
-            if not self._alive[c]:
-                continue
+        for k, (c, last) in enumerate(zip(old.carries, old.following, strict=False)):
             if c in self._carried:
                 vector, lane = self._carried[c]
                 vectors.setdefault(vector, [-1] * self._width[vector])[lane] = k
-            else:
-                values = self.value(old.initial[k]), self.value(old.following[k])
+            elif self._alive[c]:
+                values = self.value(old.initial[k]), self.value(last)
                 self._carry(index, k, self.value(c), *values)
+            elif self._alive[last]:
+                # What it is at last may be needed, where no round reads it.
+                carry = self._add("carry", (), None, self._old.dtypes[c], self._old.scopes[c])
+                self._carry(index, k, carry, carry, self.value(last))
         for vector, lanes in vectors.items():
             initial = self._brought([old.initial[k] if k >= 0 else -1 for k in lanes])
             following = self._brought([old.following[k] if k >= 0 else -1 for k in lanes])
