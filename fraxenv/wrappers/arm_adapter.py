@@ -94,16 +94,21 @@ class AdapterDrive:
             )
         return q, v
 
-    def load(self) -> list[Numbers]:
-        """Nothing: what the hand holds is not known."""
-        return []
-
-    def step(self, env: gymnasium.Env[Any, Any], action: Numbers) -> Any:
+    def step(self, env: gymnasium.Env[Any, Any], action: Numbers, asked: Numbers) -> Any:
         """The environment's steps until the next action; their rewards are summed.
+
+        Args:
+            env: the environment.
+            action: its own, without the arm.
+            asked: an action of ours.
 
         Raises:
             ConfigError: a command is not one number for each of `arm_actions`.
         """
+        q, v = self.state()
+        if self.memory is None:
+            self.memory = self._programs.begin(q, v)
+        self.memory = self._programs.aim(self.memory, q, asked)
         total: Any = 0.0
         for _ in range(self._steps):
             torque, self.memory = self._programs.control(self.memory, *self.state())

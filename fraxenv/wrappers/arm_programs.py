@@ -19,7 +19,7 @@ from .gymnasium.packing import layout_of, pack, unpack, unpack_here
 class Programs(NamedTuple):
     """An arm's control, compiled; its memory is one array, which only these programs read.
 
-    `source` is what `control` is compiled from.
+    `source` and `source_of_aim` are what `control` and `aim` are compiled from.
     """
 
     begin: Callable[[Numbers, Numbers], Array]
@@ -27,6 +27,7 @@ class Programs(NamedTuple):
     control: Callable[..., tuple[Array, Array]]
     report: Callable[[Array], dict[str, Any]]
     source: Callable[..., tuple[Array, Array]]
+    source_of_aim: Callable[..., Array]
 
     @staticmethod
     def of(arm: GuardedArm, backend: str) -> Programs:
@@ -60,4 +61,5 @@ class Programs(NamedTuple):
 
             return called
 
-        return Programs(program(begin), program(aim), program(control), report, control)
+        compiled = program(begin), program(aim), program(control)
+        return Programs(*compiled, report, control, aim)

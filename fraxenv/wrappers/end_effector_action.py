@@ -8,6 +8,7 @@ something else moves the arm, an adapter of four methods says how.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -244,22 +245,17 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         """
         action = np.asarray(action, self._still.dtype)
         own, size = len(self.arm_axes), self._size
-        if action.shape != (size,) or not np.isfinite(action).all():
+        if action.shape != (size,) or not all(map(isfinite, action.tolist())):
             names = ", ".join(axis.name for axis in self.arm_axes)
             raise ActionError(
                 f"EndEffectorAction: the action is {action.tolist()}, expected {size} finite "
                 f"numbers: {names}, and then {size - own} of the environment's own."
             )
-        drive = self._drive
-        q, v = drive.state()
-        if drive.memory is None:
-            drive.memory = self._programs.begin(q, v)
-        drive.memory = self._programs.aim(drive.memory, q, action[:own], *drive.load())
         inner = self._still.copy()
         inner[self._rest] = self._fingers(action[own:])
-        obs, reward, terminated, truncated, info = drive.step(self.env, inner)
+        obs, reward, terminated, truncated, info = self._drive.step(self.env, inner, action[:own])
         if self._filtered:
-            info = info | {"safety": self._programs.report(drive.memory)}
+            info = info | {"safety": self._programs.report(self._drive.memory)}
         return obs, reward, terminated, truncated, info
 
 

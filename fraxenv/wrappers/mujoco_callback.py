@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..envs.mujoco_arm import Numbers, Written
-from ..kernels import Entry, assembled, entry
+from ..kernels import assembled, entry
 
 _Pointer = ctypes.c_void_p
 _CALLBACK = ctypes.CFUNCTYPE(None, _Pointer, _Pointer)
@@ -46,26 +46,10 @@ somebody:
 
 begin:
 {fields}
-  %time = load double, ptr %clock
-  %gone = fsub double %time, %last
-  %later = fcmp oge double %gone, 0.0
-  %within = fcmp olt double %gone, %least
-  %same = and i1 %later, %within
-  br i1 %same, label %read, label %remember
-
-remember:
-  %k = phi i64 [ 0, %begin ], [ %k.next, %remember ]
-  %from = getelementptr i32, ptr %after, i64 %k
-  %word = load i32, ptr %from
-  %to = getelementptr i32, ptr %before, i64 %k
-  store i32 %word, ptr %to
-  store double %time, ptr %last.at
-  %k.next = add i64 %k, 1
-  %k.more = icmp ult i64 %k.next, %words
-  br i1 %k.more, label %remember, label %read
+  br label %read
 
 read:
-  %i = phi i64 [ 0, %begin ], [ 0, %remember ], [ %i.next, %read ]
+  %i = phi i64 [ 0, %begin ], [ %i.next, %read ]
 {seen}
   %q.real = {narrow} double %position.now to {real}
   %q.to = getelementptr {real}, ptr %q, i64 %i
@@ -75,7 +59,36 @@ read:
   store {real} %v.real, ptr %v.to
   %i.next = add i64 %i, 1
   %i.more = icmp ult i64 %i.next, %count
-  br i1 %i.more, label %read, label %compute
+  br i1 %i.more, label %read, label %remembered
+
+remembered:
+  %time = load double, ptr %clock
+  %asked.none = icmp eq ptr %aim, null
+  br i1 %asked.none, label %within, label %asked.first
+
+asked.first:
+  call void %aim(ptr %asked, ptr %aimed)
+  store ptr null, ptr %aim.at
+  store double %time, ptr %last.at
+  br label %compute
+
+within:
+  %gone = fsub double %time, %last
+  %later = fcmp oge double %gone, 0.0
+  %early = fcmp olt double %gone, %least
+  %same = and i1 %later, %early
+  br i1 %same, label %compute, label %remember
+
+remember:
+  %k = phi i64 [ 0, %within ], [ %k.next, %remember ]
+  %from = getelementptr i32, ptr %after, i64 %k
+  %word = load i32, ptr %from
+  %to = getelementptr i32, ptr %before, i64 %k
+  store i32 %word, ptr %to
+  store double %time, ptr %last.at
+  %k.next = add i64 %k, 1
+  %k.more = icmp ult i64 %k.next, %words
+  br i1 %k.more, label %remember, label %compute
 
 compute:
   call void %function(ptr %taken, ptr %given)
@@ -117,7 +130,8 @@ _ARM: list[tuple[str, Any]] = [
     ("own", _Pointer), ("clock", _Pointer), ("last", ctypes.c_double), ("least", ctypes.c_double),
     ("count", ctypes.c_int64), ("joints", _Pointer),
     *((name, _Pointer) for name in ("q", "v", "torque", "taken", "given", "before", "after")),
-    ("words", ctypes.c_int64), ("function", _Pointer), ("another", _Pointer),
+    ("words", ctypes.c_int64), ("function", _Pointer),
+    ("aim", _Pointer), ("asked", _Pointer), ("aimed", _Pointer), ("another", _Pointer),
 ]  # fmt: skip
 
 
@@ -131,8 +145,8 @@ class _Arm(ctypes.Structure):
     """What the callback knows of an arm that it controls.
 
     `last` is when a step of the physics began, and `least` how long one takes at least: an
-    integrator may ask several times within one, each time with the memory from before. `another`
-    arm is controlled besides.
+    integrator may ask several times within one, each time with the memory from before. `aim` does
+    what a new action asks for, and is none once it did. `another` arm is controlled besides.
     """
 
     _fields_ = _ARM
@@ -195,7 +209,9 @@ class NativeControl:
 
     Args:
         control: of memory, positions and velocities: torques, and the memory after.
+        aim: of memory, positions and what is asked for: the memory after.
         memory: like its memory, an array of whole words.
+        asked: arrays like what is asked for.
         at: where `MjData` has the arm's joints.
         written: what their inputs are.
         dt: s, of the physics.
@@ -207,31 +223,49 @@ class NativeControl:
     def __init__(
         self,
         control: Callable[..., Any],
+        aim: Callable[..., Any],
         memory: NDArray[Any],
+        asked: Sequence[NDArray[Any]],
         at: Any,
         written: Written,
         dt: float,
     ) -> None:
         real = np.zeros(len(at.qvel), np.dtype(jnp.result_type(float)))
-        self._code: Entry = entry(control, (memory, real, real))
+        code, aiming = entry(control, (memory, real, real)), entry(aim, (memory, real, *asked))
         self._shared = _shared(real.dtype)
-        self._at, self._written = at, written
-        self._taken, self._given = self._code.taken, self._code.results
-        tables = [
-            (_Pointer * len(arrays))(*(x.ctypes.data for x in arrays))
-            for arrays in (self._taken, self._given)
-        ]
-        self._joints, self._tables = (_Joint * len(real))(), tables
-        (before, q, v), (torque, after) = (
-            [x.ctypes.data for x in arrays] for arrays in (self._taken, self._given)
+        self._at, self._written, self._engines = at, written, (code.engine, aiming.engine)
+        (before, q, v), (torque, self._memory) = code.taken, code.results
+        self._asked = aiming.taken[2:]
+        # Aiming goes from the memory after the last control to the one before the next.
+        self._arrays = (
+            [before, q, v],
+            [torque, self._memory],
+            [self._memory, q, *self._asked],
+            [before],
         )
-        words = memory.nbytes // 4
-        taken, given = map(ctypes.addressof, tables)
+        self._tables = [
+            (_Pointer * len(arrays))(*(x.ctypes.data for x in arrays)) for arrays in self._arrays
+        ]
+        taken, given, asking, aimed = map(ctypes.addressof, self._tables)
+        self._joints, self._aim = (_Joint * len(real))(), aiming.address
         self._arm = _Arm(
-            None, None, -1.0, 0.75 * dt, len(real), ctypes.addressof(self._joints),
-            q, v, torque, taken, given, before, after, words, self._code.address,
-        )  # fmt: skip
-        self._places: tuple[int, int] | None = None
+            least=0.75 * dt,
+            count=len(real),
+            joints=ctypes.addressof(self._joints),
+            q=q.ctypes.data,
+            v=v.ctypes.data,
+            torque=torque.ctypes.data,
+            taken=taken,
+            given=given,
+            before=before.ctypes.data,
+            after=self._memory.ctypes.data,
+            words=memory.nbytes // 4,
+            function=code.address,
+            asked=asking,
+            aimed=aimed,
+        )
+        self._address = ctypes.addressof(self._arm)
+        self._data: Any = None
 
     @property
     def callback(self) -> Any:
@@ -246,28 +280,31 @@ class NativeControl:
         """Whether a callback of MuJoCo's is this one."""
         return isinstance(other, _FUNCTION) and _address(other) == _address(self.callback)
 
-    def begin(self, data: Any, memory: NDArray[Any]) -> None:
-        """From now on the callback controls the arm of this `MjData`, and remembers this."""
-        self._given[1][...] = memory
-        self._find(data)
-        self._arm.last = -1.0
-        arm = self._shared.arm
-        self._arm.another, arm.value = arm.value, ctypes.addressof(self._arm)
+    @property
+    def memory(self) -> NDArray[Any]:
+        """What is remembered."""
+        return self._memory.copy()
 
-    def end(self) -> NDArray[Any]:
-        """The callback controls the arm no more; what is remembered.
+    @memory.setter
+    def memory(self, memory: NDArray[Any]) -> None:
+        self._memory[...] = memory
 
-        Of several arms the last one that began ends first.
-        """
+    def begin(self, data: Any, asked: Sequence[NDArray[Any]]) -> None:
+        """From now on the callback controls the arm of this `MjData`, and this is asked for."""
+        for array, given in zip(self._asked, asked, strict=True):
+            array[...] = given
+        if data is not self._data:
+            self._find(data)
+        arm, self._arm.aim = self._shared.arm, self._aim
+        self._arm.another, arm.value = arm.value, self._address
+
+    def end(self) -> None:
+        """The callback controls the arm no more; of several the last that began ends first."""
         self._shared.arm.value = self._arm.another
-        return self._given[1].copy()
 
     def _find(self, data: Any) -> None:
         """Let the joints' numbers be those of this `MjData`."""
-        places = data._address, data.qpos.__array_interface__["data"][0]
-        if places == self._places:
-            return
-        self._places = places
+        self._data = data
         at, written = self._at, self._written
         self._arm.own, self._arm.clock = data._address, data._address + _clock()
 

@@ -28,9 +28,6 @@ class MujocoDrive:
         programs: its control.
         held: what its hand may hold; None for nothing.
         backend: of the kernels.
-
-    Attributes:
-        memory: the control's, as the programs have it; None before the first step.
     """
 
     def __init__(
@@ -50,7 +47,7 @@ class MujocoDrive:
         self._qpos, self._qvel = span(driven.at.qpos), span(driven.at.qvel)
         self._driven, self._dt = driven, guarded.law.dt
         self._write = driven.written().writer()
-        self.memory: Any = None
+        self._memory: Any = None
         still_read = self._around is None or not self._around.moving
         self._may_call = still_read and resolve(backend) == "native"
         self._native: NativeControl | None = None
@@ -62,31 +59,47 @@ class MujocoDrive:
         data = self._physics.data()
         return data.qpos[self._qpos], data.qvel[self._qvel]
 
-    def load(self) -> list[Numbers]:
-        """What the hand holds now, where it may hold something."""
-        if self._held is None:
-            return []
-        return [self._held.read(self._mujoco, self._model, self._physics.data())]
+    @property
+    def memory(self) -> Any:
+        """The control's, as the programs have it; None before the first step."""
+        return self._memory if self._native is None else self._native.memory
 
-    def step(self, env: gymnasium.Env[Any, Any], action: Numbers) -> Any:
+    @memory.setter
+    def memory(self, memory: Any) -> None:
+        self._memory = memory
+        if self._native is not None:
+            self._native.memory = memory
+
+    def step(self, env: gymnasium.Env[Any, Any], action: Numbers, asked: Numbers) -> Any:
         """A step of the environment, in which the arm's inputs are ours.
 
         They are written when MuJoCo calls back, or right before it steps.
+
+        Args:
+            env: the environment.
+            action: its own, without the arm.
+            asked: an action of ours.
         """
+        if self._memory is None:
+            self.memory = self._programs.begin(*self.state())
         before, data = self._mujoco.get_mjcb_control(), self._physics.data()
         if len(self._loose):
             data.eq_active[self._loose] = 0
-        native = self._called(data)
+        ours = [asked]
+        if self._held is not None:
+            ours.append(self._held.read(self._mujoco, self._model, data))
+        native = self._called(data, ours)
         if native is None or not (before is None or native.is_callback(before)):
+            self.memory = self._programs.aim(self.memory, data.qpos[self._qpos], *ours)
             return self._step_by_python(env, action, before, data)
-        native.begin(data, self.memory)
+        native.begin(data, ours)
         self._mujoco.set_mjcb_control(native.callback)
         try:
             with self._first(lambda: native(data)):
                 return env.step(action)
         finally:
             self._mujoco.set_mjcb_control(before)
-            self.memory = native.end()
+            native.end()
 
     def _step_by_python(
         self, env: gymnasium.Env[Any, Any], action: Numbers, before: Any, ours: Any
@@ -112,15 +125,17 @@ class MujocoDrive:
         stepper = self._physics.stepper
         return preceded(stepper(), control) if stepper else nullcontext()
 
-    def _called(self, data: Any) -> NativeControl | None:
+    def _called(self, data: Any, asked: list[Numbers]) -> NativeControl | None:
         """What MuJoCo calls without Python, if it can."""
         if self._native is None and self._may_call:
-            at, written = self._driven.at, self._driven.written()
-            given = self._programs.source, self.memory, at, written, self._dt
+            programs, at, written = self._programs, self._driven.at, self._driven.written()
+            given = programs.source, programs.source_of_aim, self._memory, asked
             try:
-                self._native = NativeControl(*given) if hasattr(data, "_address") else None
+                if hasattr(data, "_address"):
+                    self._native = NativeControl(*given, at, written, self._dt)
+                    self._native.memory = self._memory
             except BuildError:  # the program of Python's says so
-                self._native = None
+                pass
             self._may_call = self._native is not None
         return self._native
 

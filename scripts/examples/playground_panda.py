@@ -5,7 +5,7 @@ for the fingers. Reward, observation and the end of episodes are Playground's ow
 the hands of a batch of worlds to their cubes by proportional control of their positions, and tells
 how near they came. Playground downloads its robots when it is first used.
 
-    pip install fraxenv[mjx] playground
+    pip install -e ".[cli,mjx]" playground
     python scripts/examples/playground_panda.py --num-envs 64
 """
 

@@ -2,9 +2,10 @@
 
 The Panda of PandaReach-v0 as a `MujocoEnv` of Gymnasium, torque motors and all, gets our actions by
 `EndEffectorAction`; observations, rewards and episodes are those of PandaReach-v0. PPO trains eight
-environments of each, one after the other, as `DummyVecEnv` steps them; and eight of ours in one
-program. Printed are steps per second, and how many of fresh goals the hand is at when an episode
-ends, by the steps of training. The results are in docs/training/stable_baselines3.md.
+environments of each, one after the other, as `DummyVecEnv` steps them, and the same environment
+with its torques; and eight of ours in one program. Printed are steps per second, and how many of
+fresh goals the hand is at when an episode ends, by the steps of training. The results are in
+docs/training/stable_baselines3.md.
 
     python scripts/measure/wrapped_training.py --steps 30000 --seeds 3
 """
@@ -86,7 +87,8 @@ def panda_file() -> Path:
         motor = spec.add_actuator(name=joint.name, target=joint.name)
         motor.trntype = mujoco.mjtTrn.mjTRN_JOINT
         motor.set_to_motor()
-        motor.ctrlrange, motor.ctrllimited = (-effort, effort), True
+        motor.gear[0] = effort
+        motor.ctrlrange, motor.ctrllimited = (-1, 1), True
     spec.compile()
     path = Path(tempfile.mkdtemp()) / "panda.xml"
     path.write_text(spec.to_xml())
@@ -135,13 +137,15 @@ class LastAction(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (26,), np.float32)
-        self._last = np.zeros(3, np.float32)
+        self._still = np.zeros(env.action_space.shape or (), np.float32)
+        size = 23 + len(self._still)
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        self._last = self._still
 
     def reset(self, **given: Any) -> Any:
         """As the environment does."""
         obs, info = self.env.reset(**given)
-        self._last = np.zeros(3, np.float32)
+        self._last = self._still
         return np.concatenate([obs, self._last]), info
 
     def step(self, action: NDArray[np.float32]) -> Any:
@@ -156,6 +160,11 @@ def wrapped(path: Path) -> gym.Env[Any, Any]:
     """Somebody's environment with our actions."""
     env = EndEffectorAction(Panda(path), OURS["action"], end_effector="hand")
     return gym.wrappers.TimeLimit(LastAction(env), EPISODE)
+
+
+def bare(path: Path) -> gym.Env[Any, Any]:
+    """The same environment without our actions: torques, as shares of the most."""
+    return gym.wrappers.TimeLimit(LastAction(Panda(path)), EPISODE)
 
 
 def ours() -> gym.Env[Any, Any]:
@@ -217,7 +226,7 @@ def trained(
     )
     curve = Curve(judge, options)
     envs.reset()
-    envs.step(np.zeros((options.num_envs, 3), np.float32))  # compiles
+    envs.step(np.zeros((options.num_envs, *envs.action_space.shape), np.float32))  # compiles
     begin = time.perf_counter()
     model.learn(options.steps, callback=curve)
     return time.perf_counter() - begin - curve.away, curve.success
@@ -245,6 +254,10 @@ def main() -> None:
     path, n = panda_file(), options.num_envs
     makers: dict[str, tuple[Callable[[], Any], Callable[[], gym.Env[Any, Any]]]] = {
         "wrapped": (lambda: DummyVecEnv([partial(wrapped, path)] * n), partial(wrapped, path)),
+        "without a wrapper, torques": (
+            lambda: DummyVecEnv([partial(bare, path)] * n),
+            partial(bare, path),
+        ),
         "ours, one by one": (lambda: DummyVecEnv([ours] * n), ours),
         "ours, one program": (lambda: batch(n), ours),
     }
@@ -262,8 +275,6 @@ def main() -> None:
         success = np.median([curve for _, curve in results], axis=0)
         shown = (f"{100 * x:.0f} %" for x in success)
         table.add_row(name, f"{alone[name]:.0f}", f"{rate:.0f}", *shown)
-    bare = DummyVecEnv([lambda: gym.wrappers.TimeLimit(Panda(path), EPISODE)] * n)
-    print(f"Torques, without a wrapper: {stepping(bare, n):.0f} steps/s.")
     Console(width=110).print(table)
 
 
