@@ -170,7 +170,9 @@ def _extracted(topology: Topology, bodies: slice, name: str) -> Topology:
         name=name,
         joints=tuple(_shifted_joint(j, -start) for j in topology.joints[bodies]),
         body_names=topology.body_names[bodies],
-        parent=np.where(topology.parent[bodies] == WORLD, WORLD, topology.parent[bodies] - start),
+        parent=np.where(
+            topology.parent[bodies] == WORLD, WORLD, topology.parent[bodies] - start
+        ).astype(np.int32),
         position=topology.position[bodies],
         rotation=topology.rotation[bodies],
         frames=tuple(shifted(topology.frames[i]) for i in frames),
@@ -220,7 +222,8 @@ def _joined(name: str, topologies: Sequence[Topology]) -> Topology:
             [
                 np.where(t.parent == WORLD, WORLD, start + t.parent)
                 for t, start in zip(topologies, first_body, strict=True)
-            ]
+            ],
+            dtype=np.int32,
         ),
         position=np.concatenate([t.position for t in topologies]),
         rotation=np.concatenate([t.rotation for t in topologies]),

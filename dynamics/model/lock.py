@@ -117,7 +117,7 @@ def merge_bodies(robot: Robot, moves: Sequence[tuple[np.ndarray, np.ndarray] | N
             joints=tuple(_renumbered(topology.joints[i], number) for i in kept),
             body_names=tuple(topology.body_names[i] for i in kept),
             parent=np.array(
-                [number[WORLD if p == WORLD else int(holder[p])] for p in parents], int
+                [number[WORLD if p == WORLD else int(holder[p])] for p in parents], np.int32
             ),
             position=np.array(
                 [p + R @ topology.position[i] for i, (p, R) in zip(kept, origin, strict=True)]

@@ -3,10 +3,11 @@
     python -m venv .plan && .plan/bin/pip install -e ".[bench-plan]"
     .plan/bin/python scripts/measure/loco_manipulation.py
 
-The robot `b2z1`, 24 degrees of freedom, 14 knots of 25 ms, two feet held at a time as a trot has
-them, forces within friction cones as a cost, torques within their limits exactly. At each tick both
-begin with the plan of the tick before, one knot on: ours for some iterations, Fatrop until it has
-converged. The robot then takes the first step of ours. The results are in docs/planning.md.
+The robot `b2z1_gripper`, 25 degrees of freedom, 14 knots of 25 ms, two feet held at a time as a
+trot has them, forces within friction cones as a cost, torques within their limits exactly. At each
+tick both begin with the plan of the tick before, one knot on: ours for some iterations, Fatrop
+until it has converged. The robot then takes the first step of ours. The results are in
+docs/planning.md.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Options:
     """Ticks between two that Fatrop solves as well."""
     iterations: tuple[int, ...] = (1, 2, 3)
     """Of ours."""
+    robot: str = "b2z1_gripper"
+    """Or "b2z1", whose fingers do not move: 24 degrees of freedom."""
     walks: str = "float32, 2"
     """The plan that the robot walks by."""
 
@@ -173,7 +176,7 @@ def solver(count: int, dtype: type) -> Callable[..., plan.Plan]:
 def main(options: Options) -> None:
     """Measure, and print."""
     jax.config.update("jax_enable_x64", True)
-    robot = dynamics.load_robot("b2z1")
+    robot = dynamics.load_robot(options.robot)
     still = np.zeros(robot.nv)
     robot = robot.replace(damping=still, friction=still)
     print(f"inverse dynamics, CasADi's beside ours: {check_models(robot):.1e}")

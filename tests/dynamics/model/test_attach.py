@@ -9,6 +9,7 @@ from jax import Array
 
 from fraxenv import dynamics
 from fraxenv.dynamics.model.bundled import bundled_urdf
+from fraxenv.dynamics.model.combine import extract, member_slices
 from fraxenv.errors import ConfigError, RobotLoadError, UnknownNameError
 
 FINGER = "panda_finger_joint1"
@@ -72,7 +73,7 @@ def test_the_pads_meet_at_width_zero() -> None:
 
 def test_assemblies_are_known_by_name() -> None:
     grippers = ["iiwa14_gripper", "panda_gripper", "ur10_gripper"]
-    assert dynamics.list_assemblies() == ["g1_feet", *grippers]
+    assert dynamics.list_assemblies() == ["b2z1_gripper", "g1_feet", *grippers]
     assert "franka_hand" not in dynamics.list_robots()
     with pytest.raises(UnknownNameError, match="Did you mean 'panda_gripper'"):
         dynamics.load_robot("panda_griper")
@@ -94,6 +95,30 @@ def test_hands_on_bare_flanges(x64: None, arm: str) -> None:
     np.testing.assert_allclose(turned[0], axes, atol=1e-12)
     np.testing.assert_allclose(M[1, -1], [0] * bare.nv + [0.06], atol=1e-12)
     np.testing.assert_allclose(wide[:-1], closed[:-1], atol=1e-12)
+
+
+def test_the_z1s_gripper(x64: None) -> None:
+    """A stator on the wrist, and a mover that turns about an axis 0.1 m ahead of it."""
+    bare, robot = dynamics.load_robot("b2z1"), dynamics.load_robot("b2z1_gripper")
+    assert (robot.nq, robot.nv) == (26, 25)
+    assert set(robot.end_effectors) == set(bare.end_effectors)
+    assert np.sum(robot.mass) == pytest.approx(np.sum(bare.mass) + 0.52603655 + 0.27621302)
+    q = np.append(bare.q_default, -0.4)
+    wrist, axes = jax.jit(dynamics.frame_pose, static_argnums=2)(bare, bare.q_default, "wrist_3")
+    M, _, (hand,), _ = numbers(robot, q[None], np.zeros((1, robot.nv)))
+    np.testing.assert_allclose(hand, wrist + 0.16 * axes[:, 0], atol=1e-12)
+    # The mover's inertia about its axis, by the parallel axis theorem, and the rotor's.
+    about = 0.00026787 + 0.27621302 * (0.01320633**2 + 0.00380534**2)
+    assert M[0, -1, -1] == pytest.approx(about + 0.01, abs=1e-12)
+
+
+def test_one_precision_within_another(x64: None) -> None:
+    """Indices of robots that were put together fit traces of float32 where x64 is the rule."""
+    whole, hand = dynamics.load_robot("b2z1_gripper"), dynamics.load_robot("panda_gripper")
+    both = dynamics.combine([whole, hand])
+    _, member = member_slices(whole, hand)
+    for robot in (whole, dynamics.lock_joints(whole, ["joint6"]), both, extract(both, member, "")):
+        assert robot.topology.parent.dtype == np.int32
 
 
 def test_refusals() -> None:
