@@ -17,7 +17,7 @@
 
 #include "arm.h"
 
-enum { NQ = 7, ACTIONS = 6, CONTROL_STEPS = 20, PASSES = 5 };
+enum { NQ = 7, ACTIONS = 6, CONTROL_STEPS = 20, PASSES = 9 };
 
 typedef struct {
   float posture[NQ];
