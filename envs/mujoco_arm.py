@@ -389,17 +389,31 @@ def random_postures(robot: Robot) -> Array:
     return jnp.asarray(np.random.default_rng(0).uniform(low, high, (_POSTURES, robot.nq)))
 
 
-def first_body(mujoco: Any, model: Any, end_effector: str) -> str:
-    """Name of the body that the tree of a body or site begins with."""
+def body_of(mujoco: Any, model: Any, end_effector: str) -> int:
+    """Number of the body that a body or site is on.
+
+    Raises:
+        UnknownNameError: there is no such body or site.
+    """
     kinds = mujoco.mjtObj
-    body = mujoco.mj_name2id(model, kinds.mjOBJ_BODY, end_effector)
-    site = mujoco.mj_name2id(model, kinds.mjOBJ_SITE, end_effector)
+    body = int(mujoco.mj_name2id(model, kinds.mjOBJ_BODY, end_effector))
+    site = int(mujoco.mj_name2id(model, kinds.mjOBJ_SITE, end_effector))
     if body < 0 and site < 0:
         counts = ((kinds.mjOBJ_BODY, model.nbody), (kinds.mjOBJ_SITE, model.nsite))
         names = [mujoco.mj_id2name(model, kind, i) for kind, n in counts for i in range(n)]
         raise unknown_name("body or site", end_effector, [n for n in names if n], "of the model")
-    first = model.body_rootid[body if body >= 0 else model.site_bodyid[site]]
-    name: str | None = mujoco.mj_id2name(model, kinds.mjOBJ_BODY, int(first))
+    return body if body >= 0 else int(model.site_bodyid[site])
+
+
+def first_body(mujoco: Any, model: Any, end_effector: str) -> str:
+    """Name of the body that the tree of a body or site begins with.
+
+    Raises:
+        UnknownNameError: there is no such body or site.
+        ConfigError: that body has no name.
+    """
+    first = int(model.body_rootid[body_of(mujoco, model, end_effector)])
+    name: str | None = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_BODY, first)
     if name is None:
         raise ConfigError(
             f"the body that the tree of end_effector={end_effector!r} begins with has no name, "

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fraxenv.dynamics import Payload
 
-from .mujoco_arm import HAND, Numbers, hand_pose
+from .mujoco_arm import HAND, Numbers, body_of, hand_pose
 from .tasks.grasping import LEAST_FORCE
 
 NOTHING = np.zeros(10)
@@ -85,12 +85,11 @@ def held_bodies(mujoco: Any, model: Any, end_effector: str) -> HeldBodies | None
         mujoco: the package.
         model: a `mujoco.MjModel`.
         end_effector: the body or site that is the hand.
+
+    Raises:
+        UnknownNameError: there is no such body or site.
     """
-    body = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, end_effector)
-    if body < 0:
-        site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, end_effector)
-        body = int(model.site_bodyid[site])
-    first = int(model.body_weldid[body])
+    first = int(model.body_weldid[body_of(mujoco, model, end_effector)])
     of_hand = np.zeros(model.nbody, bool)
     free = np.zeros(model.nbody, np.intp)
     kind = int(mujoco.mjtJoint.mjJNT_FREE)

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from fraxenv.errors import UnknownNameError
 from fraxenv.wrappers import EndEffectorAction
 
 mujoco = pytest.importorskip("mujoco")
@@ -128,6 +129,11 @@ def test_two_arms_of_one_model_and_new_data() -> None:
         assert -0.1 < q[0] < 0 < q[1] < 0.1
         # Other data is nobody's: it falls to the end.
         assert (lifts.other.qpos < -0.99).all()
+
+
+def test_an_unknown_hand_of_a_model_without_sites() -> None:
+    with pytest.raises(UnknownNameError, match="unknown body or site 'c'"):
+        EndEffectorAction(Lifts(), end_effector="c", root="a", arm_actions=[0])
 
 
 def test_copies_and_pickles_go_on_alike() -> None:
