@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
-from fraxenv.dynamics import MjcfIndices, Robot
+from fraxenv.dynamics import Robot
 from fraxenv.errors import ConfigError
 
 from .arm_control import ArmControl
 from .mujoco_arm import (
     HAND,
-    Applied,
     arm_space,
     checked_velocity_limits,
     usual_controller,
@@ -50,9 +47,7 @@ def adapted_arm(asked: ArmOptions, dt: float) -> GuardedArm:
         limits = checked_velocity_limits(asked.who, robot, asked.velocity_limits)
         robot = dataclasses.replace(robot, velocity_limits=limits)
     space = arm_space(robot, asked.action, asked.action_options)
-    law, every = asked.controller, np.arange(robot.nv)
-    if law is None:
-        law = usual_controller(robot, space, Applied(MjcfIndices(every, every, every)))
+    law = usual_controller(robot, space) if asked.controller is None else asked.controller
     guard = usual_filter(asked.safety)
     return GuardedArm(ArmControl(robot, space, law, dt, guard, asked.observer), None, None)
 

@@ -525,7 +525,7 @@ def arm_space(
     return changed
 
 
-def usual_controller(robot: Robot, space: ActionSpace, drive: Drive | Applied) -> Any:
+def usual_controller(robot: Robot, space: ActionSpace, drive: Drive | Applied | None = None) -> Any:
     """The controller of an action space's targets, with singularities where this arm has them.
 
     The space's own; but for poses of the hand of an arm whose joints all have position servos,
@@ -534,7 +534,7 @@ def usual_controller(robot: Robot, space: ActionSpace, drive: Drive | Applied) -
     Args:
         robot: the arm.
         space: of its actions.
-        drive: of its joints.
+        drive: of its joints, where MuJoCo has some.
 
     Raises:
         ConfigError: it cannot do what the action asks for in any posture.
@@ -548,9 +548,9 @@ def usual_controller(robot: Robot, space: ActionSpace, drive: Drive | Applied) -
     return _aware(robot, space, controller, 0.9)
 
 
-def _servo_gains(drive: Drive | Applied) -> tuple[Numbers, Numbers] | None:
+def _servo_gains(drive: Drive | Applied | None) -> tuple[Numbers, Numbers] | None:
     """Stiffness and damping (nv,) where all joints have position servos; else None."""
-    if isinstance(drive, Applied) or not (drive.by_length < 0).all():
+    if not isinstance(drive, Drive) or not (drive.by_length < 0).all():
         return None
     square = drive.gear**2
     return -drive.by_length * square, np.maximum(-drive.by_speed * square, 0.0)

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
+from numpy.typing import NDArray
 
 from ..envs import ActionSpace
 from ..envs.adapted_arm import adapted_arm
 from ..envs.mujoco_arm import Numbers
-from ..envs.mujoco_guarded import ArmOptions, guarded_arm
+from ..envs.mujoco_guarded import ArmOptions, GuardedArm, guarded_arm
 from ..envs.mujoco_load import held_bodies
 from ..errors import ActionError, ConfigError, check_choice, import_extra
 from ..making.composition import build_observer
@@ -166,38 +167,11 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
         if adapter is not None:
             mujocos = {"model": model, "data": data, "root": root, "joints": joints}
             mujocos |= {"obstacles": obstacles, "drive": None if drive == "actuators" else drive}
-            for name, given in mujocos.items():
-                if given is not None:
-                    raise ConfigError(
-                        f"EndEffectorAction: adapter=... and {name}={given!r}, which is of an "
-                        "environment that MuJoCo moves. Pass one of them."
-                    )
-            guarded = adapted_arm(asked, control_period(adapter))
-            own, sizes = np.zeros(0, int) if own is None else own, guarded.law.robot
-            self._programs = Programs.of(guarded, backend)
-            self._drive: AdapterDrive | MujocoDrive = AdapterDrive(
-                adapter, self._programs, own, (sizes.nq, sizes.nv), policy_hz
-            )
+            moved = _by_adapter(asked, adapter, mujocos, own, policy_hz, backend)
         else:
-            if policy_hz is not None:
-                raise ConfigError(
-                    f"EndEffectorAction: policy_hz={policy_hz} without an adapter: actions come "
-                    "as often as the environment is stepped."
-                )
-            mujoco = import_extra("mujoco", "mujoco", "EndEffectorAction")
-            physics = physics_of(env, model, data)
-            held = held_bodies(mujoco, physics.model, end_effector)
-            guarded, driven = guarded_arm(mujoco, physics.model, asked, held is not None)
-            self._programs = Programs.of(guarded, backend)
-            parts = guarded, driven, self._programs, held, backend
-            self._drive = MujocoDrive(mujoco, physics, *parts)
-            if own is None and size != physics.model.nu:
-                raise ConfigError(
-                    f"EndEffectorAction: the environment's action has {size} numbers, and the "
-                    f"model {physics.model.nu} inputs. Say which of the numbers drive the arm: "
-                    "arm_actions=[...], one for each joint."
-                )
-            own = driven.at.ctrl if own is None else own
+            moved = _by_mujoco(env, asked, model, data, size, own, policy_hz, backend)
+        guarded, self._programs, own = moved.arm, moved.programs, moved.own
+        self._drive: AdapterDrive | MujocoDrive = moved.drive
         self.robot, self._around = guarded.law.robot, guarded.around
         self._filtered = guarded.law.safety is not None
         self.arm_axes = guarded.law.space.axes(self.robot)
@@ -261,6 +235,67 @@ class EndEffectorAction(gymnasium.Wrapper, RecordConstructorArgs):  # type: igno
 
 def _made(env: gymnasium.Env[Any, Any], options: dict[str, Any]) -> EndEffectorAction:
     return EndEffectorAction(env, **options)
+
+
+class _Moved(NamedTuple):
+    """How an arm is moved, and which numbers of the environment's action are its own."""
+
+    arm: GuardedArm
+    programs: Programs
+    drive: AdapterDrive | MujocoDrive
+    own: NDArray[np.intp]
+
+
+def _by_adapter(
+    asked: ArmOptions,
+    adapter: ArmAdapter,
+    mujocos: Mapping[str, Any],
+    own: NDArray[np.intp] | None,
+    policy_hz: float | None,
+    backend: str,
+) -> _Moved:
+    """By somebody else's simulator; `mujocos` are options that it has no use for."""
+    for name, given in mujocos.items():
+        if given is not None:
+            raise ConfigError(
+                f"EndEffectorAction: adapter=... and {name}={given!r}, which is of an "
+                "environment that MuJoCo moves. Pass one of them."
+            )
+    arm = adapted_arm(asked, control_period(adapter))
+    programs, sizes = Programs.of(arm, backend), (arm.law.robot.nq, arm.law.robot.nv)
+    own = np.zeros(0, int) if own is None else own
+    return _Moved(arm, programs, AdapterDrive(adapter, programs, own, sizes, policy_hz), own)
+
+
+def _by_mujoco(
+    env: gymnasium.Env[Any, Any],
+    asked: ArmOptions,
+    model: Any,
+    data: Any,
+    size: int,
+    own: NDArray[np.intp] | None,
+    policy_hz: float | None,
+    backend: str,
+) -> _Moved:
+    """By MuJoCo, whose model and data the environment has, or the caller gives."""
+    if policy_hz is not None:
+        raise ConfigError(
+            f"EndEffectorAction: policy_hz={policy_hz} without an adapter: actions come as often "
+            "as the environment is stepped."
+        )
+    mujoco = import_extra("mujoco", "mujoco", "EndEffectorAction")
+    physics = physics_of(env, model, data)
+    held = held_bodies(mujoco, physics.model, asked.end_effector)
+    arm, driven = guarded_arm(mujoco, physics.model, asked, held is not None)
+    if own is None and size != physics.model.nu:
+        raise ConfigError(
+            f"EndEffectorAction: the environment's action has {size} numbers, and the model "
+            f"{physics.model.nu} inputs. Say which of the numbers drive the arm: "
+            "arm_actions=[...], one for each joint."
+        )
+    programs = Programs.of(arm, backend)
+    drive = MujocoDrive(mujoco, physics, arm, driven, programs, held, backend)
+    return _Moved(arm, programs, drive, driven.at.ctrl if own is None else own)
 
 
 class Gripper(NamedTuple):
