@@ -142,7 +142,7 @@ assert env.observation_space.shape == (29,), env.observation_space
 # --- One environment ------------------------------------------------------------------------------
 
 
-CHECKED = ("PandaReach-v0",)
+CHECKED = ("PandaReach-v0", "PandaPush-v0", "A1Trot-v0")
 
 
 @pytest.mark.parametrize(
