@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from .errors import BuildError, KernelWarning
 from .evaluator import partially_evaluate
 from .fingerprint import fingerprint
+from .kernel import nothing_collected
 from .native import cache, cpu, mathlib, single
 from .traced import Traced, trace
 
@@ -118,8 +119,9 @@ def entry(fn: Callable[..., Any], args: Sequence[Numbers]) -> Entry:
         BuildError: no kernel can compute it.
     """
     taken = [np.empty(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) for x in args]
-    traced, _ = trace(fn, taken, {})
-    engine = cpu.loaded(_machine_code(traced, len(taken)))
+    with nothing_collected():
+        traced, _ = trace(fn, taken, {})
+        engine = cpu.loaded(_machine_code(traced, len(taken)))
     results = [np.empty(x.shape, x.dtype) for x in traced.results]
     address = engine.get_function_address(_NAME)
     return Entry(address, engine, taken, results, traced.unflatten)
