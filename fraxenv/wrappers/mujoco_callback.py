@@ -59,9 +59,9 @@ read:
   store {real} %v.real, ptr %v.to
   %i.next = add i64 %i, 1
   %i.more = icmp ult i64 %i.next, %count
-  br i1 %i.more, label %read, label %remembered
+  br i1 %i.more, label %read, label %ready
 
-remembered:
+ready:
   %time = load double, ptr %clock
   %asked.none = icmp eq ptr %aim, null
   br i1 %asked.none, label %within, label %asked.first
