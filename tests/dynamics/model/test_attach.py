@@ -115,7 +115,7 @@ def test_the_z1s_gripper(x64: None) -> None:
 def test_one_precision_within_another(x64: None) -> None:
     """Indices of robots that were put together fit traces of float32 where x64 is the rule."""
     whole, hand = dynamics.load_robot("b2z1_gripper"), dynamics.load_robot("panda_gripper")
-    both = dynamics.combine([whole, hand])
+    both = dynamics.combine(whole, hand, prefixes=("legs_", "arm_"))
     _, member = member_slices(whole, hand)
     for robot in (whole, dynamics.lock_joints(whole, ["joint6"]), both, extract(both, member, "")):
         assert robot.topology.parent.dtype == np.int32
