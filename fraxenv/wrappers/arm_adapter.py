@@ -70,12 +70,8 @@ class AdapterDrive:
         sizes: tuple[int, int],
         policy_hz: float | None,
     ) -> None:
-        self._adapter, self._programs, self._own, self._sizes = (
-            adapter,
-            programs,
-            arm_actions,
-            sizes,
-        )
+        self._adapter, self._programs = adapter, programs
+        self._own, self._sizes = arm_actions, sizes
         hz = adapter.control_rate()
         self._steps = _whole("policy_hz", policy_hz or hz, 1 / hz, "steps of the environment")
         self.memory: Any = None
@@ -110,8 +106,10 @@ class AdapterDrive:
             self.memory = self._programs.begin(q, v)
         self.memory = self._programs.aim(self.memory, q, asked)
         total: Any = 0.0
-        for _ in range(self._steps):
-            torque, self.memory = self._programs.control(self.memory, *self.state())
+        for step in range(self._steps):
+            if step:
+                q, v = self.state()
+            torque, self.memory = self._programs.control(self.memory, q, v)
             given = self._adapter.command(np.array(torque, float))
             if given is not None:
                 action[self._own] = self._checked(given)
