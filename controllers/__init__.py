@@ -13,6 +13,7 @@ from .osc import OSC, osc_torque
 from .safety import barriers
 from .safety.barriers import Barrier, Situation
 from .safety.filter import SafetyFilter, SafetyReport, default_barriers
+from .safety.foresight import Foresight, WayOut
 from .safety.robust import Robustness
 from .torque import Torque
 
@@ -23,6 +24,7 @@ __all__ = [
     "Barrier",
     "Controller",
     "DifferentialIK",
+    "Foresight",
     "GripperTarget",
     "JointImpedance",
     "JointTarget",
@@ -36,6 +38,7 @@ __all__ = [
     "Situation",
     "Telemetry",
     "Torque",
+    "WayOut",
     "barriers",
     "default_barriers",
     "differential_ik",

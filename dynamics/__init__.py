@@ -59,6 +59,7 @@ from .geometry.distance import (
 )
 from .geometry.obstacles import (
     Obstacles,
+    grown_obstacles,
     move_obstacles,
     obstacle_count,
     obstacle_rates,
@@ -240,6 +241,7 @@ __all__ = [
     "generalized_forces",
     "gravity_forces",
     "grip",
+    "grown_obstacles",
     "impulse_dynamics",
     "integrate",
     "integrate_derivatives",

@@ -351,6 +351,10 @@ def control_loop(
     late = steps_ahead(observer)
     if safety is not None:
         nearby = safety.look_around(bare, state.q, state.world.obstacles)
+        way = None
+        if safety.foresight is not None:
+            now = compute_terms(bare, state.q, state.v)
+            way = safety.look_ahead(*loaded(bare, now, load, state.world.scene), nearby)
 
     def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], dict[str, Array]]:
         q, v, scene, controller_state, actuator_state, observed, worst = carry
@@ -371,7 +375,8 @@ def control_loop(
             then = k + late if late else k
             obstacles = move_obstacles(nearby, control_dt * then.astype(dtype))
             error = None if safety.robust is None or observed is None else observed.error
-            tau, report = safety(robot, told[1], tau, dt, obstacles, (lower, upper), scene, error)
+            bounds = lower, upper
+            tau, report = safety(robot, told[1], tau, dt, obstacles, bounds, scene, error, way)
             worst = worse_report(worst, report)
         applied, commanded, actuator_state = actuators(robot, tau, felt, actuator_state, control_dt)
         if observer is not None:

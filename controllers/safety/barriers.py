@@ -18,7 +18,6 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import (
-    Capsule,
     HalfSpace,
     Kinematics,
     Obstacles,
@@ -214,29 +213,6 @@ def obstacles(
     """
     kind = _OffObstacles(None if shapes is None else tuple(shapes), bounded_curvature)
     return Barrier(kind, 2, "obstacles", kind.names, (), rate, margin)
-
-
-def paths(
-    time: ArrayLike = 0.15,
-    shapes: Sequence[str] | None = None,
-    rate: ArrayLike = 10.0,
-    margin: ArrayLike = 0.0,
-) -> Barrier:
-    """The robot's collision shapes off the paths of spheres that move; a row for each pair, m.
-
-    The path is where a sphere will be within a time at its velocity, and where it would be if it
-    turned back now: a capsule. A robot that is off it could stop now, and would not be hit for that
-    time. One that is on it is pushed aside, where `obstacles` would push it along before the
-    sphere. What is at rest has a path that is itself.
-
-    Args:
-        time: s.
-        shapes: names of the collision shapes; None for all that some joint moves.
-        rate: see `Barrier`.
-        margin: m.
-    """
-    kind = _OffPaths(None if shapes is None else tuple(shapes))
-    return Barrier(kind, 2, "paths", kind.names, time, rate, margin)
 
 
 def self_collision(
@@ -447,32 +423,6 @@ class _OffObstacles:
         if not self.bounded_curvature:
             return pairs
         return pairs + end_distance_names(robot, obstacles, shapes=self.shapes)
-
-
-@dataclass(frozen=True)
-class _OffPaths:
-    shapes: tuple[str, ...] | None
-
-    def __call__(self, robot: Robot, x: Situation, barrier: Barrier) -> Array:
-        paths = _paths(x.obstacles, jnp.asarray(barrier.parameters, x.q.dtype))
-        return obstacle_distances(
-            robot, x.q, paths, shapes=self.shapes, geometry=x.geometry
-        ).ravel()
-
-    def names(self, robot: Robot, obstacles: Obstacles) -> tuple[str, ...]:
-        return obstacle_distance_names(robot, _paths(obstacles, 0.0), shapes=self.shapes)
-
-
-def _paths(obstacles: Obstacles, time: ArrayLike) -> Obstacles:
-    """The paths of the spheres among the obstacles, a time, s, to and fro; none if none moves."""
-    spheres = obstacles.spheres
-    if spheres is None or obstacles.velocity is None:
-        return Obstacles(owners=obstacles.owners)
-    centre = jnp.asarray(spheres.position)
-    way = jnp.asarray(time) * jnp.asarray(obstacles.velocity)[: len(centre)]
-    active = None if obstacles.active is None else jnp.asarray(obstacles.active)[: len(centre)]
-    capsules = Capsule(centre - way, centre + way, spheres.radius)
-    return Obstacles(capsules=capsules, active=active, owners=obstacles.owners)
 
 
 def _self_collision(robot: Robot, x: Situation, _: Barrier) -> Array:

@@ -50,12 +50,12 @@ from .barriers import (
     joint_position,
     joint_velocity,
     obstacles,
-    paths,
     self_collision,
     situation,
 )
 from .braking import braking_torque
 from .conditions import Conditions, barrier_conditions, velocity_conditions
+from .foresight import Foresight, WayOut, escape_torque, is_clear, way_out
 from .robust import Robustness, robust_demand
 
 SafetyReport = dict[str, Array]
@@ -72,7 +72,6 @@ def default_barriers(
     *,
     bounded_curvature: bool = False,
     obstacle_margin: float | None = None,
-    foresight: ArrayLike | None = None,
 ) -> tuple[Barrier, ...]:
     """Joint limits, obstacles and self-collision.
 
@@ -84,17 +83,13 @@ def default_barriers(
         velocity_margin: rad/s and m/s, of joints' velocity limits.
         bounded_curvature: of distances, for robots of capsules and boxes; see `obstacles`.
         obstacle_margin: m, of distances from obstacles; `margin` if None.
-        foresight: s, for which the robot is kept off the paths of spheres that move; see `paths`.
-            None for not at all.
     """
-    ahead = () if foresight is None else (paths(foresight, margin=margin),)
     off = margin if obstacle_margin is None else obstacle_margin
     return (
         joint_position(margin=position_margin),
         joint_velocity(margin=velocity_margin),
         obstacles(margin=off, bounded_curvature=bounded_curvature),
         self_collision(margin=margin, bounded_curvature=bounded_curvature),
-        *ahead,
     )
 
 
@@ -116,6 +111,7 @@ class SafetyFilter:
         nearest: obstacles of each kind that every collision shape is kept off, the nearest ones at
             the last `look_around`; None for all. Much faster where there are many.
         robust: what is allowed for of a robot that is not quite the model; None for nothing.
+        foresight: how it looks for ways out of what moves; None for not at all.
 
     The report of a filter is a dict of scalars: `min_barrier`, the smallest barrier value, in its
     unit, and `min_barrier_row`, its index in `barrier_names` (-1 for none); `slack`, by how much
@@ -126,6 +122,11 @@ class SafetyFilter:
     Where a condition is not a finite number, of an obstacle or of a state that is none, the robot
     brakes (`braking_torque`), and the report is not `feasible`, with no `slack`; `min_barrier` is
     then the smallest value of those that are.
+
+    With `foresight` the filter knows a way out, a motion along which it foresees the barriers. It
+    is taken where none leaves the margin that foresight asks for, as if the controller had asked
+    for it, and where not all conditions can be met, as it is: then what it foresees keeps all
+    barriers, and the report is `feasible` all the same.
     """
 
     barriers: tuple[Barrier, ...] = field(default_factory=default_barriers)
@@ -136,6 +137,7 @@ class SafetyFilter:
     max_iterations: int | None = static(default=None)
     nearest: int | None = static(default=None)
     robust: Robustness | None = None
+    foresight: Foresight | None = None
 
     def __post_init__(self) -> None:
         if self.nearest is not None:
@@ -164,6 +166,26 @@ class SafetyFilter:
             return obstacles
         return nearest_obstacles(robot, q, obstacles, self.nearest, kin=kin)
 
+    def look_ahead(
+        self, robot: Robot, terms: Terms, obstacles: Obstacles = NO_OBSTACLES, scene: Any = None
+    ) -> WayOut | None:
+        """A way out, for the filter's next steps; None without `foresight`.
+
+        Environments look ahead once per policy step; a filter that is given no way looks itself.
+
+        Args:
+            robot: the model, each of whose joints has a motor.
+            terms: its terms at this state.
+            obstacles: in the world, or around the robot.
+            scene: see `Situation`.
+
+        Raises:
+            ConfigError: the robot has joints that no motor drives, such as a floating base.
+        """
+        if self.foresight is None or not self.barriers:
+            return None
+        return way_out(robot, terms, self.barriers, obstacles, self.foresight, scene)
+
     def __call__(
         self,
         robot: Robot,
@@ -174,6 +196,7 @@ class SafetyFilter:
         bounds: tuple[Array, Array] | None = None,
         scene: Any = None,
         error: Array | None = None,
+        way: WayOut | None = None,
     ) -> tuple[Array, SafetyReport]:
         """Safe torques (nv,), N m and N, and the report.
 
@@ -188,10 +211,20 @@ class SafetyFilter:
             scene: what else barriers may read, `Situation.scene`.
             error: (nv,), N m and N, with `robust`: by how much the estimate that is in `terms` was
                 off, `ObserverState.error`. Nothing if None.
+            way: with `foresight`, of the last `look_ahead`; from here if None.
         """
         nominal, lower, upper = self._nominal(robot, terms, tau, bounds)
         if not self.barriers:
             return nominal, no_safety_report(nominal.dtype)
+        asked, escape = nominal, nominal
+        if self.foresight is None or not self.enabled:
+            way = None
+        elif way is None:
+            way = way_out(robot, terms, self.barriers, obstacles, self.foresight, scene)
+        if way is not None:
+            away = jnp.clip(escape_torque(robot, terms, way.velocity), lower, upper)
+            escape = jnp.where(finger_mask(robot), nominal, away)
+            nominal = jnp.where(way.taken, escape, nominal)
         around = obstacles, scene
         M, safe, problem = self._torque_problem(
             robot, terms, nominal, dt, around, lower, upper, error
@@ -202,13 +235,19 @@ class SafetyFilter:
         change, report = self._solve(robot.nv, safe, problem)
 
         kept = jnp.clip(nominal + matmul(M, change), lower, upper)
-        told = nominal, kept, _least(safe.values)
+        if self.foresight is not None and way is not None:
+            here = robot, terms, self.barriers, obstacles, self.foresight, way.velocity, scene
+            stuck = ~report["feasible"] & _known(safe)
+            instead = jax.lax.cond(stuck, lambda: is_clear(*here), lambda: jnp.zeros((), bool))
+            kept = jnp.where(instead, escape, kept)
+            report["feasible"] |= instead
+        told = asked, kept, _least(safe.values)
 
         def braked() -> tuple[Array, Array, tuple[Array, Array]]:
-            asked = jnp.where(jnp.isfinite(nominal), nominal, 0.0)
+            known = jnp.where(jnp.isfinite(asked), asked, 0.0)
             torque = braking_torque(robot, terms, lower, upper)
-            torque = jnp.where(finger_mask(robot), asked, torque)
-            return asked, torque, _least(_numbers(safe.values))
+            torque = jnp.where(finger_mask(robot), known, torque)
+            return known, torque, _least(_numbers(safe.values))
 
         asked, filtered, least = jax.lax.cond(_known(safe), lambda: told, braked)
         return filtered, _completed(report, least, filtered - asked, asked)

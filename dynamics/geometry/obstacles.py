@@ -125,6 +125,31 @@ def move_obstacles(obstacles: Obstacles, dt: Real[ArrayLike, ""]) -> Obstacles:
     return dataclasses.replace(moved, active=obstacles.active, velocity=obstacles.velocity)
 
 
+def grown_obstacles(obstacles: Obstacles, by: Real[ArrayLike, " m"] | None) -> Obstacles:
+    """The obstacles, larger on all sides by `by` (m,), m; boxes along their axes.
+
+    Args:
+        obstacles: the obstacles in the world.
+        by: for each sphere, capsule, box and half-space, in that order; None for nothing.
+
+    Raises:
+        ArrayError: arrays of obstacles do not fit together.
+    """
+    if by is None:
+        return obstacles
+    dtype = jnp.result_type(by, float)
+    kinds = checked_kinds(obstacles, dtype)
+    grown: dict[str, Any] = {}
+    for (name, shapes, _), more in zip(
+        kinds, split_by_kind(jnp.asarray(by, dtype), kinds), strict=True
+    ):
+        size = {Box: "half_extents", HalfSpace: "offset"}.get(type(shapes), "radius")
+        old = getattr(shapes, size)
+        new = old + more.reshape(more.shape + (1,) * (old.ndim - 1))
+        grown[name] = dataclasses.replace(shapes, **{size: new})
+    return dataclasses.replace(obstacles, **grown)
+
+
 def obstacle_shapes(obstacles: Obstacles, rgba: Color = GREY) -> dict[int, Shape]:
     """Shapes to draw of the active obstacles, by index; half-spaces are left out."""
     shapes = [shape for kind in bounded(obstacles).values() for shape in kind.shapes(rgba)]

@@ -16,6 +16,7 @@ from ..controllers import (
     ArmWithGripper,
     Barrier,
     Controller,
+    Foresight,
     JointImpedance,
     MomentumObserver,
     Robustness,
@@ -344,6 +345,8 @@ def build_safety(
 ) -> SafetyFilter | None:
     """The safety filter, with its options and those of its barriers; None for none."""
     options = dict(options or {})
+    if "foresight" in options:
+        options["foresight"] = _foresight(name, options["foresight"])
     of_barriers = {k: options.pop(k) for k in list(options) if k in _BARRIER_OPTIONS}
     if given is None:
         given = TASKS[task].safety if task else "none"
@@ -369,6 +372,18 @@ def build_safety(
             f"safety_options of {name} without a safety filter. Pass safety='cbf' as well."
         )
     return _with_options("safety", given, options)  # type: ignore[no-any-return]
+
+
+def _foresight(name: str, given: object) -> Foresight | None:
+    """The filter's foresight: the usual one for True, with options in a dict, none for None."""
+    if given is None or isinstance(given, Foresight):
+        return given
+    if given is True:
+        return Foresight()
+    what = f"safety option foresight of {name}"
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{what}: {given!r}, expected True, a dict, a Foresight or None.")
+    return _with_options(what, Foresight(), given)  # type: ignore[no-any-return]
 
 
 def _usual_barriers(name: str, options: Mapping[str, Any]) -> tuple[Barrier, ...]:

@@ -113,7 +113,8 @@ def make(
         safety: "cbf", "robust" for one that allows for what the model lacks, "none", or a
             `SafetyFilter`; the task's own choice if omitted.
         safety_options: options of the safety filter, a dict; and of its usual barriers, such as
-            `obstacle_margin` and `foresight` (`fraxenv.controllers.default_barriers`).
+            `obstacle_margin` (`fraxenv.controllers.default_barriers`). With `foresight`, True or
+            its options in a dict, it looks for ways out of what moves (`Foresight`).
         randomisation: a `Randomisation`, or its fields in a dict.
         payload: what the hand carries and controller and filter know of: "held" for the task's
             object while it is grasped; or a `dynamics.Payload`, or its fields in a dict (`mass`,

@@ -40,8 +40,12 @@ FILTERS: dict[str, dict[str, Any]] = {
     "plain": {"safety": "cbf"},
     "plain, with the estimate": {"safety": "cbf", "observer": {"informs": "safety"}},
     "robust": {"safety": "robust"},
-    "robust, with foresight": {"safety": "robust", "safety_options": {"foresight": 0.15}},
+    "robust, with foresight": {"safety": "robust", "safety_options": {"foresight": True}},
     "robust, 3 cm off": {"safety": "robust", "safety_options": {"obstacle_margin": 0.03}},
+    "robust, with foresight, 3 cm off": {
+        "safety": "robust",
+        "safety_options": {"foresight": True, "obstacle_margin": 0.03},
+    },
 }
 Policy = Literal["random", "towards"]
 
@@ -59,8 +63,8 @@ class Options:
     speed: float = 0.1
     """m/s."""
     filters: tuple[str, ...] = tuple(FILTERS)[:4]
-    """Which filters: "plain", "plain, with the estimate", "robust", "robust, with foresight" and
-    "robust, 3 cm off"."""
+    """Which: "plain", "plain, with the estimate", "robust", "robust, with foresight", "robust,
+    3 cm off" and "robust, with foresight, 3 cm off"."""
     policies: tuple[Policy, ...] = ("random", "towards")
     """Uniformly random actions; full deflections towards the nearest sphere, turning at random."""
     known: bool = False

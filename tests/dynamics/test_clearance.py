@@ -241,6 +241,24 @@ def test_nearest_obstacles(x64: None, arm: Robot) -> None:
     np.testing.assert_allclose(chosen, near[np.array(rows)], rtol=0, atol=1e-12)
 
 
+def test_obstacles_that_grow_are_nearer(x64: None, arm: Robot) -> None:
+    """By how much they grow; boxes by that at least, and by no more than their corners do."""
+    world, q = obstacles(4), jnp.array([0.3, -0.4])
+    by = np.linspace(0.01, 0.04, 16)
+    before = np.asarray(distances(arm, q, world))
+    nearer = before - np.asarray(distances(arm, q, dynamics.grown_obstacles(world, by)))
+    kinds = np.repeat(["spheres", "capsules", "boxes", "half_spaces"], 4)
+    outside = before > by
+    round_ones = outside & (kinds != "boxes")
+    np.testing.assert_allclose(nearer[round_ones], (nearer * 0 + by)[round_ones], atol=1e-12)
+    boxes = outside & (kinds == "boxes")
+    assert boxes.any()
+    growth = (nearer / by)[boxes]
+    assert (growth > 1 - 1e-9).all()
+    assert (growth < np.sqrt(3) + 1e-9).all()
+    assert dynamics.grown_obstacles(world, None) is world
+
+
 def test_nearest_obstacles_are_active_if_any_are(x64: None, arm: Robot) -> None:
     """What fills the places of those that are missing is far from every shape, of every kind."""
     active = np.arange(16) % 4 == 3

@@ -97,6 +97,7 @@ OTHERS = {
     "cylinder_geom",
     "free_body",
     "grip",
+    "grown_obstacles",
     "joint_equality",
     "jointed_body",
     "list_assemblies",

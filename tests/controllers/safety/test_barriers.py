@@ -59,7 +59,6 @@ def library(name: str) -> dict[str, Barrier]:
         "whole_body_box": barriers.whole_body_box(*box),
         "half_space": barriers.half_space((0.0, 0.6, 0.8), -1.0),
         "obstacles": barriers.obstacles(),
-        "paths": barriers.paths(0.2),
         "self_collision": barriers.self_collision(),
         "manipulability": barriers.manipulability(frame, 0.01, rows="position"),
         "own": Barrier(height, 2, "height", parameters=0.3),
@@ -355,27 +354,6 @@ def test_neither_end_of_a_capsule_sinks(x64: None) -> None:
     for kind in range(3):
         least = more[:, kind::3].min(axis=1)
         np.testing.assert_array_less(least, np.minimum(*both) + 1e-9)
-
-
-def test_paths_are_all_places_of_spheres_that_move(x64: None) -> None:
-    """Distances from a path are the least of those from the sphere, for a time to and fro."""
-    robot, time = dynamics.load_robot("panda"), 0.2
-    now = moment(robot)
-    around = dataclasses.replace(now.obstacles, active=np.array([True, False, True, True, True]))
-    kept = (barriers.paths(time),)
-    (found,) = map(np.asarray, jax.jit(lambda q, v: values(robot, kept, q, v, around))(*now[:2]))
-    spheres = Obstacles(around.spheres, velocity=jnp.asarray(around.velocity)[:2])
-
-    def there(t: Array) -> Array:
-        return dynamics.obstacle_distances(robot, now.q, dynamics.move_obstacles(spheres, t))
-
-    least = np.min(jax.jit(jax.vmap(there))(jnp.linspace(-time, time, 4001)), axis=0)
-    np.testing.assert_allclose(found.reshape(-1, 2)[:, 0], least[:, 0], atol=1e-6)
-    np.testing.assert_array_equal(found.reshape(-1, 2)[:, 1], FAR)
-    at_rest = dataclasses.replace(around, velocity=None)
-    (none,) = jax.eval_shape(lambda q, v: values(robot, kept, q, v, at_rest), *now[:2])
-    assert none.shape == (0,)
-    assert barrier_names(robot, (barriers.paths(time),), at_rest) == ()
 
 
 def test_no_shapes_and_no_obstacles_are_no_rows() -> None:

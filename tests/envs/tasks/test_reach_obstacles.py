@@ -253,9 +253,9 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "safety_options margin of .* barriers of its own, expected it with safety='cbf'",
     ),
     "option of own barriers": (
-        {"safety": SafetyFilter(), "safety_options": {"foresight": 0.1}},
+        {"safety": SafetyFilter(), "safety_options": {"obstacle_margin": 0.1}},
         ConfigError,
-        "safety_options foresight of .* barriers of its own",
+        "safety_options obstacle_margin of .* barriers of its own",
     ),
     "negative margin": (
         {"safety_options": {"obstacle_margin": -0.01}},
@@ -288,7 +288,7 @@ def test_filters_are_chosen_by_configuration() -> None:
     assert isinstance(chosen.safety, SafetyFilter)
     assert float(chosen.safety.task_weight) == 3.0
     assert chosen.safety.end_effectors == ("hand",)
-    kept = {"obstacle_margin": 0.03, "foresight": 0.15, "bounded_curvature": True}
+    kept = {"obstacle_margin": 0.03, "bounded_curvature": True}
     robust = fraxenv.make(ID, safety="robust", safety_options={**kept, "nearest": 2})[1].safety
     assert robust.nearest == 2
     expected = default_barriers(**kept)
