@@ -43,7 +43,7 @@ from fraxenv.training.config import preset
 
 KINDS: dict[str, dict[str, Any]] = {
     **{kind: {"safety": kind} for kind in ("none", "cbf", "robust")},
-    "robust, 3 cm off": COUNTED["robust, 3 cm off"],
+    **{kind: COUNTED[kind] for kind in ("robust, 3 cm off", "robust, with foresight")},
 }
 FILTERS = {
     "none": ("none", "none"),
@@ -51,6 +51,7 @@ FILTERS = {
     "cbf": ("cbf", "cbf"),
     "robust": ("robust", "robust"),
     "robust, 3 cm off": ("robust, 3 cm off", "robust, 3 cm off"),
+    "robust, with foresight": ("robust, with foresight", "robust, with foresight"),
 }
 """In training, and in evaluation."""
 
@@ -66,7 +67,7 @@ class Options:
     output: Path = Path("runs/robust_policies")
     """Folder for the runs and the results."""
     filters: tuple[str, ...] = tuple(FILTERS)[:4]
-    """Which: "none", "taken off", "cbf", "robust", "robust, 3 cm off"."""
+    """Which: "none", "taken off", "cbf", "robust", "robust, 3 cm off", "robust, with foresight"."""
     moving: int = 0
     """Spheres of the eight that move, at up to `speed` along each axis."""
     speed: float = 0.1
