@@ -125,7 +125,7 @@ def move_obstacles(obstacles: Obstacles, dt: Real[ArrayLike, ""]) -> Obstacles:
     return dataclasses.replace(moved, active=obstacles.active, velocity=obstacles.velocity)
 
 
-def grown_obstacles(obstacles: Obstacles, by: Real[ArrayLike, " m"] | None) -> Obstacles:
+def grown_obstacles(obstacles: Obstacles, by: ArrayLike | None) -> Obstacles:
     """The obstacles, larger on all sides by `by` (m,), m; boxes along their axes.
 
     Args:

@@ -27,7 +27,7 @@ def test_what_is_named_exists() -> None:
 
 def test_what_safety_names_exists() -> None:
     table = re.findall(r"^\| `(\w+)\(.*?\)` \|", SAFETY, flags=re.MULTILINE)
-    assert len(table) == 10
+    assert len(table) == 9
     for name in table:
         assert hasattr(barriers, name), name
     report = re.search(r"\| key \| meaning \|\n(.*?)\n\n", SAFETY, flags=re.DOTALL)
