@@ -34,8 +34,19 @@ def braking_torque(robot: Robot, terms: Terms, lower: Array, upper: Array) -> Ar
     hold = jnp.where(known, terms.bias, gravity_forces(robot, terms.q))
     hold = jnp.clip(jnp.where(jnp.isfinite(hold), hold, 0.0), lower, upper)
     push = -RATE * matmul(terms.mass_matrix, terms.v)
+    torque = hold + largest_share(push, hold, lower, upper) * push
+    return jnp.where(jnp.all(jnp.isfinite(torque)), torque, hold)
+
+
+def largest_share(push: Array, hold: Array, lower: Array, upper: Array) -> Array:
+    """The largest share, (), up to 1, of a push that may be added within bounds.
+
+    Args:
+        push: (nv,), N m and N.
+        hold: (nv,), N m and N, to which it is added.
+        lower: (nv,), smallest torque.
+        upper: (nv,), largest torque.
+    """
     room = jnp.where(push > 0, upper - hold, hold - lower)
     size = jnp.abs(push)
-    share = jnp.min(jnp.where(size > room, room / size, 1.0), initial=1.0)
-    torque = hold + share * push
-    return jnp.where(jnp.all(jnp.isfinite(torque)), torque, hold)
+    return jnp.min(jnp.where(size > room, room / size, 1.0), initial=1.0)

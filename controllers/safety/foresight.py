@@ -44,7 +44,7 @@ from fraxenv.errors import ConfigError, check_count, check_not_negative
 
 from ..groups import finger_mask
 from .barriers import Barrier, Situation
-from .braking import RATE
+from .braking import RATE, largest_share
 
 MOMENTS = np.array([0.09, 0.2, 0.34, 0.51, 0.71, 1.0])
 """Of the horizon, at which a way is looked at: closer together at first."""
@@ -178,9 +178,7 @@ def _push(robot: Robot, terms: Terms, velocity: Array) -> tuple[Array, Array]:
     limit = jnp.asarray(robot.effort_limits, velocity.dtype)
     change = jnp.where(finger_mask(robot), 0.0, RATE * (velocity - terms.v))
     push = matmul(terms.mass_matrix, change)
-    room = jnp.where(push > 0, limit - terms.bias, limit + terms.bias)
-    size = jnp.abs(push)
-    share = jnp.min(jnp.where(size > room, room / size, 1.0), initial=1.0)
+    share = largest_share(push, terms.bias, -limit, limit)
     return push, jnp.clip(share, LEAST_SHARE, 1.0)
 
 
