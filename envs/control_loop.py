@@ -354,7 +354,12 @@ def control_loop(
         way = None
         if safety.foresight is not None:
             now = compute_terms(bare, state.q, state.v)
-            way = safety.look_ahead(*loaded(bare, now, load, state.world.scene), nearby)
+            own, now = loaded(bare, now, load, state.world.scene)
+            # By the observer's last estimate: a load that it knows of leaves less to brake with.
+            if observer is not None and observer.informs != "controller":
+                now = observer.ahead(own, now, cast(ObserverState, state.observer), control_dt)
+            then = move_obstacles(nearby, control_dt * late) if late else nearby
+            way = safety.look_ahead(own, now, then)
 
     def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], dict[str, Array]]:
         q, v, scene, controller_state, actuator_state, observed, worst = carry

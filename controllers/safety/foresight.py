@@ -40,7 +40,7 @@ from fraxenv.dynamics import (
 from fraxenv.dynamics.manifold import scalar_coordinates
 from fraxenv.dynamics.math.algebra import matmul, norm
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
-from fraxenv.errors import ConfigError, check_count, check_not_negative
+from fraxenv.errors import ConfigError, check_count, check_not_negative, is_concrete
 
 from ..groups import finger_mask
 from .barriers import Barrier, Situation
@@ -63,7 +63,7 @@ LEAST_SHARE = 0.05
 SOFTNESS = 0.02
 """Over which of its values a barrier counts besides the least one, where ways are compared."""
 
-STEPS = 24
+STEPS = 10
 """Up the gradient, of the best way."""
 
 STEP, LONGER, SHORTER = 0.5, 1.5, 0.4
@@ -81,16 +81,18 @@ class Foresight:
         ways: how many are tried where to brake is none.
 
     Raises:
-        ConfigError: a number is negative, or `ways` is not a whole number.
+        ConfigError: a number is negative, `horizon` is zero, or `ways` is not a whole number.
     """
 
     margin: ArrayLike = 0.06
     reaction: ArrayLike = 0.2
     horizon: ArrayLike = 0.35
-    ways: int = static(default=64)
+    ways: int = static(default=16)
 
     def __post_init__(self) -> None:
         check_not_negative(self, "margin", "reaction", "horizon")
+        if is_concrete(self.horizon) and not np.all(np.asarray(self.horizon) > 0):
+            raise ConfigError(f"Foresight: horizon={self.horizon!r}, expected a positive time, s.")
         check_count("Foresight: ways", self.ways)
 
 

@@ -247,6 +247,11 @@ def test_wrong_numbers_are_refused(name: str) -> None:
         Foresight(**{name: -1})
 
 
+def test_no_horizon_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"horizon=0\.0, expected a positive time"):
+        Foresight(horizon=0.0)
+
+
 def test_options_of_environments() -> None:
     def made(given: Any) -> Any:
         options = {"foresight": given}
