@@ -18,6 +18,7 @@ from fraxenv.controllers import Foresight, SafetyFilter, barriers, default_barri
 from fraxenv.controllers.safety.braking import RATE, braking_torque
 from fraxenv.controllers.safety.foresight import MOMENTS, WayOut, escape_torque, is_clear, way_out
 from fraxenv.dynamics import Obstacles, Robot, Sphere
+from fraxenv.envs.episode import next_state
 from fraxenv.errors import ConfigError, UnknownNameError
 from fraxenv.kernels import fusible
 
@@ -266,3 +267,35 @@ def test_options_of_environments() -> None:
         made(0.15)
     with pytest.raises(UnknownNameError, match="far"):
         made({"far": 1.0})
+
+
+@pytest.mark.parametrize("informs", ["both", "safety", "controller"])
+def test_environments_look_ahead_with_the_estimate(informs: Any, monkeypatch: Any) -> None:
+    """Of the observer, if it informs the filter."""
+    env, params = fraxenv.make(
+        "PandaReachObstacles-v0",
+        safety="robust",
+        safety_options={"foresight": True},
+        task_options={"moving_count": 1, "obstacle_speed": 0.5},
+    )
+    params = dataclasses.replace(
+        params, observer=dataclasses.replace(params.observer, informs=informs)
+    )
+    _, state = env.reset(jax.random.key(0), params)
+    estimate = jnp.linspace(1.0, 7.0, env.robot.nv)
+    memory = dataclasses.replace(state.observer_state, estimate=estimate)
+    state = dataclasses.replace(state, observer_state=memory)
+
+    class Asked(Exception):
+        pass
+
+    def asked(_: SafetyFilter, robot: Robot, terms: Any, obstacles: Obstacles) -> None:
+        raise Asked(terms, obstacles)
+
+    monkeypatch.setattr(SafetyFilter, "look_ahead", asked)
+    with pytest.raises(Asked) as caught:
+        next_state(env.robot, state, jnp.zeros(env.num_actions), params, env.rates, env.physics)
+    terms, _ = caught.value.args
+    bare = dynamics.compute_terms(env.robot, state.q, state.v)
+    expected = 0.0 if informs == "controller" else estimate
+    np.testing.assert_allclose(bare.bias - terms.bias, expected, atol=1e-4)
