@@ -30,6 +30,7 @@ from fraxenv.controllers.safety.filter import (
     no_safety_report,
     worse_report,
 )
+from fraxenv.controllers.safety.foresight import WayOut
 from fraxenv.dynamics import (
     Actuators,
     ActuatorState,
@@ -327,8 +328,30 @@ def steps_ahead(observer: MomentumObserver | None) -> int:
     return 0 if observer is None or observer.informs == "controller" else observer.late
 
 
+def look_ahead(parts: LoopParts, state: LoopState, rates: Rates) -> WayOut | None:
+    """The way out of what moves, for the control steps of one policy step; None without foresight.
+
+    Args:
+        parts: see `control_loop`.
+        state: at the beginning of the policy step.
+        rates: of policy, controller and physics.
+    """
+    safety, observer = parts.safety, parts.observer
+    if safety is None or safety.foresight is None:
+        return None
+    nearby = safety.look_around(parts.robot, state.q, state.world.obstacles)
+    terms = compute_terms(parts.robot, state.q, state.v)
+    robot, terms = loaded(parts.robot, terms, parts.load, state.world.scene)
+    dt = jnp.asarray(1.0 / rates.control, state.q.dtype)
+    # By the observer's last estimate: a load that it knows of leaves less to brake with.
+    if observer is not None and observer.informs != "controller":
+        terms = observer.ahead(robot, terms, cast(ObserverState, state.observer), dt)
+        nearby = move_obstacles(nearby, dt * observer.late) if observer.late else nearby
+    return safety.look_ahead(robot, terms, nearby)
+
+
 def control_loop(
-    parts: LoopParts, state: LoopState, target: Any, rates: Rates
+    parts: LoopParts, state: LoopState, target: Any, rates: Rates, way: WayOut | None = None
 ) -> tuple[LoopState, dict[str, Array], SafetyReport]:
     """The control steps of one policy step.
 
@@ -337,6 +360,7 @@ def control_loop(
         state: at the beginning of the policy step.
         target: of the controller, for the whole policy step.
         rates: of policy, controller and physics.
+        way: of `look_ahead`, from this state.
 
     Returns:
         The state afterwards; the telemetry of the last control step, with `torque` (nv,), N m and
@@ -351,15 +375,6 @@ def control_loop(
     late = steps_ahead(observer)
     if safety is not None:
         nearby = safety.look_around(bare, state.q, state.world.obstacles)
-        way = None
-        if safety.foresight is not None:
-            now = compute_terms(bare, state.q, state.v)
-            own, now = loaded(bare, now, load, state.world.scene)
-            # By the observer's last estimate: a load that it knows of leaves less to brake with.
-            if observer is not None and observer.informs != "controller":
-                now = observer.ahead(own, now, cast(ObserverState, state.observer), control_dt)
-            then = move_obstacles(nearby, control_dt * late) if late else nearby
-            way = safety.look_ahead(own, now, then)
 
     def control_step(carry: tuple[Any, ...], k: Array) -> tuple[tuple[Any, ...], dict[str, Array]]:
         q, v, scene, controller_state, actuator_state, observed, worst = carry

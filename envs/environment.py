@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fraxenv.controllers.safety.foresight import WayOut
 from fraxenv.dynamics import Robot, Shape, forward_kinematics
 from fraxenv.dynamics.model.fingerprint import fingerprint
 from fraxenv.errors import is_concrete
@@ -23,7 +24,7 @@ from fraxenv.kernels import check_backend, fusible
 
 from .actions.base import check_axes, checked_action
 from .control_loop import Physics, Rates, RigidBodyPhysics
-from .episode import drawn_beginning, first_state, next_state, with_room_for_delays
+from .episode import drawn_beginning, first_state, foreseen, next_state, with_room_for_delays
 from .gradients import with_finite_gradients
 from .observation import (
     OBSERVATION_BOUND,
@@ -248,9 +249,10 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         """
         params = self.default_params if params is None else params
         self.check_state(state, params)
+        way = self._way_out(state, params)
         if params.reset_pool is not None:
-            return self._advance_or_begin(key, state, action, params)
-        return fusible(self._advance_or_begin, self.backend)(key, state, action, params)
+            return self._advance_or_begin(key, state, action, params, way)
+        return fusible(self._advance_or_begin, self.backend)(key, state, action, params, way)
 
     def check_state(self, state: EnvState, params: EnvParams) -> None:
         """Refuse the state of another environment.
@@ -274,7 +276,8 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             EnvStateError: the state is another environment's.
         """
         self.check_state(state, params)
-        return fusible(self._advance, self.backend)(key, state, action, params.without_pool)
+        way = self._way_out(state, params)
+        return fusible(self._advance, self.backend)(key, state, action, params.without_pool, way)
 
     def draw_pool(self, key: Array, params: EnvParams, size: int) -> tuple[Array, EnvState]:
         """Initial observations and states (size, ...) for `params.reset_pool`.
@@ -317,14 +320,33 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         state = first_state(key, robot, *parts, observation)
         return self.observe(key, state, None, params), state
 
+    def _way_out(self, state: EnvState, params: EnvParams) -> WayOut | None:
+        """The safety filter's way out of what moves, from this state; None without foresight.
+
+        A kernel of its own: few environments search, and a kernel gathers for one such branch. It
+        has no derivative, as a way is a constant to derivatives.
+        """
+        if params.safety is None or params.safety.foresight is None:
+            return None
+        given = jax.lax.stop_gradient((state, params.without_pool))
+        return fusible(self._foreseen, self.backend)(*given)
+
+    def _foreseen(self, state: EnvState, params: EnvParams) -> WayOut | None:
+        return foreseen(self._robot(params), state, params, self.rates, self.physics)
+
     def _advance(
-        self, key: Array, state: EnvState, action: Array, params: EnvParams
+        self,
+        key: Array,
+        state: EnvState,
+        action: Array,
+        params: EnvParams,
+        way: WayOut | None,
     ) -> tuple[Array, EnvState, Array, Array, dict[str, Any]]:
         """One policy step: motion, task, observation."""
         action = checked_action(self.name, action, self._params.action.axes(self.robot))
         state, action, params = with_finite_gradients(state, action, params)
         robot, task = self._robot(params), state.own_task(params.task)
-        new, report = next_state(robot, state, action, params, self.rates, self.physics)
+        new, report = next_state(robot, state, action, params, self.rates, self.physics, way)
         diverged = report["diverged"]
         _, motion, task_state = task_inputs(robot, new, state.action)
         new = new.replace(task_state=task.after(robot, motion, task_state))
@@ -339,11 +361,18 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         return obs, new, reward, terminated, info
 
     def _advance_or_begin(
-        self, key: Array, state: EnvState, action: Array, params: EnvParams
+        self,
+        key: Array,
+        state: EnvState,
+        action: Array,
+        params: EnvParams,
+        way: WayOut | None,
     ) -> tuple[Array, EnvState, Array, Array, Array, dict[str, Any]]:
         """One policy step, and where it ends the episode the beginning of the next one."""
         key_step, key_reset = jax.random.split(key)
-        obs, new, reward, terminated, info = self.step_env(key_step, state, action, params)
+        advance = fusible(self._advance, self.backend)
+        here = key_step, state, action, params.without_pool, way
+        obs, new, reward, terminated, info = advance(*here)
         truncated = self.is_truncated(new, params)
         # What happened before an episode, and what it is drawn from, has no gradient in it.
         fixed = jax.lax.stop_gradient(params)

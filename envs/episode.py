@@ -14,10 +14,19 @@ import jax.numpy as jnp
 from jax import Array
 
 from fraxenv.controllers.safety.filter import no_safety_report
+from fraxenv.controllers.safety.foresight import WayOut
 from fraxenv.dynamics import Actuators, ActuatorState, Robot, compute_terms
 from fraxenv.dynamics.delay import pushed
 
-from .control_loop import LoopParts, LoopState, Physics, Rates, control_loop, loaded
+from .control_loop import (
+    LoopParts,
+    LoopState,
+    Physics,
+    Rates,
+    control_loop,
+    loaded,
+    look_ahead,
+)
 from .randomisation import RandomisedEpisode, draw_episode, draw_scene, draw_velocity
 from .state import EnvParams, EnvState, check_world
 from .world import World
@@ -137,6 +146,7 @@ def next_state(
     params: EnvParams,
     rates: Rates,
     physics: Physics,
+    way: WayOut | None = None,
 ) -> tuple[EnvState, dict[str, Any]]:
     """The state one policy step later: action space, control loop, the task's goal.
 
@@ -147,6 +157,7 @@ def next_state(
         params: of the environment.
         rates: of policy, controller and physics.
         physics: how the robot moves, and the objects around it.
+        way: of `foreseen`, from this state.
 
     Returns:
         The state, and for `info`: `diverged`, () bool, whether the new state has, or the action was
@@ -160,16 +171,10 @@ def next_state(
     target, action_state, episode = _command(robot, state, action, params)
     moved, control, safety = control_loop(
         _loop_parts(robot, episode, params, physics),
-        LoopState(
-            state.q,
-            state.v,
-            state.world,
-            state.controller_state,
-            state.actuator_state,
-            state.observer_state,
-        ),
+        _loop_state(state),
         target,
         rates,
+        way,
     )
 
     healthy = _healthy(moved.q, moved.v)
@@ -196,6 +201,22 @@ def next_state(
     safety = _select(diverged, no_safety_report(dtype), safety)
     report = {"diverged": diverged, "controller": control, "safety": safety}
     return new, {**report, **physics.report(new.world)}
+
+
+def foreseen(
+    robot: Robot, state: EnvState, params: EnvParams, rates: Rates, physics: Physics
+) -> WayOut | None:
+    """The safety filter's way out of what moves, from this state; None without foresight.
+
+    Args:
+        robot: the model.
+        state: at the beginning of the policy step.
+        params: of the environment.
+        rates: of policy, controller and physics.
+        physics: how the robot moves, and the objects around it.
+    """
+    parts = _loop_parts(robot, state.episode, params, physics)
+    return look_ahead(parts, _loop_state(state), rates)
 
 
 def with_room_for_delays(params: EnvParams, rates: Rates) -> EnvParams:
@@ -230,6 +251,18 @@ def _command(
     # Before the first action arrives the robot stays where it is.
     command = _select(state.time >= actions.steps, command, hold)
     return (*command, dataclasses.replace(episode, actions=actions))
+
+
+def _loop_state(state: EnvState) -> LoopState:
+    """What the control loop goes on from."""
+    return LoopState(
+        state.q,
+        state.v,
+        state.world,
+        state.controller_state,
+        state.actuator_state,
+        state.observer_state,
+    )
 
 
 def _loop_parts(

@@ -63,8 +63,11 @@ LEAST_SHARE = 0.05
 SOFTNESS = 0.02
 """Over which of its values a barrier counts besides the least one, where ways are compared."""
 
+AT_A_TIME = 16
+"""Ways, until one keeps the margin."""
+
 STEPS = 10
-"""Up the gradient, of the best way."""
+"""Up the gradient, of the best way of these."""
 
 STEP, LONGER, SHORTER = 0.5, 1.5, 0.4
 """The first step, relative to `FASTEST` along one joint, and what becomes of it."""
@@ -78,7 +81,7 @@ class Foresight:
         margin: m, that a way has to keep off obstacles that move, since they may turn.
         reaction: s; the margin is no more than an obstacle moves in this time.
         horizon: s, that a way is foreseen.
-        ways: how many are tried where to brake is none.
+        ways: how many are tried where to brake is none, 16 at a time until one keeps the margin.
 
     Raises:
         ConfigError: a number is negative, `horizon` is zero, or `ways` is not a whole number.
@@ -87,7 +90,7 @@ class Foresight:
     margin: ArrayLike = 0.06
     reaction: ArrayLike = 0.2
     horizon: ArrayLike = 0.35
-    ways: int = static(default=16)
+    ways: int = static(default=64)
 
     def __post_init__(self) -> None:
         check_not_negative(self, "margin", "reaction", "horizon")
@@ -142,16 +145,21 @@ def way_out(
     values = _Values(robot, terms, barriers, foresight, scene)
     rest = jnp.zeros_like(terms.v)
 
-    def braking() -> WayOut:
-        return WayOut(rest, jnp.zeros((), bool))
+    start = _Found(rest, values.least(rest, wider))
 
-    def searching() -> WayOut:
-        velocity, room = _best(values, wider, terms.v, foresight)
-        return WayOut(velocity, room < 0)
+    # All ways of all rounds in one table, and not those of a round given to it: a kernel gathers
+    # for a branch of a loop only if little is looked up by the loop's number.
+    ways = jnp.asarray(_directions(foresight.ways, robot.nv), dtype)
+    each = min(foresight.ways, AT_A_TIME)
 
-    stops: Array = values.least(rest, wider) >= 0
-    found: WayOut = jax.lax.cond(stops, braking, searching)
-    return found
+    def searched(best: _Found, first: Array) -> tuple[_Found, None]:
+        numbers = first + jnp.arange(each)
+        return jax.lax.cond(
+            best.room >= 0, lambda: best, lambda: _better(values, wider, ways, numbers, best)
+        ), None
+
+    best: _Found = jax.lax.scan(searched, start, jnp.arange(0, len(ways), each))[0]
+    return WayOut(best.velocity, best.room < 0)
 
 
 def is_clear(
@@ -247,11 +255,27 @@ class _Values:
         return total
 
 
-def _best(
-    values: _Values, obstacles: Obstacles, v: Array, foresight: Foresight
-) -> tuple[Array, Array]:
+class _Found(NamedTuple):
     """The best velocity (nv,) that was found, and the least value along its way."""
-    robot, dtype = values.robot, v.dtype
+
+    velocity: Array
+    room: Array
+
+
+def _better(
+    values: _Values, obstacles: Obstacles, ways: Array, numbers: Array, found: _Found
+) -> _Found:
+    """The better of what was found and the best that is found from more ways.
+
+    Args:
+        values: along ways.
+        obstacles: with what a way has to keep off them.
+        ways: (m, nv).
+        numbers: (k,), of those to try.
+        found: so far.
+    """
+    robot, v, foresight = values.robot, values.terms.v, values.foresight
+    dtype = v.dtype
     speed = jnp.asarray(robot.velocity_limits, dtype)
     fastest = jnp.minimum(LIMIT * speed, FASTEST)
     # At no such velocity does a joint go beyond its limits within the horizon.
@@ -259,8 +283,8 @@ def _best(
     left = (limits - scalar_coordinates(robot, values.terms.q)) / foresight.horizon
     lower, upper = jnp.maximum(-LIMIT * speed, left[0]), jnp.minimum(LIMIT * speed, left[1])
 
-    def drawn(best: _Climb, way: Array) -> tuple[_Climb, None]:
-        velocity = jnp.clip(way, lower, upper)
+    def drawn(best: _Climb, number: Array) -> tuple[_Climb, None]:
+        velocity = jnp.clip(ways[number] * fastest, lower, upper)
         value = values.soft(velocity, obstacles)
         wins = value > best.value
         return best._replace(
@@ -283,12 +307,13 @@ def _best(
         ), None
 
     rest, lowest = jnp.zeros_like(v), jnp.full((), -jnp.inf, dtype)
-    ways = np.concatenate([np.zeros((1, len(v))), _directions(foresight.ways, len(v))])
     start = _Climb(rest, lowest, rest, jnp.full((), STEP, dtype))
-    best: _Climb = jax.lax.scan(drawn, start, jnp.asarray(ways, dtype) * fastest)[0]
+    best: _Climb = jax.lax.scan(drawn, start, numbers)[0]
     # The first step is none: it finds the slope.
     best = jax.lax.scan(climbed, best._replace(value=lowest), None, STEPS + 1)[0]
-    return best.velocity, values.least(best.velocity, obstacles)
+    room = values.least(best.velocity, obstacles)
+    wins = room > found.room
+    return _Found(jnp.where(wins, best.velocity, found.velocity), jnp.where(wins, room, found.room))
 
 
 class _Climb(NamedTuple):
@@ -301,8 +326,9 @@ class _Climb(NamedTuple):
 
 
 def _directions(count: int, nv: int) -> np.ndarray:
-    """Ways (count, nv), in all directions, the same ones always."""
-    drawn = np.random.default_rng(0).standard_normal((count, nv))
+    """Ways (m, nv), in all directions, the same ones always; whole rounds of them, m >= `count`."""
+    each = min(count, AT_A_TIME)
+    drawn = np.random.default_rng(0).standard_normal((-(-count // each) * each, nv))
     length = np.linalg.norm(drawn, axis=1, keepdims=True)
-    ways: np.ndarray = np.resize(SIZES, count)[:, None] * drawn / length
+    ways: np.ndarray = np.resize(SIZES, len(drawn))[:, None] * drawn / length
     return ways

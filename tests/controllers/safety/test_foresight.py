@@ -18,7 +18,7 @@ from fraxenv.controllers import Foresight, SafetyFilter, barriers, default_barri
 from fraxenv.controllers.safety.braking import RATE, braking_torque
 from fraxenv.controllers.safety.foresight import MOMENTS, WayOut, escape_torque, is_clear, way_out
 from fraxenv.dynamics import Obstacles, Robot, Sphere
-from fraxenv.envs.episode import next_state
+from fraxenv.envs.episode import foreseen
 from fraxenv.errors import ConfigError, UnknownNameError
 from fraxenv.kernels import fusible
 
@@ -294,7 +294,7 @@ def test_environments_look_ahead_with_the_estimate(informs: Any, monkeypatch: An
 
     monkeypatch.setattr(SafetyFilter, "look_ahead", asked)
     with pytest.raises(Asked) as caught:
-        next_state(env.robot, state, jnp.zeros(env.num_actions), params, env.rates, env.physics)
+        foreseen(env.robot, state, params, env.rates, env.physics)
     terms, _ = caught.value.args
     bare = dynamics.compute_terms(env.robot, state.q, state.v)
     expected = 0.0 if informs == "controller" else estimate
