@@ -24,11 +24,17 @@ from fraxenv.rendering import env_camera, env_scene, render
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "measure"))
 
+from unknown_robot import FILTERS as COUNTED
 from unknown_robot import ID, towards
 
-FILTERS = {"none": "no filter", "cbf": "the plain filter", "robust": "the robust filter"}
+FILTERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "none": ("no filter", {"safety": "none"}),
+    "cbf": ("the plain filter", {"safety": "cbf"}),
+    "robust": ("the robust filter", {"safety": "robust"}),
+    "foresight": ("robust, with foresight", COUNTED["robust, with foresight"]),
+}
 UNKNOWN = {"payload": [1.0, 1.0], "payload_offset": 0.03, "link_mass": [0.7, 1.3]}
-COLOURS = "#c0392b", "#7f8c8d", "#2471a3"
+COLOURS = "#c0392b", "#7f8c8d", "#2471a3", "#1e8449"
 
 
 @dataclass(frozen=True)
@@ -44,10 +50,10 @@ class Options:
     output: Path = Path("docs/pictures/unknown_load.png")
 
 
-def rolled(safety: str, options: Options) -> tuple[Any, Any, Any, np.ndarray]:
+def rolled(safety: dict[str, Any], options: Options) -> tuple[Any, Any, Any, np.ndarray]:
     """The environment, its parameters, all states (steps, arms), and clearances likewise, m."""
     env, params = fraxenv.make(
-        ID, safety=safety, task_options={"moving_count": 4}, randomisation=UNKNOWN
+        ID, **safety, task_options={"moving_count": 4}, randomisation=UNKNOWN
     )
     n, steps = options.arms, round(options.seconds * env.policy_hz)
 
@@ -78,14 +84,14 @@ def main(options: Options) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    found = {safety: rolled(safety, options) for safety in FILTERS}
+    found = {safety: rolled(given, options) for safety, (_, given) in FILTERS.items()}
     least = {safety: x[3].min(axis=0) for safety, x in found.items()}
     arm = int(np.argmin(least["cbf"]))
     at = int(np.argmin(found["cbf"][3][:, arm]))
-    figure = plt.figure(figsize=(10.8, 5.6), layout="constrained")
-    grid = figure.add_gridspec(2, 3, height_ratios=[3.6, 2.0])
+    figure = plt.figure(figsize=(12.8, 5.4), layout="constrained")
+    grid = figure.add_gridspec(2, len(FILTERS), height_ratios=[3.2, 2.0])
     curves = figure.add_subplot(grid[1, :])
-    for k, (safety, name) in enumerate(FILTERS.items()):
+    for k, (safety, (name, _)) in enumerate(FILTERS.items()):
         env, params, states, clearance = found[safety]
         state = jax.device_get(jax.tree.map(lambda x: x[at, arm], states))
         picture = render(env_scene(env, state, params), env_camera(env), options.size, options.size)
@@ -100,7 +106,7 @@ def main(options: Options) -> None:
     curves.set(xlabel="time, s", ylabel="to the nearest sphere, mm")
     curves.legend(frameon=False, loc="upper right")
     figure.savefig(options.output, dpi=100)
-    for safety, name in FILTERS.items():
+    for safety, (name, _) in FILTERS.items():
         hit, deepest = int((least[safety] < 0).sum()), 1e3 * min(0.0, least[safety].min())
         print(f"{name}: {hit} of {options.arms} arms touch a sphere, {deepest:.1f} mm at most")
     print(f"Wrote {options.output}.")
