@@ -63,11 +63,8 @@ LEAST_SHARE = 0.05
 SOFTNESS = 0.02
 """Over which of its values a barrier counts besides the least one, where ways are compared."""
 
-AT_A_TIME = 16
-"""Ways, until one keeps the margin."""
-
-STEPS = 10
-"""Up the gradient, of the best way of these."""
+STEPS = 24
+"""Up the gradient, of the best way."""
 
 STEP, LONGER, SHORTER = 0.5, 1.5, 0.4
 """The first step, relative to `FASTEST` along one joint, and what becomes of it."""
@@ -81,7 +78,7 @@ class Foresight:
         margin: m, that a way has to keep off obstacles that move, since they may turn.
         reaction: s; the margin is no more than an obstacle moves in this time.
         horizon: s, that a way is foreseen.
-        ways: how many are tried where to brake is none, 16 at a time until one keeps the margin.
+        ways: how many are tried where to brake is none.
 
     Raises:
         ConfigError: a number is negative, `horizon` is zero, or `ways` is not a whole number.
@@ -145,20 +142,10 @@ def way_out(
     values = _Values(robot, terms, barriers, foresight, scene)
     rest = jnp.zeros_like(terms.v)
 
-    start = _Found(rest, values.least(rest, wider))
-
-    # All ways of all rounds in one table, and not those of a round given to it: a kernel gathers
-    # for a branch of a loop only if little is looked up by the loop's number.
-    ways = jnp.asarray(_directions(foresight.ways, robot.nv), dtype)
-    each = min(foresight.ways, AT_A_TIME)
-
-    def searched(best: _Found, first: Array) -> tuple[_Found, None]:
-        numbers = first + jnp.arange(each)
-        return jax.lax.cond(
-            best.room >= 0, lambda: best, lambda: _better(values, wider, ways, numbers, best)
-        ), None
-
-    best: _Found = jax.lax.scan(searched, start, jnp.arange(0, len(ways), each))[0]
+    braking = _Found(rest, values.least(rest, wider))
+    best: _Found = jax.lax.cond(
+        braking.room >= 0, lambda: braking, lambda: _better(values, wider, braking)
+    )
     return WayOut(best.velocity, best.room < 0)
 
 
@@ -262,18 +249,8 @@ class _Found(NamedTuple):
     room: Array
 
 
-def _better(
-    values: _Values, obstacles: Obstacles, ways: Array, numbers: Array, found: _Found
-) -> _Found:
-    """The better of what was found and the best that is found from more ways.
-
-    Args:
-        values: along ways.
-        obstacles: with what a way has to keep off them.
-        ways: (m, nv).
-        numbers: (k,), of those to try.
-        found: so far.
-    """
+def _better(values: _Values, obstacles: Obstacles, found: _Found) -> _Found:
+    """The better of what was found and the best of more ways, bent up the gradient."""
     robot, v, foresight = values.robot, values.terms.v, values.foresight
     dtype = v.dtype
     speed = jnp.asarray(robot.velocity_limits, dtype)
@@ -283,8 +260,8 @@ def _better(
     left = (limits - scalar_coordinates(robot, values.terms.q)) / foresight.horizon
     lower, upper = jnp.maximum(-LIMIT * speed, left[0]), jnp.minimum(LIMIT * speed, left[1])
 
-    def drawn(best: _Climb, number: Array) -> tuple[_Climb, None]:
-        velocity = jnp.clip(ways[number] * fastest, lower, upper)
+    def drawn(best: _Climb, way: Array) -> tuple[_Climb, None]:
+        velocity = jnp.clip(way * fastest, lower, upper)
         value = values.soft(velocity, obstacles)
         wins = value > best.value
         return best._replace(
@@ -308,7 +285,8 @@ def _better(
 
     rest, lowest = jnp.zeros_like(v), jnp.full((), -jnp.inf, dtype)
     start = _Climb(rest, lowest, rest, jnp.full((), STEP, dtype))
-    best: _Climb = jax.lax.scan(drawn, start, numbers)[0]
+    ways = jnp.asarray(_directions(foresight.ways, len(v)), dtype)
+    best: _Climb = jax.lax.scan(drawn, start, ways)[0]
     # The first step is none: it finds the slope.
     best = jax.lax.scan(climbed, best._replace(value=lowest), None, STEPS + 1)[0]
     room = values.least(best.velocity, obstacles)
@@ -326,9 +304,8 @@ class _Climb(NamedTuple):
 
 
 def _directions(count: int, nv: int) -> np.ndarray:
-    """Ways (m, nv), in all directions, the same ones always; whole rounds of them, m >= `count`."""
-    each = min(count, AT_A_TIME)
-    drawn = np.random.default_rng(0).standard_normal((-(-count // each) * each, nv))
+    """Ways (count, nv), in all directions, the same ones always."""
+    drawn = np.random.default_rng(0).standard_normal((count, nv))
     length = np.linalg.norm(drawn, axis=1, keepdims=True)
-    ways: np.ndarray = np.resize(SIZES, len(drawn))[:, None] * drawn / length
+    ways: np.ndarray = np.resize(SIZES, count)[:, None] * drawn / length
     return ways
