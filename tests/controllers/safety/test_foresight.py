@@ -286,14 +286,14 @@ def test_environments_look_ahead_with_the_estimate(informs: Any, monkeypatch: An
     memory = dataclasses.replace(state.observer_state, estimate=estimate)
     state = dataclasses.replace(state, observer_state=memory)
 
-    class Asked(Exception):
+    class AskedError(Exception):
         pass
 
     def asked(_: SafetyFilter, robot: Robot, terms: Any, obstacles: Obstacles) -> None:
-        raise Asked(terms, obstacles)
+        raise AskedError(terms, obstacles)
 
     monkeypatch.setattr(SafetyFilter, "look_ahead", asked)
-    with pytest.raises(Asked) as caught:
+    with pytest.raises(AskedError) as caught:
         foreseen(env.robot, state, params, env.rates, env.physics)
     terms, _ = caught.value.args
     bare = dynamics.compute_terms(env.robot, state.q, state.v)
