@@ -341,13 +341,14 @@ def look_ahead(parts: LoopParts, state: LoopState, rates: Rates) -> WayOut | Non
         return None
     nearby = safety.look_around(parts.robot, state.q, state.world.obstacles)
     terms = compute_terms(parts.robot, state.q, state.v)
-    robot, terms = loaded(parts.robot, terms, parts.load, state.world.scene)
+    scene, late = state.world.scene, steps_ahead(observer)
+    robot, terms = loaded(parts.robot, terms, parts.load, scene)
     dt = jnp.asarray(1.0 / rates.control, state.q.dtype)
     # By the observer's last estimate: a load that it knows of leaves less to brake with.
     if observer is not None and observer.informs != "controller":
         terms = observer.ahead(robot, terms, cast(ObserverState, state.observer), dt)
-        nearby = move_obstacles(nearby, dt * observer.late) if observer.late else nearby
-    return safety.look_ahead(robot, terms, nearby)
+    obstacles = move_obstacles(nearby, dt * late) if late else nearby
+    return safety.look_ahead(robot, terms, obstacles, scene)
 
 
 def control_loop(

@@ -201,7 +201,11 @@ class _Values:
     def least(self, velocity: Array, obstacles: Obstacles) -> Array:
         """The least value along the way at a velocity (nv,)."""
         start = jnp.full((), jnp.inf, velocity.dtype)
-        return self._along(velocity, obstacles, start, lambda x, new: jnp.minimum(x, jnp.min(new)))
+
+        def more(least: Array, new: Array) -> Array:
+            return jnp.minimum(least, jnp.min(new, initial=jnp.inf))
+
+        return self._along(velocity, obstacles, start, more)
 
     def soft(self, velocity: Array, obstacles: Obstacles) -> Array:
         """A smooth function that is about the least value."""
@@ -243,7 +247,9 @@ class _Values:
 
 
 class _Found(NamedTuple):
-    """The best velocity (nv,) that was found, and the least value along its way."""
+    """The best velocity (nv,), rad/s and m/s, that was found, and the least value of a barrier, in
+    its own unit, along its way.
+    """
 
     velocity: Array
     room: Array

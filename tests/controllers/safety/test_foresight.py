@@ -253,6 +253,14 @@ def test_no_horizon_is_refused() -> None:
         Foresight(horizon=0.0)
 
 
+def test_without_obstacles_nothing_is_taken() -> None:
+    robot = panda()
+    terms = dynamics.compute_terms(robot, jnp.asarray(robot.q_default), jnp.zeros(robot.nv))
+    way = jax.jit(lambda: way_out(robot, terms, default_barriers(), Obstacles(), LOOK))()
+    assert not way.taken
+    np.testing.assert_array_equal(way.velocity, 0.0)
+
+
 def test_options_of_environments() -> None:
     def made(given: Any) -> Any:
         options = {"foresight": given}
@@ -271,7 +279,7 @@ def test_options_of_environments() -> None:
 
 @pytest.mark.parametrize("informs", ["both", "safety", "controller"])
 def test_environments_look_ahead_with_the_estimate(informs: Any, monkeypatch: Any) -> None:
-    """Of the observer, if it informs the filter."""
+    """Of the observer, if it informs the filter, and with the scene."""
     env, params = fraxenv.make(
         "PandaReachObstacles-v0",
         safety="robust",
@@ -289,13 +297,14 @@ def test_environments_look_ahead_with_the_estimate(informs: Any, monkeypatch: An
     class AskedError(Exception):
         pass
 
-    def asked(_: SafetyFilter, robot: Robot, terms: Any, obstacles: Obstacles) -> None:
-        raise AskedError(terms, obstacles)
+    def asked(_: SafetyFilter, robot: Robot, terms: Any, obstacles: Obstacles, scene: Any) -> None:
+        raise AskedError(terms, scene)
 
     monkeypatch.setattr(SafetyFilter, "look_ahead", asked)
     with pytest.raises(AskedError) as caught:
         foreseen(env.robot, state, params, env.rates, env.physics)
-    terms, _ = caught.value.args
+    terms, scene = caught.value.args
+    assert scene is state.world.scene
     bare = dynamics.compute_terms(env.robot, state.q, state.v)
     expected = 0.0 if informs == "controller" else estimate
     np.testing.assert_allclose(bare.bias - terms.bias, expected, atol=1e-4)
