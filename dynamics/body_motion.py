@@ -13,6 +13,7 @@ from jax import Array
 from .kinematics import Kinematics, spatial_axes
 from .math.algebra import cross, matmul, matvec
 from .math.rotation import skew
+from .math.tracing import traced_once
 from .model.robot import Robot, Topology
 from .model.tree import (
     axis_rates,
@@ -42,6 +43,7 @@ class BodyMotion(NamedTuple):
     gradient: Array
 
 
+@traced_once
 def body_motion(robot: Robot, kin: Kinematics, v: Array, a: Array) -> BodyMotion:
     """Motion of the bodies at joint velocities `v` (nv,) and accelerations `a` (nv,)."""
     topology, rotates = robot.topology, robot.topology.axes.rotates[:, None]
@@ -60,12 +62,14 @@ def body_motion(robot: Robot, kin: Kinematics, v: Array, a: Array) -> BodyMotion
     return BodyMotion(omega, alpha, acceleration, gradient)
 
 
+@traced_once
 def body_twists(robot: Robot, kin: Kinematics, v: Array) -> Array:
     """Spatial velocities (nb, 6) of the bodies, about `reference_points`."""
     S = spatial_axes(robot.topology, kin)
     return matmul(tree_mask(robot, S.dtype), S * axis_rates(robot, v)[:, None])
 
 
+@traced_once
 def kinematics_rate(robot: Robot, kin: Kinematics, twists: Array) -> Kinematics:
     """Time derivative of `kin` for bodies that move with the `body_twists` (nb, 6).
 

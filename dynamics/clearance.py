@@ -37,9 +37,11 @@ from .geometry.obstacles import (
 from .geometry.shapes import Capsule, Sphere
 from .kinematics import Kinematics, Poses, checked_configuration
 from .math.algebra import smallest
+from .math.tracing import traced_once
 from .model.robot import Robot
 
 
+@traced_once
 def self_distances(
     robot: Robot,
     q: Real[ArrayLike, " nq"],
@@ -98,6 +100,7 @@ def self_distance_names(robot: Robot) -> tuple[str, ...]:
     return tuple(f"{names[i]} - {names[j]}" for i, j in robot.topology.self_collision_pairs)
 
 
+@traced_once
 def obstacle_distances(
     robot: Robot,
     q: Real[ArrayLike, " nq"],
@@ -157,6 +160,7 @@ def obstacle_distances(
     return jnp.where(jnp.concatenate(there, axis=1), distances, FAR)
 
 
+@traced_once
 def end_distances(
     robot: Robot,
     q: Real[ArrayLike, " nq"],
@@ -207,6 +211,7 @@ def end_distances(
     return jnp.concatenate(columns, axis=1)
 
 
+@traced_once
 def nearest_obstacles(
     robot: Robot,
     q: Real[ArrayLike, " nq"],

@@ -21,6 +21,7 @@ from .kinematics import (
     reference_points,
 )
 from .math.algebra import cross, einsum
+from .math.tracing import traced_once
 from .model.robot import WORLD, Robot, Topology
 
 
@@ -36,6 +37,7 @@ class RobotGeometry(NamedTuple):
     capsules: Capsule
 
 
+@traced_once
 def robot_geometry(
     robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | Poses | None = None
 ) -> RobotGeometry:
@@ -75,6 +77,7 @@ def robot_geometry(
     )
 
 
+@traced_once
 def robot_geometry_rate(
     robot: Robot, geometry: RobotGeometry, kin: Kinematics, twists: Float[Array, "nb 6"]
 ) -> RobotGeometry:

@@ -15,10 +15,12 @@ from jaxtyping import Float, Real
 from .kinematics import Kinematics, compute_kinematics, spatial_axes
 from .math.algebra import cross, matmul, matvec
 from .math.spatial import parallel_axes
+from .math.tracing import traced_once
 from .model.robot import Robot
 from .model.tree import child_sums, dof_forces, of_bodies, subtree_sums
 
 
+@traced_once
 def crba(
     robot: Robot, q: Real[ArrayLike, " nq"], *, kin: Kinematics | None = None
 ) -> Float[Array, "nv nv"]:

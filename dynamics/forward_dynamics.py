@@ -11,12 +11,14 @@ from jaxtyping import Float, Real
 from .crba import crba
 from .kinematics import Kinematics, checked_configuration, checked_tangent, compute_kinematics
 from .math.algebra import matmul
+from .math.tracing import traced_once
 from .model.robot import Robot
 from .rnea import bias_forces, rnea
 from .solvers.cholesky import ldl, ldl_solve
 from .terms import Terms
 
 
+@traced_once
 def forward_dynamics(
     robot: Robot,
     q: Real[ArrayLike, " nq"],
@@ -52,6 +54,7 @@ def forward_dynamics(
     )
 
 
+@traced_once
 def implicit_acceleration(
     robot: Robot,
     terms: Terms,
@@ -116,6 +119,7 @@ def _implicit_acceleration_jvp(primals: tuple, tangents: tuple) -> tuple[Array, 
     return a, _solve_with(matrix, factor, d_tau - d_residual - d_force - a * d_slope)
 
 
+@traced_once
 def spd_solve(matrix: Float[Array, "n n"], rhs: Float[Array, " n *k"]) -> Float[Array, " n *k"]:
     """Solve `matrix @ x = rhs` for a symmetric positive definite matrix, by Cholesky.
 

@@ -17,6 +17,7 @@ from .forward_dynamics import implicit_acceleration
 from .joint_resistance import implicit_resistance
 from .kinematics import checked_tangent
 from .manifold import displacement_rate, integrate
+from .math.tracing import traced_once
 from .model.robot import Robot
 from .rnea import generalized_forces
 from .terms import Terms, compute_terms
@@ -24,6 +25,7 @@ from .terms import Terms, compute_terms
 Integrator = Literal["euler", "rk4"]
 
 
+@traced_once
 def step(
     robot: Robot,
     q: Real[ArrayLike, " nq"],

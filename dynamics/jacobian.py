@@ -14,6 +14,7 @@ from fraxenv.errors import check_choice
 from .body_motion import angular_velocity, body_motion
 from .kinematics import Kinematics, checked_tangent, compute_kinematics
 from .math.algebra import cross, determinant, matmul
+from .math.tracing import traced_once
 from .model.robot import WORLD, Frame, Robot
 from .model.tree import (
     axis_rates,
@@ -26,6 +27,7 @@ from .model.tree import (
 )
 
 
+@traced_once
 def frame_jacobian(
     robot: Robot, q: Real[ArrayLike, " nq"], frame: str, *, kin: Kinematics | None = None
 ) -> Float[Array, "6 nv"]:
@@ -50,6 +52,7 @@ def frame_jacobian(
     return _columns(robot, f, linear, jnp.where(rotates, kin.axis, 0.0))
 
 
+@traced_once
 def frame_jacobian_dot(
     robot: Robot,
     q: Real[ArrayLike, " nq"],
@@ -92,6 +95,7 @@ def frame_jacobian_dot(
     return _columns(robot, f, linear, jnp.where(rotates, axis_dot, 0.0))
 
 
+@traced_once
 def frame_velocity(
     robot: Robot,
     q: Real[ArrayLike, " nq"],
@@ -178,6 +182,7 @@ def frame_bias_acceleration(
     return frame_acceleration(robot, q, v, jnp.zeros_like(v), frame, kin=kin)
 
 
+@traced_once
 def manipulability(
     robot: Robot,
     q: Real[ArrayLike, " nq"],

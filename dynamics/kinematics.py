@@ -21,6 +21,7 @@ from .math.algebra import cross, einsum, matmul, matvec
 from .math.pytree import pytree_dataclass
 from .math.rotation import quaternion_normalize, quaternion_to_matrix
 from .math.spatial import parallel_axes
+from .math.tracing import traced_once
 from .model.robot import WORLD, Robot, Topology
 from .model.tree import of_bases, of_bodies, of_parents, path_sums
 
@@ -77,6 +78,7 @@ def forward_kinematics(robot: Robot, q: Real[ArrayLike, " nq"]) -> Poses:
     return Poses(_positions(robot.topology, offset)[0], rotation)
 
 
+@traced_once
 def compute_kinematics(robot: Robot, q: Real[ArrayLike, " nq"]) -> Kinematics:
     """Forward kinematics with joint axes and inertias, for `kin=` of other functions.
 
@@ -107,6 +109,7 @@ def compute_kinematics(robot: Robot, q: Real[ArrayLike, " nq"]) -> Kinematics:
     return Kinematics(position, rotation, relative, offset, axis, first_moment, inertia)
 
 
+@traced_once
 def frame_pose(
     robot: Robot, q: Real[ArrayLike, " nq"], frame: str, *, kin: Kinematics | Poses | None = None
 ) -> tuple[Float[Array, " 3"], Float[Array, "3 3"]]:
@@ -144,6 +147,7 @@ def frame_poses(
     return jnp.stack([p for p, _ in poses]), jnp.stack([r for _, r in poses])
 
 
+@traced_once
 def spatial_axes(topology: Topology, kin: Kinematics) -> Array:
     """The joint axes `S` (na, 6) as spatial motion vectors, about `reference_points`.
 
@@ -249,6 +253,7 @@ def _rotations_and_offsets(topology: Topology, q: Array) -> tuple[Array, Array]:
     return rotation, matvec(parent, local.position)
 
 
+@traced_once
 def _rotations(topology: Topology, local: Array) -> Array:
     """Body-to-world rotations (nb, 3, 3) from body-to-parent ones."""
     rotation = local

@@ -28,6 +28,7 @@ from .math.rotation import (
     right_jacobian_inverse,
     rotation_exp,
 )
+from .math.tracing import traced_once
 from .model.robot import Robot
 
 _UNLIMITED_ANGLE = np.pi
@@ -69,6 +70,7 @@ def random_configuration(robot: Robot, key: Array) -> Float[Array, " nq"]:
     return q
 
 
+@traced_once
 def integrate(
     robot: Robot, q: Real[ArrayLike, " nq"], v: Real[ArrayLike, " nv"], dt: Real[ArrayLike, ""]
 ) -> Float[Array, " nq"]:
@@ -92,6 +94,7 @@ def integrate(
     return result
 
 
+@traced_once
 def difference(
     robot: Robot, q0: Real[ArrayLike, " nq"], q1: Real[ArrayLike, " nq"]
 ) -> Float[Array, " nv"]:

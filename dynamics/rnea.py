@@ -16,6 +16,7 @@ from fraxenv.errors import ArrayError
 from .body_motion import body_motion
 from .kinematics import Kinematics, checked_tangent, compute_kinematics
 from .math.algebra import cross, matvec
+from .math.tracing import traced_once
 from .model.robot import Robot
 from .model.tree import (
     child_sums,
@@ -25,6 +26,7 @@ from .model.tree import (
 )
 
 
+@traced_once
 def rnea(
     robot: Robot,
     q: Real[ArrayLike, " nq"],
@@ -70,6 +72,7 @@ def rnea(
     return tau + jnp.asarray(robot.armature, a.dtype) * a
 
 
+@traced_once
 def bias_forces(
     robot: Robot,
     q: Real[ArrayLike, " nq"],
@@ -92,6 +95,7 @@ def gravity_forces(
     return rnea(robot, q, zero, zero, kin=kin)
 
 
+@traced_once
 def generalized_forces(
     robot: Robot,
     q: Real[ArrayLike, " nq"],

@@ -9,6 +9,7 @@ from jaxtyping import Real
 from .crba import crba
 from .kinematics import Kinematics, checked_configuration, checked_tangent, compute_kinematics
 from .math.pytree import pytree_dataclass
+from .math.tracing import traced_once
 from .model.combine import MemberSlices
 from .model.robot import Robot
 from .rnea import bias_forces
@@ -33,6 +34,7 @@ class Terms:
     bias: Array
 
 
+@traced_once
 def compute_terms(robot: Robot, q: Real[ArrayLike, " nq"], v: Real[ArrayLike, " nv"]) -> Terms:
     """Kinematics, mass matrix and bias forces at a state.
 

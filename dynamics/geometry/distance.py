@@ -49,6 +49,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ..math.algebra import matmul
+from ..math.tracing import traced_once
 from .shapes import Box, Capsule, HalfSpace, Sphere, arrays_of_one
 
 SHORT = 1e-6
@@ -61,6 +62,7 @@ _SLIDING = 0.5, 0.02
 """Squared sine of the angle, in units of d / L and 1, below which a contact slides no faster."""
 
 
+@traced_once
 def sphere_sphere(a: Sphere, b: Sphere) -> Float[Array, ""]:
     """Signed distance, m, of two spheres.
 
@@ -72,6 +74,7 @@ def sphere_sphere(a: Sphere, b: Sphere) -> Float[Array, ""]:
     return _norm(centre_a - centre_b) - radius_a - radius_b
 
 
+@traced_once
 def sphere_capsule(sphere: Sphere, capsule: Capsule) -> Float[Array, ""]:
     """Signed distance, m, of a sphere and a capsule.
 
@@ -85,6 +88,7 @@ def sphere_capsule(sphere: Sphere, capsule: Capsule) -> Float[Array, ""]:
     return _norm(centre - closest) - radius - thickness
 
 
+@traced_once
 def sphere_box(sphere: Sphere, box: Box) -> Float[Array, ""]:
     """Signed distance, m, of a sphere and a box; also exact inside the box.
 
@@ -97,6 +101,7 @@ def sphere_box(sphere: Sphere, box: Box) -> Float[Array, ""]:
     return _outside_or(jnp.maximum(excess, 0.0), jnp.max(excess)) - radius
 
 
+@traced_once
 def sphere_half_space(sphere: Sphere, half_space: HalfSpace) -> Float[Array, ""]:
     """Signed distance, m, of a sphere and a half-space.
 
@@ -108,6 +113,7 @@ def sphere_half_space(sphere: Sphere, half_space: HalfSpace) -> Float[Array, ""]
     return jnp.sum(normal * centre) - offset - radius
 
 
+@traced_once
 def capsule_capsule(a: Capsule, b: Capsule, *, bounded_curvature: bool = False) -> Float[Array, ""]:
     """Signed distance, m, of two capsules.
 
@@ -137,6 +143,7 @@ def capsule_capsule(a: Capsule, b: Capsule, *, bounded_curvature: bool = False) 
     return _norm(on_a - on_b) - radius_a - radius_b
 
 
+@traced_once
 def capsule_box(capsule: Capsule, box: Box, *, bounded_curvature: bool = False) -> Float[Array, ""]:
     """Signed distance, m, of a capsule and a box; also exact where the axis enters the box.
 
@@ -157,6 +164,7 @@ def capsule_box(capsule: Capsule, box: Box, *, bounded_curvature: bool = False) 
     return _outside_or(outside, _separation(start, axis, half)) - radius
 
 
+@traced_once
 def capsule_half_space(capsule: Capsule, half_space: HalfSpace) -> Float[Array, ""]:
     """Signed distance, m, of a capsule and a half-space.
 

@@ -13,12 +13,16 @@ import numpy as np
 from jax import Array
 from jax.lax import Precision
 
+from .tracing import traced_once
 
+
+@traced_once
 def matmul(a: Array, b: Array) -> Array:
     """Matrix product `a @ b` at full precision."""
     return jnp.matmul(a, b, precision=Precision.HIGHEST)
 
 
+@traced_once
 def einsum(subscripts: str, *operands: Array) -> Array:
     """Einstein summation at full precision."""
     return jnp.einsum(subscripts, *operands, precision=Precision.HIGHEST)
@@ -29,6 +33,7 @@ def matvec(matrices: Array, vectors: Array) -> Array:
     return einsum("nij,nj->ni", matrices, vectors)
 
 
+@traced_once
 def cross(a: Array, b: Array) -> Array:
     """Cross product along the last axis, (..., 3)."""
     return jnp.stack(
@@ -41,6 +46,7 @@ def cross(a: Array, b: Array) -> Array:
     )
 
 
+@traced_once
 def norm(x: Array) -> Array:
     """Euclidean norms of vectors (..., n), with a zero, not a NaN, gradient at zero."""
     square = jnp.sum(x * x, axis=-1)
@@ -48,6 +54,7 @@ def norm(x: Array) -> Array:
     return jnp.where(is_zero, 0.0, jnp.sqrt(jnp.where(is_zero, 1.0, square)))
 
 
+@traced_once
 def smallest(x: Array) -> tuple[Array, Array]:
     """Smallest entries of (..., n) along the last axis, and their indices (int32).
 
@@ -65,6 +72,7 @@ def smallest(x: Array) -> tuple[Array, Array]:
     return x[..., 0], index[..., 0]
 
 
+@traced_once
 def determinant(matrix: Array) -> Array:
     """Determinant of a (3, 3) or (6, 6) matrix, by Laplace's expansion.
 
@@ -80,6 +88,7 @@ def determinant(matrix: Array) -> Array:
     return jnp.sum(jnp.asarray(sign, matrix.dtype) * minors[0] * minors[1])
 
 
+@traced_once
 def mirrored(matrix: Array) -> Array:
     """A symmetric matrix (n, n) by its upper triangle: in a kernel nothing computes the lower."""
     return jnp.where(np.triu(np.ones(matrix.shape, bool)), matrix, matrix.T)

@@ -9,8 +9,10 @@ from jaxtyping import Float
 
 from .algebra import matmul
 from .rotation import right_jacobian_inverse, rotation_log
+from .tracing import traced_once
 
 
+@traced_once
 def pose_log(position: Float[Array, " 3"], rotation: Float[Array, "3 3"]) -> Float[Array, " 6"]:
     """The motion `[linear; angular]`, m and rad, that takes a second to a pose at constant twist.
 
@@ -26,6 +28,7 @@ def pose_log(position: Float[Array, " 3"], rotation: Float[Array, "3 3"]) -> Flo
     return jnp.concatenate([matmul(right_jacobian_inverse(-angular), position), angular])
 
 
+@traced_once
 def pose_log_derivative(
     position: Float[Array, " 3"], rotation: Float[Array, "3 3"]
 ) -> Float[Array, "6 6"]:

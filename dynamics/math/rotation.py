@@ -16,13 +16,16 @@ from numpy.typing import ArrayLike, NDArray
 from fraxenv.errors import ArrayError
 
 from .algebra import cross, matmul
+from .tracing import traced_once
 
 
+@traced_once
 def skew(w: Array) -> Array:
     """Cross-product matrices `[w]x` of vectors (..., 3): `skew(w) @ u == cross(w, u)`."""
     return cross(jnp.eye(3, dtype=w.dtype), w[..., None, :])
 
 
+@traced_once
 def quaternion_multiply(a: Float[Array, " 4"], b: Float[Array, " 4"]) -> Float[Array, " 4"]:
     """Hamilton product of two quaternions wxyz: the rotation `a` after `b`."""
     w = a[0] * b[0] - jnp.sum(a[1:] * b[1:])
@@ -35,6 +38,7 @@ def quaternion_conjugate(a: Float[Array, " 4"]) -> Float[Array, " 4"]:
     return jnp.concatenate([a[:1], -a[1:]])
 
 
+@traced_once
 def quaternion_normalize(a: Float[Array, " 4"]) -> Float[Array, " 4"]:
     """Scale a quaternion wxyz to unit length; the zero quaternion becomes the identity."""
     square = jnp.sum(a * a)
@@ -43,6 +47,7 @@ def quaternion_normalize(a: Float[Array, " 4"]) -> Float[Array, " 4"]:
     return jnp.where(is_zero, jnp.array([1.0, 0.0, 0.0, 0.0], a.dtype), unit)
 
 
+@traced_once
 def quaternion_to_matrix(a: Float[Array, " 4"]) -> Float[Array, "3 3"]:
     """Rotation matrix of a unit quaternion wxyz."""
     w, x, y, z = a
@@ -55,6 +60,7 @@ def quaternion_to_matrix(a: Float[Array, " 4"]) -> Float[Array, "3 3"]:
     )
 
 
+@traced_once
 def matrix_to_quaternion(rotation: Float[Array, "3 3"]) -> Float[Array, " 4"]:
     """Unit quaternion wxyz of a rotation matrix, with a non-negative real part.
 
@@ -102,6 +108,7 @@ def matrix_to_quaternion(rotation: Float[Array, "3 3"]) -> Float[Array, " 4"]:
     return quaternion_normalize(a)
 
 
+@traced_once
 def quaternion_exp(w: Float[Array, " 3"]) -> Float[Array, " 4"]:
     """Unit quaternion wxyz (4,) of a rotation vector (3,), rad."""
     square = jnp.sum(w * w)
@@ -113,6 +120,7 @@ def quaternion_exp(w: Float[Array, " 3"]) -> Float[Array, " 4"]:
     return jnp.concatenate([real[None], scale * w])
 
 
+@traced_once
 def quaternion_log(a: Float[Array, " 4"]) -> Float[Array, " 3"]:
     """Rotation vector, rad, of a unit quaternion wxyz; its norm is at most pi.
 
@@ -128,16 +136,19 @@ def quaternion_log(a: Float[Array, " 4"]) -> Float[Array, " 3"]:
     return scale * a[1:]
 
 
+@traced_once
 def rotation_log(rotation: Float[Array, "3 3"]) -> Float[Array, " 3"]:
     """Rotation vector, rad, of a rotation matrix; its norm is at most pi."""
     return quaternion_log(matrix_to_quaternion(rotation))
 
 
+@traced_once
 def rotation_exp(w: Float[Array, " 3"]) -> Float[Array, "3 3"]:
     """Rotation matrix of a rotation vector, rad."""
     return quaternion_to_matrix(quaternion_exp(w))
 
 
+@traced_once
 def orientation_error(
     desired: Float[Array, "3 3"], actual: Float[Array, "3 3"]
 ) -> Float[Array, " 3"]:
@@ -148,6 +159,7 @@ def orientation_error(
     return rotation_log(matmul(desired, actual.T))
 
 
+@traced_once
 def right_jacobian(w: Array) -> Array:
     """Right Jacobian (3, 3) of SO(3) at a rotation vector (3,).
 
@@ -166,6 +178,7 @@ def right_jacobian(w: Array) -> Array:
     return jnp.eye(3, dtype=w.dtype) - first * W + second * matmul(W, W)
 
 
+@traced_once
 def right_jacobian_inverse(w: Array) -> Array:
     """Inverse (3, 3) of `right_jacobian(w)`, for rotation vectors (3,) shorter than 2 pi.
 

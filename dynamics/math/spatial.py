@@ -11,20 +11,24 @@ from jax import Array
 
 from .algebra import cross, einsum
 from .rotation import skew
+from .tracing import traced_once
 
 
+@traced_once
 def motion_cross(v: Array, m: Array) -> Array:
     """Spatial cross product `v x m` of motion vectors (..., 6): the rate of `m` carried by `v`."""
     linear = cross(v[..., 3:], m[..., :3]) + cross(v[..., :3], m[..., 3:])
     return jnp.concatenate([linear, cross(v[..., 3:], m[..., 3:])], axis=-1)
 
 
+@traced_once
 def force_cross(v: Array, f: Array) -> Array:
     """Spatial cross product `v x* f` of a motion and a force vector (..., 6)."""
     moment = cross(v[..., 3:], f[..., 3:]) + cross(v[..., :3], f[..., :3])
     return jnp.concatenate([cross(v[..., 3:], f[..., :3]), moment], axis=-1)
 
 
+@traced_once
 def parallel_axes(moment: Array, offset: Array) -> Array:
     """Parallel-axis terms (n, 3, 3), kg m^2, to add to inertias to move their reference point.
 
@@ -40,6 +44,7 @@ def parallel_axes(moment: Array, offset: Array) -> Array:
     return twice - (outer + outer.swapaxes(-1, -2))
 
 
+@traced_once
 def spatial_inertia(mass: Array, first_moment: Array, inertia: Array) -> Array:
     """Spatial inertias (n, 6, 6), kg, kg m, kg m^2.
 
@@ -55,11 +60,13 @@ def spatial_inertia(mass: Array, first_moment: Array, inertia: Array) -> Array:
     return jnp.concatenate([top, jnp.concatenate([hx, inertia], axis=-1)], axis=-2)
 
 
+@traced_once
 def apply_inertia(inertia: Array, motion: Array) -> Array:
     """Products `I_i m_i` of spatial inertias (n, 6, 6) and motion vectors (n, 6); (n, 6)."""
     return einsum("nij,nj->ni", inertia, motion)
 
 
+@traced_once
 def coriolis_inertia(inertia: Array, velocity: Array) -> Array:
     """Matrices `N` (n, 6, 6) with `N m = I (m x V) + m x* (I V) + V x* (I m)`.
 

@@ -24,6 +24,7 @@ import numpy as np
 from jax import Array
 
 from ..math.algebra import matmul, smallest
+from ..math.tracing import traced_once
 from .cholesky import ldl, ldl_solve, solve_upper, solve_upper_transposed
 from .rows import FLOOR, all_rows, allowance, constraint_values
 
@@ -81,6 +82,7 @@ class ActiveSet(NamedTuple):
     iterations: Array
 
 
+@traced_once
 def find_active_set(
     A: Array,
     C: Array,

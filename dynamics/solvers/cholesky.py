@@ -14,7 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ..math.tracing import traced_once
 
+
+@traced_once
 def cholesky(matrix: Array, floor: Array | None = None) -> Array:
     """The upper triangular `U` (n, n) with a positive diagonal and `U U^T = matrix`.
 
@@ -41,6 +44,7 @@ def cholesky(matrix: Array, floor: Array | None = None) -> Array:
     return factor
 
 
+@traced_once
 def solve_upper(factor: Array, rhs: Array) -> Array:
     """Solve `U x = rhs` for an upper triangular `U` (n, n); rhs (n,) or (n, k)."""
     n = factor.shape[0]
@@ -56,6 +60,7 @@ def solve_upper(factor: Array, rhs: Array) -> Array:
     return solution
 
 
+@traced_once
 def solve_upper_transposed(factor: Array, rhs: Array) -> Array:
     """Solve `U^T x = rhs` for an upper triangular `U` (n, n); rhs (n,) or (n, k)."""
     n = factor.shape[0]
@@ -70,11 +75,13 @@ def solve_upper_transposed(factor: Array, rhs: Array) -> Array:
     return solution
 
 
+@traced_once
 def cholesky_solve(factor: Array, rhs: Array) -> Array:
     """Solve `U U^T x = rhs` with the factor `U` of `cholesky`; rhs (n,) or (n, k)."""
     return solve_upper_transposed(factor, solve_upper(factor, rhs))
 
 
+@traced_once
 def ldl(matrix: Array) -> tuple[Array, Array]:
     """The `U` (n, n) and the inverse of `D` (n,) with `U D U^T = matrix`.
 
@@ -102,6 +109,7 @@ def ldl(matrix: Array) -> tuple[Array, Array]:
     return factor
 
 
+@traced_once
 def ldl_solve(factor: tuple[Array, Array], rhs: Array) -> Array:
     """Solve `U D U^T x = rhs` with the factors of `ldl`; rhs (n,) or (n, k)."""
     U, inverse = factor

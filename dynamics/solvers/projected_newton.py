@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 
 from ..math.algebra import matmul, smallest
+from ..math.tracing import traced_once
 from .cholesky import cholesky, cholesky_solve, solve_upper_transposed
 from .rows import FLOOR
 
@@ -36,6 +37,7 @@ RIDGE = 1e-6
 """Regularisation of the Hessian, scaled to a unit diagonal."""
 
 
+@traced_once
 def least_violation(
     H: Array, A: Array, b: Array, C: Array, lower: Array, upper: Array, factor: Array, x: Array
 ) -> tuple[Array, Array, Array]:

@@ -25,6 +25,7 @@ from jax import Array
 from fraxenv.errors import ArrayError
 
 from ..math.algebra import matmul, smallest
+from ..math.tracing import traced_once
 from .active_set import find_active_set
 from .cholesky import cholesky, cholesky_solve, solve_upper, solve_upper_transposed
 from .projected_newton import least_violation
@@ -83,6 +84,7 @@ class QPSolution(NamedTuple):
     iterations: Array
 
 
+@traced_once
 def solve_qp(
     problem: QP,
     *,
