@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fraxenv.kernels.native.cpu import available_cores
+from fraxenv.kernels.native.cores import available_cores
 from fraxenv.storage.files import load_arrays
 from fraxenv.storage.pytrees import save_pytree
 

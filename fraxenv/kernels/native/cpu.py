@@ -17,6 +17,7 @@ from ..errors import BuildError, KernelError
 from ..program import IdArray, Program
 from . import ffi
 from .contraction import contracted
+from .cores import available_cores
 from .module import CHOSEN, OPTIMISED, Module, write_module
 from .registers import Registers
 
@@ -57,11 +58,6 @@ def _default_threads() -> int:
             raise KernelError(f"FRAXENV_THREADS={text!r}, expected a whole number from 1.")
         return int(text)
     return available_cores()
-
-
-def available_cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor() -> dict[str, str]:

@@ -21,6 +21,7 @@ from ..buffer import Buffer
 from ..errors import BuildError, KernelError
 from ..program import Id, IdArray, Program
 from . import cache, cpu, gpu, waiting
+from .cores import beside
 
 LONG = 200_000
 """Characters of a module that LLVM takes half a second over: others go on while it does."""
@@ -218,7 +219,7 @@ def _beside(made: Callable[[], bytes], meanwhile: Callable[[], None] | None) -> 
     """Machine code, by LLVM, which needs nothing of Python the while."""
     if meanwhile is None:
         return made()
-    code = waiting.beside(made)
+    code = beside(made)
     meanwhile()
     return code.result()  # type: ignore[no-any-return]
 

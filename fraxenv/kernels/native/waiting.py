@@ -11,18 +11,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import Any
 
 import jax
 import jax.monitoring
 
 from . import cpu, ffi
-
-_STACK_BYTES = 64 * 2**20
-"""Of a thread in which LLVM compiles: a main thread's may be larger than what others get."""
+from .cores import beside
 
 _PAUSE = 1000 if os.name == "posix" else 1
 """Until a waiting thread looks again, in the units of `ffi.REST`: a millisecond."""
@@ -30,7 +27,6 @@ _PAUSE = 1000 if os.name == "posix" else 1
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 """What JAX records when XLA has compiled a program."""
 
-_starting = threading.Lock()
 _under_way: set[Future[Any]] = set()
 _messages: list[Any] = []
 
@@ -74,29 +70,8 @@ def _hold_up_programs() -> None:
     jax.monitoring.register_event_duration_secs_listener(hold_up)
 
 
-def beside(fn: Callable[[], Any]) -> Future[Any]:
-    """The result of a function that another thread computes, in which LLVM finds a large stack."""
-    with _starting:
-        others = threading.stack_size(_STACK_BYTES)
-        try:
-            return _threads().submit(fn)
-        finally:
-            threading.stack_size(others)
-
-
-@functools.cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(cpu.available_cores(), "fraxenv-llvm")
-
-
-def _without_threads() -> None:
-    """In a process that was forked, which has none of them."""
-    _threads.cache_clear()
-    _under_way.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_without_threads)
+if hasattr(os, "register_at_fork"):  # what a forked process's parent makes is not its own
+    os.register_at_fork(after_in_child=_under_way.clear)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from fraxenv.kernels import fusible
-from fraxenv.kernels.native import cpu, executor, waiting
+from fraxenv.kernels.native import cores, cpu, executor, waiting
 
 pytestmark = pytest.mark.cpu
 
@@ -83,7 +83,7 @@ def test_codes_are_made_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "machine_code", together)
     monkeypatch.setattr(waiting, "_COMPILED", "")  # no other program holds up the second
     with ThreadPoolExecutor(2) as two:  # whatever number of cores there is
-        monkeypatch.setattr(waiting, "_threads", lambda: two)
+        monkeypatch.setattr(cores, "_threads", lambda: two)
         found = jax.jit(lambda x: batch(1.33)(batch(1.22)(x)))(X)
     np.testing.assert_allclose(found, np.sin(1.33 * np.sin(1.22 * X)), rtol=1e-6)
 
@@ -124,12 +124,12 @@ def test_a_failing_compiler_is_told_to_who_calls(monkeypatch: pytest.MonkeyPatch
 def test_a_forked_process_has_threads_of_its_own() -> None:
     code = """
 import os, warnings
-from fraxenv.kernels.native import waiting
+from fraxenv.kernels.native import cores
 warnings.simplefilter("ignore")
-assert waiting.beside(lambda: 1).result(30) == 1
+assert cores.beside(lambda: 1).result(30) == 1
 child = os.fork()
 if child == 0:
-    os._exit(waiting.beside(lambda: 7).result(30))
+    os._exit(cores.beside(lambda: 7).result(30))
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 """
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
