@@ -92,7 +92,7 @@ class Builder:
         self.declared: dict[str, str] = {}
         self.block = "entry"
         self.lines: list[str] = []
-        self.function = self._heading = self._result = ""
+        self.function = self._signature = self._result = self._linkage = ""
         self.workspace = ""
         self.loads_numbers = self.gpu = False
         self.leaving: Collection[Id] = ()
@@ -105,8 +105,13 @@ class Builder:
 
     def define(self, result: str, name: str, parameters: str, linkage: str = "internal") -> None:
         """Name the function."""
-        self.function, self._result = name, result
-        self._heading = f"define {linkage} {result} @{name}({parameters}) #0"
+        self.function, self._result, self._linkage = name, result, linkage
+        self._signature = f"{result} @{name}({parameters})"
+
+    def apart(self) -> str:
+        """What a module declares that calls the function, which then is in another module."""
+        self._linkage = ""
+        return f"declare {self._signature}\n"
 
     def text(self) -> str:
         """The function's definition."""
@@ -115,7 +120,7 @@ class Builder:
             first.append(f"  %never = icmp eq ptr {self.workspace}, null")
             last = ["leave:", f"  ret {self._result}" + (" 0" if self._result != "void" else "")]
         body = "\n".join([*first, *self.lines, *last])
-        return f"{self._heading} {{\n{body}\n}}\n"
+        return f"define {self._linkage} {self._signature} #0 {{\n{body}\n}}\n"
 
     def register(self, stem: str = "t") -> str:
         """A new register's name."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _STACK_BYTES = 64 * 2**20
 """Of a thread in which LLVM compiles: a main thread's may be larger than what others get."""
@@ -28,6 +30,20 @@ def beside(fn: Callable[[], Any]) -> Future[Any]:
             return _threads().submit(fn)
         finally:
             threading.stack_size(others)
+
+
+def at_once(fns: Sequence[Callable[[], T]]) -> list[T]:
+    """The results of functions, of which other threads compute what they can.
+
+    What none of them has begun when it is asked for is computed here, so that threads that ask do
+    not wait for one another.
+    """
+    others = [beside(fn) for fn in fns[1:]]
+    here = {0: fns[0]()}
+    for k in reversed(range(1, len(fns))):  # the first ones are the first that others begin
+        if others[k - 1].cancel():
+            here[k] = fns[k]()
+    return [here[k] if k in here else others[k - 1].result() for k in range(len(fns))]
 
 
 @functools.cache

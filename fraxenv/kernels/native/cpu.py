@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from ..errors import BuildError, KernelError
 from ..program import IdArray, Program
 from . import ffi
 from .contraction import contracted
-from .cores import available_cores
+from .cores import at_once, available_cores
 from .module import CHOSEN, OPTIMISED, Module, write_module
 from .registers import Registers
 
@@ -76,7 +76,7 @@ def multiplies_and_adds() -> bool:
     return arm or bool(llvm.get_host_cpu_features().get("fma"))
 
 
-@functools.cache
+@cache
 def _initialise() -> None:
     """Prepare LLVM, and the symbols that a kernel has from this process."""
     import llvmlite.binding as llvm
@@ -117,7 +117,7 @@ def _code_model() -> str:
     return "small" if llvm.get_default_triple().startswith("x86_64") else "jitdefault"
 
 
-@functools.cache
+@cache
 def vector_bytes() -> int:
     """Width of this machine's vectors."""
     import llvmlite.binding as llvm
@@ -174,11 +174,16 @@ def write(
 
 def machine_code(text: str) -> bytes:
     """A module's machine code, with the handler `ffi.TARGET` in it. Threads may make it at once."""
-    if not text.startswith(CHOSEN):
-        return _machine_code(text, OPTIMISATION)
-    translated, *optimised = text.split(OPTIMISED)
-    objects = [_machine_code(translated, 0)]
-    objects += [_machine_code(part, OPTIMISATION) for part in optimised]
+    first, *others = text.split(OPTIMISED)
+    level = 0 if first.startswith(CHOSEN) else OPTIMISATION
+    objects = at_once(
+        [
+            partial(_machine_code, first, level),
+            *(partial(_machine_code, part, OPTIMISATION) for part in others),
+        ]
+    )
+    if len(objects) == 1:
+        return objects[0]
     return _SEVERAL + b"".join(len(x).to_bytes(8, "little") + x for x in objects)
 
 

@@ -187,8 +187,7 @@ metadata:
 
 # A job: next piece, pieces done, references, rows, rows per piece, pieces, inputs, outputs.
 _TEMPLATE = """
-<<MESSAGE>>!0 = !{!"branch_weights", i32 1, i32 2000}
-%Job = type { i64, i64, i64, i64, i64, i64, ptr, ptr }
+<<MESSAGE>>%Job = type { i64, i64, i64, i64, i64, i64, ptr, ptr }
 @<<THREADS>> = external global i32
 declare void @<<YIELD>>()
 declare ptr @malloc(i64)

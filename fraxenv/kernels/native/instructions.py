@@ -13,6 +13,9 @@ from ..program import BOOL, Id
 from .builder import Builder, float_literal, llvm_type, mangled, splat
 from .contraction import JOINED
 
+RARELY = '!0 = !{!"branch_weights", i32 1, i32 2000}\n'
+"""What each module ends with that has instructions from here, of branches that are seldom taken."""
+
 Emitter = Callable[[Builder, Id], None]
 
 EMITTERS: dict[str, Emitter] = {}

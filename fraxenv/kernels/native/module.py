@@ -24,6 +24,7 @@ from . import gather, refill
 from .builder import Builder
 from .control import Body, Call
 from .ffi import write_handler
+from .instructions import RARELY
 from .memory import load_inputs, store_outputs
 from .registers import LONG, Registers
 from .schedule import captured_values, operands
@@ -32,8 +33,15 @@ from .workspace import check_size
 CHOSEN = "; Its registers are chosen.\n"
 """What a module begins with that LLVM need but translate."""
 
-OPTIMISED = "\n; Its loops.\n"
-"""What is between it and a module that LLVM is to optimise, with functions that it calls."""
+OPTIMISED = "\n; What it calls.\n"
+"""What is between it and each module that LLVM is to optimise, with functions that it calls."""
+
+_ROOM = "@room = internal global i64 0\n"
+"""In each of these: addresses of what is called from elsewhere are written beside it, for which
+llvmlite has no memory where nothing else is written."""
+
+APART = 4_000
+"""Lines of a function that is a module of its own, beside others that are: a second of LLVM's."""
 
 _CHUNK_OPERATIONS = 60_000
 """Vector operations of the smallest piece of work for a thread."""
@@ -123,7 +131,6 @@ def write_module(
         operations, work = parts[0].operations, _work(parts)
         vectors = _VECTORS.replace("<<WIDTH>>", str(width))
         vectors = vectors.replace("<<WORK>>", ", ptr %work" if work else "")
-    declared = {k: text for body in parts for k, text in body.builder.declared.items()}
     own = tile + work if work else 0
     handler, spare = write_handler(
         width,
@@ -136,15 +143,24 @@ def write_module(
     # Without it vectors for which there are no registers would lie across lines of the cache.
     aligned = f"alignstack={4 * width}"
     bits = " ".join(f'"{name}-vector-width"="{32 * width}"' for name in ("prefer", "min-legal"))
-    attributes = f"attributes #0 = {{ noinline nounwind {aligned} {bits} }}\n"
-    functions = [body.builder.text() for body in parts]
-    text = "\n".join((*declared.values(), *functions, vectors, handler, attributes))
+    attributes = f"attributes #0 = {{ noinline nounwind {aligned} {bits} }}\n{RARELY}"
+    functions = [body.builder for body in parts]
+    others = [[b] for b in functions if len(parts) > 1 and len(b.lines) > APART]
+    elsewhere = [b.apart() for (b,) in others]
+    here = [b for b in functions if [b] not in others]
+    text = _text(here, (*elsewhere, vectors, handler, attributes))
     if called is not None:
-        others = [body.builder for _, body in called.values()]
-        apart = {k: text for b in others for k, text in b.declared.items()}
-        optimised = (*apart.values(), *(b.text() for b in others), attributes)
-        text = CHOSEN + text + (OPTIMISED + "\n".join(optimised) if others else "")
+        text, others = CHOSEN + text, [[body.builder for _, body in called.values()]]
+    text = OPTIMISED.join(
+        (text, *(_text(builders, (_ROOM, attributes)) for builders in others if builders))
+    )
     return Module(text, width, operations, again, tile + work + spare)
+
+
+def _text(builders: Sequence[Builder], rest: Sequence[str]) -> str:
+    """A module of functions, and the rest of it."""
+    declared = {k: text for b in builders for k, text in b.declared.items()}
+    return "\n".join((*declared.values(), *(b.text() for b in builders), *rest))
 
 
 def _loops(

@@ -20,6 +20,7 @@ from . import cpu
 from .builder import Builder
 from .contraction import contracted
 from .control import Body
+from .instructions import RARELY
 from .memory import load_inputs, store_outputs
 from .packing import packed
 
@@ -123,10 +124,9 @@ def _unfrozen(program: Program) -> Program:
     return made
 
 
-_ATTRIBUTES = """
-attributes #0 = { nounwind }
-!0 = !{!"branch_weights", i32 1, i32 2000}
-"""
+_ATTRIBUTES = f"""
+attributes #0 = {{ nounwind }}
+{RARELY}"""
 
 
 def with_text(module: str, name: str, text: str) -> str:

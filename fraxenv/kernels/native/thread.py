@@ -17,6 +17,7 @@ from ..errors import BuildError
 from ..program import IdArray, Program
 from . import warp
 from .control import Body
+from .instructions import RARELY
 from .memory import load_inputs, store_outputs
 from .module import Module
 
@@ -97,8 +98,7 @@ def write_module(
 
 _ATTRIBUTES = f"""
 attributes #0 = {{ nounwind }}
-!0 = !{{!"branch_weights", i32 1, i32 2000}}
-!1 = !{{ptr @{NAME}, !"maxntidx", i32 {BLOCK}}}
+{RARELY}!1 = !{{ptr @{NAME}, !"maxntidx", i32 {BLOCK}}}
 !2 = !{{ptr @{NAME}, !"maxnreg", i32 {REGISTERS}}}
 !nvvm.annotations = !{{!1, !2}}
 """

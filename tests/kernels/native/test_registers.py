@@ -215,7 +215,7 @@ def with_loops(x: Any) -> Any:
 
     def inner(c: Any) -> Any:
         n, y = c
-        return n + 1, 0.7 * y + 0.1 * scale
+        return n + 1, 0.7 * jnp.sin(y) + 0.1 * scale
 
     def turn(c: Any) -> Any:
         n, y, seen = c
