@@ -18,6 +18,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot, difference, neutral
+from fraxenv.dynamics.math.tracing import traced_once
 from fraxenv.dynamics.solvers.cholesky import cholesky
 
 Posture = Literal["default", "center", "zero", "none"]
@@ -65,6 +66,7 @@ def posture_error(posture: Posture, robot: Robot, q: Array) -> Array:
     return jnp.clip(difference(robot, q, goal), -LARGEST_ERROR, LARGEST_ERROR)
 
 
+@traced_once
 def damp(
     matrix: Array,
     error: Array,

@@ -9,8 +9,10 @@ from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Robot
 from fraxenv.dynamics.manifold import scalar_coordinates
+from fraxenv.dynamics.math.tracing import traced_once
 
 
+@traced_once
 def speed_scales(velocity: Array, limits: tuple[ArrayLike, ArrayLike]) -> Array:
     """Factors (k, n), at most 1, that bring velocities (k, n) of k hands within limits of speed.
 
@@ -27,6 +29,7 @@ def speed_scales(velocity: Array, limits: tuple[ArrayLike, ArrayLike]) -> Array:
     return jnp.repeat(scale, 3, axis=-1, total_repeat_length=n)
 
 
+@traced_once
 def joint_speed_scale(v: Array, limits: Array) -> Array:
     """Factor, at most 1, that brings all joint velocities (nv,) within limits (nv,).
 

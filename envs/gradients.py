@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.custom_derivatives import SymbolicZero
 
+from fraxenv.dynamics.math.tracing import traced_once
+
 from .state import EnvParams, EnvState
 
 
@@ -42,18 +44,19 @@ def _identity(values: list[Array], counts: bool) -> list[Array]:
 
     It is the solution of a linear equation, whose transpose is ours to say.
     """
-
-    def pull(_: Any, weights: list[Array]) -> list[Array]:
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(w)) for w in weights]))
-        kept = [jnp.where(finite, w, jnp.zeros_like(w)) for w in weights]
-        if counts:
-            kept[-1] += (~finite).astype(kept[-1].dtype)
-        return kept
-
     solved: list[Array] = jax.lax.custom_linear_solve(
-        lambda x: x, values, lambda _, b: b, transpose_solve=pull
+        lambda x: x, values, lambda _, b: b, transpose_solve=lambda _, w: _finite(w, counts)
     )
     return solved
+
+
+@traced_once
+def _finite(weights: list[Array], counts: bool) -> list[Array]:
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(w)) for w in weights]))
+    kept = [jnp.where(finite, w, jnp.zeros_like(w)) for w in weights]
+    if counts:
+        kept[-1] += (~finite).astype(kept[-1].dtype)
+    return kept
 
 
 @jax.custom_jvp

@@ -30,6 +30,7 @@ def traced_once(fn: Callable[P, T]) -> Callable[P, T]:
         fn: of pytrees, and of nothing else: what it reads besides must not change.
     """
     kept: dict[Any, Callable[..., T]] = {}
+    _all_kept.append(kept)
 
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -37,6 +38,7 @@ def traced_once(fn: Callable[P, T]) -> Callable[P, T]:
         traced = [x for x in leaves if isinstance(x, jax.core.Tracer)]
         if not traced:
             return fn(*args, **kwargs)
+        _forget_others(jax.config.jax_enable_x64)
         key = tree, tuple(map(_known, leaves))
         equations = kept.get(key)
         if equations is None:
@@ -46,6 +48,22 @@ def traced_once(fn: Callable[P, T]) -> Callable[P, T]:
         return equations(*traced)
 
     return call
+
+
+_all_kept: list[dict[Any, Any]] = []
+_precision = [False]
+
+
+def _forget_others(x64: bool) -> None:
+    """Forget what was traced in the other precision.
+
+    As long as its equations are kept JAX 0.10 takes their arrays, of 64 bits, for what NumPy's
+    arrays that they were made of are in this one.
+    """
+    if _precision[0] != x64:
+        _precision[0] = x64
+        for kept in _all_kept:
+            kept.clear()
 
 
 def _known(leaf: Any) -> Any:

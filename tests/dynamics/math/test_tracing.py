@@ -89,6 +89,15 @@ def test_precisions_are_apart(counted: Callable[..., Any]) -> None:
             assert jax.jit(counted)(x).dtype == (np.float64 if x64 else np.float32)
 
 
+def test_arrays_that_it_reads_are_those_of_the_precision() -> None:
+    index = np.array([2, 0, 1])
+    turned = traced_once(lambda x: x[index])
+    for x64 in (True, False, True, False):
+        with jax.enable_x64(x64):
+            found = jax.jit(lambda x: turned(x))(jnp.asarray(np.arange(3.0)))
+            np.testing.assert_array_equal(found, [2.0, 0.0, 1.0])
+
+
 def test_the_equations_are_the_same() -> None:
     """Also of derivatives and batches."""
     robot = dynamics.load_robot("panda")
