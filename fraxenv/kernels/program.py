@@ -266,6 +266,10 @@ class Program:
 
     # --- parts ---
 
+    def room(self) -> int:
+        """How many values there is room for: in a transaction, no more than in it."""
+        return self._most - len(self.ops)
+
     @contextmanager
     def transaction(self, most: int) -> Iterator[None]:
         """Add at most `most` values, or none.

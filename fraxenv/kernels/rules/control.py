@@ -138,11 +138,13 @@ def _scan(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
         return _unrolled(ev, equation, consts, carry, scanned)
     if length <= UNROLL_ROUNDS:
         # What many rounds leave is known only by trying: most of it may fold.
+        enough = ev.program.room() >= UNROLL_OPERATIONS
         try:
             with ev.transaction(UNROLL_OPERATIONS):
                 return _unrolled(ev, equation, consts, carry, scanned)
         except TooLongError:
-            pass
+            if not enough:  # a loop around it is tried, which is too long itself
+                raise
 
     program, outer = ev.program, ev.scope
     index, carried, counter = program.open_loop(length, _pack(carry), outer)
