@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -115,6 +115,8 @@ class Evaluator:
         self.program = result.program
         self.platform = platform
         self.scope = 0
+        self._rules: dict[int, _Rule] = {}
+        self._literals: dict[int, tuple[Any, IdArray]] = {}
 
     def read(self, index: int) -> IdArray:
         """The elements of a buffer."""
@@ -141,15 +143,20 @@ class Evaluator:
             values[variable] = const if isinstance(const, Ids) else self.array(const)
 
         def value(atom: Any) -> IdArray:
-            if isinstance(atom, core.Literal):
-                aval: Any = atom.aval  # the value may be a Python number
-                return self.program.constants(np.asarray(atom.val, aval.dtype))
-            return values[atom]
+            return self._literal(atom) if isinstance(atom, core.Literal) else values[atom]
 
         for equation in jaxpr.eqns:
             outputs = self.equation(equation, [value(x) for x in equation.invars])
             values.update(zip(equation.outvars, outputs, strict=True))
         return [value(x) for x in jaxpr.outvars]
+
+    def _literal(self, atom: Any) -> IdArray:
+        known = self._literals.get(id(atom))
+        if known is None:
+            # Its dtype is that of the abstract value: it may be a Python number.
+            known = atom, self.program.constants(np.asarray(atom.val, atom.aval.dtype))
+            self._literals[id(atom)] = known
+        return known[1]
 
     def equation(self, equation: Any, inputs: list[IdArray]) -> list[IdArray]:
         """Run one equation: by its rule, or outside the kernel."""
@@ -163,28 +170,21 @@ class Evaluator:
             return self._outside(equation, inputs, error)
 
     def _by_rule(self, equation: Any, inputs: list[IdArray]) -> list[IdArray]:
-        name = equation.primitive.name
-        rule = RULES.get(name)
-        if rule is None:
-            raise UnsupportedError(f"{name!r} has no rule")
-        if name not in CARRYING:
-            _check_computed(name, (*equation.invars, *equation.outvars))
-        keys = [v.aval.dtype for v in equation.invars if is_key(v.aval)]
-        if keys and name in STRUCTURAL:
-            return self._by_component(rule, equation, inputs, keys[0])
-        outputs = rule(self, equation, *inputs)
+        # Of a loop that is unrolled, the same equation again and again.
+        known = self._rules.get(id(equation))
+        if known is None:
+            known = self._rules[id(equation)] = _Rule.of(equation)
+        if known.key is not None:
+            return self._by_component(known.apply, equation, inputs, known.key)
+        outputs = known.apply(self, equation, *inputs)
         outputs = outputs if isinstance(outputs, list) else [outputs]
-        self._check_results(equation, outputs)
+        # A rule may know less than it thinks, of a newer JAX's say.
+        for (shape, dtype), output in zip(known.results, outputs, strict=True):
+            if output.shape != shape:
+                raise UnsupportedError(f"{equation.primitive.name!r} to a shape of {shape}")
+            if output.size and self.program.dtypes[output.item(0)] != dtype:
+                raise UnsupportedError(f"{equation.primitive.name!r} to {dtype}")
         return outputs
-
-    def _check_results(self, equation: Any, outputs: Sequence[IdArray]) -> None:
-        """Raise UnsupportedError where a rule knew less than it thought, of a newer JAX's say."""
-        for variable, output in zip(equation.outvars, outputs, strict=True):
-            made = Buffer.of(variable.aval, True)
-            if output.shape != made.shape:
-                raise UnsupportedError(f"{equation.primitive.name!r} to a shape of {made.shape}")
-            if output.size and self.dtype(int(output.flat[0])) != made.dtype:
-                raise UnsupportedError(f"{equation.primitive.name!r} to {made.dtype}")
 
     def _by_component(
         self, rule: Any, equation: Any, inputs: list[IdArray], key: Any
@@ -248,23 +248,27 @@ class Evaluator:
                 yield
         except TooLongError:
             del made.buffers[buffers:], made.fallbacks[fallbacks:]
+            self._literals.clear()
             made.equations, self.scope = equations, scope
             raise
 
     def map(self, op: str, *arrays: IdArray, dtype: Any = None) -> IdArray:
         """An elementwise operation."""
         apply = self.program.apply
-        first, *rest = arrays
-        if any(x.shape != first.shape for x in rest):
-            first, *rest = np.broadcast_arrays(*arrays)
-        flat = zip(first.ravel().tolist(), *(x.ravel().tolist() for x in rest), strict=True)
+        shape = arrays[0].shape
+        for x in arrays[1:]:
+            if x.shape != shape:
+                arrays = np.broadcast_arrays(*arrays)
+                shape = arrays[0].shape
+                break
+        if not shape and not self.program.alone:
+            return np.array(apply(op, *[x.item() for x in arrays], dtype=dtype))
+        flat = zip(*[x.ravel().tolist() for x in arrays], strict=True)
         if self.program.alone:
-            ids = self._noted(first.shape, (apply(op, *a, dtype=dtype) for a in flat))
-        elif dtype is None:
-            ids = [apply(op, *a) for a in flat]
+            ids = self._noted(shape, (apply(op, *a, dtype=dtype) for a in flat))
         else:
             ids = [apply(op, *a, dtype=dtype) for a in flat]
-        return np.array(ids, int).reshape(first.shape)
+        return np.array(ids, int).reshape(shape)
 
     def _noted(self, shape: tuple[int, ...], computed: Iterator[Id]) -> list[Id]:
         """Note which values the elements of an array are computed by, one step after another."""
@@ -288,6 +292,40 @@ class Evaluator:
     def dtype(self, x: Id) -> np.dtype[Any]:
         """The dtype of a value."""
         return self.program.dtypes[x]
+
+
+class _Rule(NamedTuple):
+    """How an equation is evaluated.
+
+    Attributes:
+        equation: the equation, kept, so that no other has its `id`.
+        apply: its rule.
+        key: the dtype of its typed keys, of which the rule is applied to word by word; or None.
+        results: shape and dtype of each result.
+    """
+
+    equation: Any
+    apply: Any
+    key: Any
+    results: list[tuple[tuple[int, ...], np.dtype[Any]]]
+
+    @staticmethod
+    def of(equation: Any) -> _Rule:
+        """An equation's.
+
+        Raises:
+            UnsupportedError: there is none.
+        """
+        name = equation.primitive.name
+        rule = RULES.get(name)
+        if rule is None:
+            raise UnsupportedError(f"{name!r} has no rule")
+        if name not in CARRYING:
+            _check_computed(name, (*equation.invars, *equation.outvars))
+        keys = [v.aval.dtype for v in equation.invars if is_key(v.aval)]
+        key = keys[0] if keys and name in STRUCTURAL else None
+        results = [Buffer.of(v.aval, True) for v in equation.outvars]
+        return _Rule(equation, rule, key, [(b.shape, b.dtype) for b in results])
 
 
 def _check_computed(name: str, variables: Sequence[Any]) -> None:

@@ -65,6 +65,13 @@ Ends = tuple[list[Id], list[list[Id]]]
 """Of a loop: the carried values after it, and each stacked value's of every round."""
 
 
+_TRAITS = {
+    name: (row.fold is not None, row.simplify, row.commutative, row.predicate)
+    for name, row in OPERATIONS.items()
+}
+"""What `Program.apply` asks of an operation."""
+
+
 class Program:
     """A scalar program under construction.
 
@@ -151,30 +158,35 @@ class Program:
 
         `dtype` is needed for casts only.
         """
+        # A million calls in a kernel's making: what could be asked of others is written out.
         self.applied += 1
-        operation = OPERATIONS[op]
-        if operation.fold is not None:
+        folds, simplify, commutative, predicate = _TRAITS[op]
+        if folds:
             ops = self.ops
             for a in args:
                 if ops[a] != "constant":
                     break
             else:
-                return self._fold(operation, args, dtype)
-        if operation.simplify is not None:
-            simple = operation.simplify(self, *args)
+                return self._fold(OPERATIONS[op], args, dtype)
+        if simplify is not None:
+            simple = simplify(self, *args)
             if simple is not None:
                 return simple
         if self._expand is not None:
             expanded = self._expand(self, op, args)
             if expanded is not None:
                 return expanded
-        if operation.commutative and args[0] > args[1]:
+        if commutative and args[0] > args[1]:
             args = (args[1], args[0])
-        if operation.predicate:
+        if predicate:
             dtype = BOOL
         elif dtype is None:
             dtype = self.dtypes[args[-1]]
-        return self._unique(op, args, None, dtype, self._innermost(args))
+        key = (op, args, None, dtype.char)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._add(op, args, None, dtype, self._innermost(args))
+        return known
 
     def call(self, name: str, args: tuple[Id, ...]) -> Id:
         """A function of the C library, lane by lane.
@@ -339,7 +351,8 @@ class Program:
     def _add(
         self, op: str, args: tuple[Id, ...], attribute: Any, dtype: np.dtype[Any], scope: int
     ) -> Id:
-        if len(self.ops) >= self._most:
+        new = len(self.ops)
+        if new >= self._most:
             if self._most < self._largest:
                 raise TooLongError
             raise BuildError(
@@ -351,7 +364,7 @@ class Program:
         self.attributes.append(attribute)
         self.dtypes.append(dtype)
         self.scopes.append(scope)
-        return len(self.ops) - 1
+        return new
 
 
 def live_values(program: Program, outputs: Sequence[Id]) -> np.ndarray:

@@ -37,6 +37,16 @@ def mangled(dtype: np.dtype[Any]) -> str:
     return llvm_type(dtype).replace("float", "f32").replace("double", "f64")
 
 
+@functools.cache
+def _vector_type(width: int, dtype: np.dtype[Any]) -> str:
+    return f"<{width} x {llvm_type(dtype)}>"
+
+
+@functools.cache
+def _intrinsic_name(name: str, width: int, dtype: np.dtype[Any]) -> str:
+    return f"@llvm.{name}.v{width}{mangled(dtype)}"
+
+
 def float_literal(number: Any) -> str:
     """A float as LLVM reads it without rounding: the bits of the float64."""
     return f"0x{struct.unpack('<Q', struct.pack('<d', float(number)))[0]:016X}"
@@ -162,7 +172,7 @@ class Builder:
 
     def type(self, dtype: np.dtype[Any]) -> str:
         """The type of vectors."""
-        return f"<{self.width} x {llvm_type(dtype)}>"
+        return _vector_type(self.width, dtype)
 
     def like(self, x: Id) -> AbstractContextManager[None]:
         """Vectors as wide as a value."""
@@ -223,12 +233,11 @@ class Builder:
 
     def intrinsic(self, name: str, dtype: np.dtype[Any], *operands: str, extra: str = "") -> str:
         """A call of one of LLVM's functions; `extra` is an operand that is no vector."""
-        t = self.type(dtype)
-        full = f"@llvm.{name}.v{self.width}{mangled(dtype)}"
-        parameters = ", ".join([t] * len(operands) + (["i1"] if extra else []))
-        self.declared[full] = f"declare {t} {full}({parameters})"
-        typed = ", ".join(f"{t} {o}" for o in operands)
-        return f"call {t} {full}({typed}{extra})"
+        t, full = self.type(dtype), _intrinsic_name(name, self.width, dtype)
+        if full not in self.declared:
+            parameters = ", ".join([t] * len(operands) + (["i1"] if extra else []))
+            self.declared[full] = f"declare {t} {full}({parameters})"
+        return f"call {t} {full}({t} {f', {t} '.join(operands)}{extra})"
 
     def broadcast(self, x: str, dtype: np.dtype[Any]) -> str:
         """A scalar in every lane."""

@@ -225,7 +225,10 @@ class Body:
             self._without_instructions[op](i)
         else:
             self.operations += operations(self._program, i)
-            with self.builder.like(i):
+            if i in self._program.lanes:
+                with self.builder.like(i):
+                    instructions.write(self.builder, i)
+            else:
                 instructions.write(self.builder, i)
         if self.workspace is not None and i in self.workspace.homes:
             self.builder.settle(i, *self.workspace.homes[i])

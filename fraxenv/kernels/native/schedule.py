@@ -83,11 +83,14 @@ def captured_values(program: Program, alive: np.ndarray | None = None) -> dict[i
             found[at].append(x)
             at = outer[at]
 
-    for x, scope in enumerate(program.scopes):
-        if scope not in found or not (alive is None or alive[x]):
+    scopes = program.scopes
+    for x in range(len(scopes)) if alive is None else np.flatnonzero(alive).tolist():
+        scope = scopes[x]
+        if scope not in found:
             continue
         for a in program.args[x]:
-            use(a, scope)
+            if scopes[a] != scope:
+                use(a, scope)
         if program.ops[x] == "loop":
             for a in program.loops[program.attributes[x]].initial:
                 use(a, scope)

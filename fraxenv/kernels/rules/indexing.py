@@ -28,14 +28,20 @@ def _dynamic_window(
     ev: Evaluator, x: IdArray, starts: Sequence[Id], sizes: Sequence[int]
 ) -> IdArray:
     """`x[start : start + size]` along each axis, starts clamped; unknown ones choose."""
+    known, unknown = [], []
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        number, last = ev.program.number(start), x.shape[axis] - size
+        if number is None and last > 0:
+            unknown.append((axis, start, size))
+            known.append(slice(None))
+            continue
+        begin = 0 if number is None else min(max(int(number), 0), last)
+        known.append(slice(begin, begin + size))
+    x = x[tuple(known)]
+    for axis, start, size in unknown:
         x = np.moveaxis(x, axis, 0)
         last = len(x) - size
-        number = ev.program.number(start)
-        if number is not None or last == 0:
-            begin = int(np.clip(int(number), 0, last)) if number is not None else 0
-            window = x[begin : begin + size]
-        elif ev.program.alone and size == 1 and len(x) >= LONG:
+        if ev.program.alone and size == 1 and len(x) >= LONG:
             window = _looked_up(ev, start, x)
         else:
             window = x[0:size]
@@ -125,8 +131,9 @@ def _gather(ev: Evaluator, equation: Any, x: IdArray, indices: IdArray) -> IdArr
         ):
             starts[axis] = ev.program.constant(place[from_axis], np.dtype(np.int32))
         window = _dynamic_window(ev, x, starts, sizes)
-        if fill:
-            inside = _in_range(ev, starts, [n - s for n, s in zip(x.shape, sizes, strict=True)])
+        last = [n - s for n, s in zip(x.shape, sizes, strict=True)]
+        inside = _in_range(ev, starts, last) if fill else None
+        if inside is not None:
             filling = ev.full((), _filling(p["fill_value"], equation), result_dtype(equation))
             window = ev.map("select", inside, window, filling)
         window = window.reshape([sizes[k] for k in window_axes])
@@ -146,10 +153,15 @@ def _filling(value: Any, equation: Any) -> Any:
     return lowest(dtype) if dtype.kind == "i" else highest(dtype)
 
 
-def _in_range(ev: Evaluator, starts: Sequence[Id], last: Sequence[int]) -> IdArray:
-    """Whether every start is in [0, last]."""
-    inside = np.array(ev.program.constant(True))
+def _in_range(ev: Evaluator, starts: Sequence[Id], last: Sequence[int]) -> IdArray | None:
+    """Whether every start is in [0, last]; None where that is known of all."""
+    inside = None
     for start, high in zip(starts, last, strict=True):
+        number = ev.program.number(start)
+        if number is not None and 0 <= int(number) <= high:
+            continue
+        if inside is None:
+            inside = np.array(ev.program.constant(True))
         dtype = ev.dtype(start)
         low_ok = ev.map("ge", np.array(start), ev.full((), 0, dtype))
         high_ok = ev.map("le", np.array(start), ev.full((), high, dtype))
@@ -216,12 +228,13 @@ def _scatter_one(
         options.append([k for k in places if 0 <= k <= high])  # beyond: dropped
     for place in itertools.product(*options):
         window = tuple(slice(b, b + s) for b, s in zip(place, sizes, strict=True))
-        here = np.array(ev.program.constant(True))
+        here = None
         for start, begin in zip(starts, place, strict=True):
-            at = ev.full((), begin, ev.dtype(start))
-            here = ev.map("and", here, ev.map("eq", np.array(start), at))
+            if ev.program.number(start) is None:
+                at = ev.map("eq", np.array(start), ev.full((), begin, ev.dtype(start)))
+                here = at if here is None else ev.map("and", here, at)
         new = update if combine is None else ev.map(combine, result[window], update)
-        result[window] = ev.map("select", here, new, result[window])
+        result[window] = new if here is None else ev.map("select", here, new, result[window])
 
 
 RULES["scatter"] = _scatter(None)
