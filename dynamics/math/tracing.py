@@ -40,7 +40,10 @@ def traced_once(fn: Callable[P, T]) -> Callable[P, T]:
             return fn(*args, **kwargs)
         _forget_others(jax.config.jax_enable_x64)
         key = tree, tuple(map(_known, leaves))
-        equations = kept.get(key)
+        try:
+            equations = kept.get(key)
+        except TypeError:  # what has no hash cannot be found again
+            return fn(*args, **kwargs)
         if equations is None:
             if len(kept) >= MOST:
                 kept.pop(next(iter(kept)), None)
