@@ -16,7 +16,6 @@ from jax.lax import Precision
 from .tracing import traced_once
 
 
-@traced_once
 def matmul(a: Array, b: Array) -> Array:
     """Matrix product `a @ b` at full precision."""
     return jnp.matmul(a, b, precision=Precision.HIGHEST)
@@ -36,14 +35,9 @@ def matvec(matrices: Array, vectors: Array) -> Array:
 @traced_once
 def cross(a: Array, b: Array) -> Array:
     """Cross product along the last axis, (..., 3)."""
-    return jnp.stack(
-        [
-            a[..., 1] * b[..., 2] - a[..., 2] * b[..., 1],
-            a[..., 2] * b[..., 0] - a[..., 0] * b[..., 2],
-            a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0],
-        ],
-        axis=-1,
-    )
+    a0, a1, a2 = jnp.unstack(a, axis=-1)
+    b0, b1, b2 = jnp.unstack(b, axis=-1)
+    return jnp.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=-1)
 
 
 @traced_once
