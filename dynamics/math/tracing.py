@@ -38,7 +38,7 @@ def traced_once(fn: Callable[P, T]) -> Callable[P, T]:
         traced = [x for x in leaves if isinstance(x, jax.core.Tracer)]
         if not traced:
             return fn(*args, **kwargs)
-        _forget_others(jax.config.jax_enable_x64)
+        _forget_others()
         key = tree, tuple(map(_known, leaves))
         try:
             equations = kept.get(key)
@@ -57,12 +57,14 @@ _all_kept: list[dict[Any, Any]] = []
 _precision = [False]
 
 
-def _forget_others(x64: bool) -> None:
+def _forget_others() -> None:
     """Forget what was traced in the other precision.
 
     As long as its equations are kept JAX 0.10 takes their arrays, of 64 bits, for what NumPy's
     arrays that they were made of are in this one.
     """
+    config: Any = jax.config
+    x64 = bool(config.jax_enable_x64)
     if _precision[0] != x64:
         _precision[0] = x64
         for kept in _all_kept:
