@@ -46,7 +46,8 @@ def traced_once(fn: Callable[P, T]) -> Callable[P, T]:
             return fn(*args, **kwargs)
         if equations is None:
             if len(kept) >= MOST:
-                kept.pop(next(iter(kept)), None)
+                oldest, *_ = tuple(kept)  # at once: other threads may add to them
+                kept.pop(oldest, None)
             equations = kept[key] = _of_traced(fn, leaves, tree)
         return equations(*traced)
 
