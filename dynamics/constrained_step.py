@@ -30,7 +30,7 @@ from .jacobian import frame_jacobian
 from .joint_resistance import implicit_resistance, resistance_slopes
 from .kinematics import checked_tangent
 from .manifold import integrate, integrate_derivatives
-from .math.algebra import cross, matmul, mirrored
+from .math.algebra import cross, matmul, mirrored, symmetric_product
 from .math.rotation import skew
 from .model.robot import WORLD, Robot
 from .terms import Terms, compute_terms
@@ -127,7 +127,7 @@ def constrained_step_derivatives(
     # `M dy - J^T df = -force_x` and `J dy = -frames_x`.
     G = delassus(now.J, now.held, M_J, damping)
     G_J = spd_solve(G, M_J.T)
-    free = mirrored(spd_solve(now.matrix, eye) - matmul(M_J, G_J))
+    free = mirrored(spd_solve(now.matrix, eye) - symmetric_product(M_J.T, G_J))
 
     def along(force_x: Array, frames_x: Array) -> tuple[Array, Array]:
         return (

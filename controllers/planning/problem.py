@@ -13,13 +13,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import Obstacles, Robot, Scene, Terms
-from fraxenv.dynamics.math.algebra import matmul, mirrored
+from fraxenv.dynamics.math.algebra import matmul, mirrored, symmetric_product
 from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 from fraxenv.errors import ArrayError, ConfigError, check_count, is_concrete
 
 from ..safety.barriers import NO_OBSTACLES, Barrier
 from .norms import expansion
-from .residuals import Residual, bend, slopes, value
+from .residuals import Residual, bend, factors, value
 from .scheduled import Schedule, needs_contacts
 
 CONTACTS = "contacts"
@@ -214,9 +214,16 @@ def quadratic_cost(
     n, dtype = robot.nv, terms.q.dtype
     parts = [(jnp.zeros((), dtype), jnp.zeros(3 * n, dtype), jnp.zeros((3 * n, 3 * n), dtype))]
     for term in residuals.values():
-        J = jnp.concatenate(slopes(term, robot, terms, tau), axis=1)
         it = expansion(term.norm, term.weight, value(term, robot, terms, tau))
-        parts.append((it.value, matmul(J.T, it.gradient), matmul(J.T, matmul(it.curvature, J))))
+        gradient, curvature = it.gradient, it.curvature
+        outer, inner = factors(term, robot, terms, tau)
+        if outer is not None:
+            gradient, curvature = (
+                matmul(outer.T, gradient),
+                matmul(outer.T, matmul(curvature, outer)),
+            )
+        J = jnp.concatenate(inner, axis=1)
+        parts.append((it.value, matmul(J.T, gradient), symmetric_product(J, matmul(curvature, J))))
     total, g, H = (sum(x) for x in zip(*parts, strict=True))
     H = mirrored(H)
     m = 2 * n

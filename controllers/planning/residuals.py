@@ -46,8 +46,9 @@ ResidualFunction = Callable[[Robot, Terms, Array, Any], Array]
 """`r(robot, terms, tau, reference)` -> (m,).
 
 A method `slopes` of it, with the same arguments, gives its derivatives, which are found
-automatically without one; and a method `bends(robot)` says of what it is no linear function: some
-of "q", "v" and "tau", or all of them without one."""
+automatically without one; or a method `factors`, where they are a product of fewer rows than they
+have; and a method `bends(robot)` says of what it is no linear function: some of "q", "v" and "tau",
+or all of them without one."""
 
 Slopes = tuple[Array, Array]
 """`C` (m, 2 nv) by the state's tangent vector `[dq; dv]`, and `D` (m, nv) by the torques."""
@@ -251,14 +252,28 @@ def value(term: Residual, robot: Robot, terms: Terms, tau: Array) -> Array:
 
 def slopes(term: Residual, robot: Robot, terms: Terms, tau: Array) -> Slopes:
     """The residual's derivatives at a knot."""
+    outer, inner = factors(term, robot, terms, tau)
+    return inner if outer is None else (matmul(outer, inner[0]), matmul(outer, inner[1]))
+
+
+def factors(term: Residual, robot: Robot, terms: Terms, tau: Array) -> tuple[Array | None, Slopes]:
+    """The residual's derivatives (m, ...) at a knot as a product.
+
+    Returns:
+        its first factor (m, k), None for the identity; and its second, slopes of k rows.
+    """
+    given = robot, terms, tau, term.reference
+    factored = getattr(term.function, "factors", None)
+    if factored is not None:
+        return factored(*given)  # type: ignore[no-any-return]
     own = getattr(term.function, "slopes", None)
     if own is not None:
-        return own(robot, terms, tau, term.reference)  # type: ignore[no-any-return]
+        return None, own(*given)
 
     def at(q: Array, v: Array, tau: Array) -> Array:
         return term.function(robot, compute_terms(robot, q, v), tau, term.reference)
 
-    return residual_derivatives(robot, at, terms.q, terms.v, tau)
+    return None, residual_derivatives(robot, at, terms.q, terms.v, tau)
 
 
 def bend(term: Residual, robot: Robot, terms: Terms, tau: Array, gradient: Array) -> Array:

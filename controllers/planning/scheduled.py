@@ -178,15 +178,18 @@ class _Cone:
     def __call__(self, robot: Robot, terms: Terms, tau: Array, at: Held) -> Array:
         return jnp.maximum(self._beyond(robot, terms, tau, at), 0).ravel()
 
-    def slopes(self, robot: Robot, terms: Terms, tau: Array, at: Held) -> Slopes:
+    def factors(self, robot: Robot, terms: Terms, tau: Array, at: Held) -> tuple[Array, Slopes]:
+        """Of each frame five rows by its force, and the forces' slopes."""
         found = held_step_derivatives(robot, terms, tau, at.dt, at.contacts)
-        outside = (self._beyond(robot, terms, tau, at) > 0)[..., None]
+        outside = self._beyond(robot, terms, tau, at) > 0
+        own = jnp.where(outside[..., None], at.reference, 0)
+        n = len(own)
+        outer = jnp.zeros((n, 5, n, 3), own.dtype).at[np.arange(n), :, np.arange(n)].set(own)
 
         def of(slope: Array) -> Array:
-            along = einsum("ri,nij->nrj", at.reference, slope[:, :3])
-            return jnp.where(outside, along, 0).reshape(-1, slope.shape[-1])
+            return slope[:, :3].reshape(3 * n, -1)
 
-        return of(found.force_x), of(found.force_tau)
+        return outer.reshape(5 * n, 3 * n), (of(found.force_x), of(found.force_tau))
 
     def _beyond(self, robot: Robot, terms: Terms, tau: Array, at: Held) -> Array:
         """(n, 5), N, positive outside."""

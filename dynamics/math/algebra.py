@@ -6,7 +6,7 @@ always run at the precision of their operands.
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import jax.numpy as jnp
 import numpy as np
@@ -80,6 +80,25 @@ def determinant(matrix: Array) -> Array:
     top, bottom = matrix[:3, np.array(chosen)], matrix[3:, np.array(rest)]
     minors = [jnp.sum(m[0] * cross(m[1], m[2]), axis=-1) for m in (top, bottom)]
     return jnp.sum(jnp.asarray(sign, matrix.dtype) * minors[0] * minors[1])
+
+
+_STRIP = 8
+"""Rows of a symmetric product that are multiplied together."""
+
+
+@traced_once
+def symmetric_product(a: Array, b: Array) -> Array:
+    """The upper triangle of `a.T @ b` (n, n), which is symmetric, for `mirrored`.
+
+    It comes in strips of rows, each from its first element of the diagonal on: a kernel's making
+    takes time for whatever is multiplied, also where nothing needs it.
+    """
+    n = b.shape[1]
+    strips = [
+        jnp.pad(matmul(a[:, i:j].T, b[:, i:]), ((0, 0), (i, 0)))
+        for i, j in pairwise([*range(0, n, _STRIP), n])
+    ]
+    return jnp.concatenate(strips)
 
 
 @traced_once

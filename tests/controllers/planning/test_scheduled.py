@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -11,6 +12,8 @@ import pytest
 from jax import Array
 
 from fraxenv import dynamics, plan
+from fraxenv.controllers.planning import residuals
+from fraxenv.controllers.planning.problem import quadratic_cost
 from fraxenv.controllers.planning.scheduled import Held
 from fraxenv.dynamics import Robot, compute_terms
 from fraxenv.errors import ArrayError, ConfigError, UnknownNameError
@@ -95,7 +98,7 @@ def test_a_friction_cone_is_crocoddyl_s_pyramid(x64: None) -> None:
 
     def all_of(q: Array, v: Array, tau: Array) -> Any:
         terms = compute_terms(robot, q, v)
-        slopes = term.function.slopes(robot, terms, tau, at)  # type: ignore[attr-defined]
+        slopes = residuals.slopes(dataclasses.replace(term, reference=at), robot, terms, tau)
         force = dynamics.constrained_step(robot, q, v, tau, DT, now.constraints)[2]
         dq, dv, dtau = np.random.default_rng(1).normal(size=(3, robot.nv))
         moved = lambda d, v, tau: value(dynamics.integrate(robot, q, d, 1.0), v, tau)  # noqa: E731
@@ -110,6 +113,20 @@ def test_a_friction_cone_is_crocoddyl_s_pyramid(x64: None) -> None:
     assert np.count_nonzero(found) >= 2
     assert not np.any(found.reshape(4, 5)[2])
     np.testing.assert_allclose(by_hand, along, rtol=1e-9, atol=1e-9)
+
+    @jax.jit
+    def by_factors_and_without() -> Any:
+        terms = compute_terms(robot, q, v)
+        here = {"cones": dataclasses.replace(term, reference=at)}
+        it = quadratic_cost(robot, here, terms, tau)
+        J = jnp.concatenate(residuals.slopes(here["cones"], robot, terms, tau), axis=1)
+        theirs = (2.0 * J.T @ value(q, v, tau), 2.0 * J.T @ J)
+        top = jnp.concatenate([it.xx, it.ux.T], axis=1)
+        bottom = jnp.concatenate([it.ux, it.uu], axis=1)
+        return (jnp.concatenate([it.x, it.u]), jnp.concatenate([top, bottom])), theirs
+
+    for ours, theirs in zip(*by_factors_and_without(), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
     hit = at._replace(contacts=now.__class__(now.constraints, jnp.asarray(True), now.damping))
     at_impact = jax.jit(lambda: term.function(robot, compute_terms(robot, q, v), tau, hit))
     assert not np.any(at_impact())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -37,3 +40,25 @@ def test_smallest(n: int) -> None:
 def test_the_first_of_equal_entries_is_the_smallest() -> None:
     _, index = jax.jit(algebra.smallest)(np.array([[2.0, 1.0, 1.0], [3.0, 3.0, 3.0]]))
     assert index.tolist() == [1, 0]
+
+
+def test_symmetric_products_multiply_little_twice() -> None:
+    """Of strips of eight rows, what is below the diagonal of their first columns."""
+    rng = np.random.default_rng(0)
+    a, weights = rng.normal(size=(6, 43)), rng.uniform(1, 2, 6)
+    b = weights[:, None] * a
+    found = jax.jit(lambda a, b: algebra.mirrored(algebra.symmetric_product(a, b)))(a, b)
+    np.testing.assert_allclose(found, a.T @ b, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(found, found.T)
+    equations = jax.make_jaxpr(algebra.symmetric_product.__wrapped__)(a, b).eqns
+    sizes = [e.outvars[0].aval.size for e in _within(equations) if "dot" in e.primitive.name]
+    assert 43 * 44 / 2 <= sum(sizes) <= 43 * 44 / 2 + 43 * 7 / 2
+
+
+def _within(equations: list[Any]) -> Iterator[Any]:
+    """All equations, those of functions that are called among them."""
+    for equation in equations:
+        yield equation
+        inner = equation.params.get("jaxpr")
+        if inner is not None:
+            yield from _within(inner.eqns)
