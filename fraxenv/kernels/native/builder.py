@@ -102,7 +102,7 @@ class Builder:
         self.declared: dict[str, str] = {}
         self.block = "entry"
         self.lines: list[str] = []
-        self.function = self._signature = self._result = self._linkage = ""
+        self.function = self._signature = self._result = self._linkage = self._first = ""
         self.workspace = ""
         self.loads_numbers = self.gpu = False
         self.leaving: Collection[Id] = ()
@@ -117,6 +117,7 @@ class Builder:
         """Name the function."""
         self.function, self._result, self._linkage = name, result, linkage
         self._signature = f"{result} @{name}({parameters})"
+        self._first = parameters.split(",")[0].removeprefix("ptr ")
 
     def apart(self) -> str:
         """What a module declares that calls the function, which then is in another module."""
@@ -127,7 +128,7 @@ class Builder:
         """The function's definition."""
         first, last = ["entry:", *("  " + a for a in self._allocas)], []
         if self._divided:
-            first.append(f"  %never = icmp eq ptr {self.workspace}, null")
+            first.append(f"  %never = icmp eq ptr {self._first}, null")
             last = ["leave:", f"  ret {self._result}" + (" 0" if self._result != "void" else "")]
         body = "\n".join([*first, *self.lines, *last])
         return f"define {self._linkage} {self._signature} #0 {{\n{body}\n}}\n"

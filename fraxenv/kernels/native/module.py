@@ -22,7 +22,7 @@ from ..buffer import Buffer
 from ..program import BOOL, Id, IdArray, Program, live_values
 from . import gather, refill
 from .builder import Builder
-from .control import Body, Call
+from .control import BLOCK, Body, Call
 from .ffi import write_handler
 from .instructions import RARELY
 from .memory import load_inputs, store_outputs
@@ -318,8 +318,10 @@ def _slots(plan: gather.Plan) -> tuple[Slots, Slots, Slots]:
 
 
 def _store(b: Builder, values: Slots) -> None:
-    for x, (pointer, at) in values.items():
+    for k, (x, (pointer, at)) in enumerate(values.items(), 1):
         b.store(x, b.address(pointer, at))
+        if k % BLOCK == 0:
+            b.divide()
 
 
 def _return_lanes(b: Builder, x: Id) -> None:

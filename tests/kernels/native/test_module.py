@@ -13,7 +13,9 @@ import pytest
 from jax import Array, lax
 
 from fraxenv.kernels import fuse
-from fraxenv.kernels.native import cpu, gather, module, refill
+from fraxenv.kernels.native import control, cpu, gather, module, refill
+from fraxenv.kernels.native.builder import Builder
+from fraxenv.kernels.program import Program
 
 pytestmark = pytest.mark.cpu
 
@@ -79,3 +81,17 @@ def test_the_same_bits(
             assert np.array_equal(np.asarray(x), np.asarray(y))
     for x, y in zip(found[-1], jax.tree.leaves(jax.jit(jax.vmap(fn))(ROWS)), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-3)
+
+
+def test_what_a_function_hands_on_is_stored_in_several_blocks() -> None:
+    """LLVM takes time that grows with the square of a block's stores."""
+    program = Program()
+    values = [program.input(0, k, np.dtype(np.float32)) for k in range(600)]
+    b = Builder(program, 8)
+    b.define("void", "handing", "ptr %there, i64 %row")
+    b.names = {x: f"%v{x}" for x in values}
+    module._store(b, {x: ("%there", 32 * k) for k, x in enumerate(values)})
+    text = b.text()
+    assert text.count("br i1 %never") == 600 // control.BLOCK
+    assert "%never = icmp eq ptr %there, null" in text
+    assert text.count("store <8 x float>") == 600
