@@ -207,10 +207,18 @@ def _machine_code(text: str, level: int) -> bytes:
     import llvmlite.binding as llvm
     from llvmlite.binding import ffi as library
 
-    machine, module = _target_machine(level), llvm.parse_assembly(text, llvm.create_context())
-    emit = library.lib.LLVMPY_TargetMachineEmitToMemory
-    # As `machine.emit_object`, without the lock of llvmlite's: contexts have nothing in common.
-    emit = getattr(emit, "_cfn", emit)
+    machine, context = _target_machine(level), llvm.create_context()
+    # As by llvmlite itself, but without its lock, for which others would wait meanwhile: contexts
+    # have nothing in common.
+    parse, emit = (
+        getattr(call, "_cfn", call)
+        for call in (library.lib.LLVMPY_ParseAssembly, library.lib.LLVMPY_TargetMachineEmitToMemory)
+    )
+    with library.OutputString() as error:
+        module = llvm.ModuleRef(parse(context, text.encode(), error), context)
+        if error:
+            module.close()
+            raise BuildError(f"LLVM could not read the kernel: {error}")
     with library.OutputString() as error:
         buffer = emit(machine, module, 1, error)
         if not buffer:

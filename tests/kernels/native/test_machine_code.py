@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fraxenv.kernels import fuse
+from fraxenv.kernels.errors import BuildError
 from fraxenv.kernels.native import cpu, executor
 
 pytestmark = pytest.mark.cpu
@@ -75,3 +76,8 @@ def test_numbers_are_rounded_as_vectors(compiled: Compiled, fn: Any) -> None:
     fuse(lambda x: fn(of_no_other_test * x))(np.ones(64, np.float32))
     assert compiled.texts
     assert not any("fptosi" in text for text in compiled.texts)
+
+
+def test_what_llvm_cannot_read_is_said() -> None:
+    with pytest.raises(BuildError, match="could not read the kernel: .*expected type"):
+        cpu.machine_code("define nonsense")
