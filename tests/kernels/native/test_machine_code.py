@@ -79,5 +79,5 @@ def test_numbers_are_rounded_as_vectors(compiled: Compiled, fn: Any) -> None:
 
 
 def test_what_llvm_cannot_read_is_said() -> None:
-    with pytest.raises(BuildError, match="could not read the kernel: .*expected type"):
+    with pytest.raises(BuildError, match=r"could not read the kernel: .*expected type"):
         cpu.machine_code("define nonsense")
