@@ -117,7 +117,7 @@ class Builder:
         """Name the function."""
         self.function, self._result, self._linkage = name, result, linkage
         self._signature = f"{result} @{name}({parameters})"
-        self._first = parameters.split(",")[0].removeprefix("ptr ")
+        self._first = parameters.split(",")[0].split()[-1]
 
     def apart(self) -> str:
         """What a module declares that calls the function, which then is in another module."""

@@ -83,12 +83,13 @@ def test_the_same_bits(
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-3)
 
 
-def test_what_a_function_hands_on_is_stored_in_several_blocks() -> None:
+@pytest.mark.parametrize("pointer", ["ptr", "ptr byval([2 x ptr])"])
+def test_what_a_function_hands_on_is_stored_in_several_blocks(pointer: str) -> None:
     """LLVM takes time that grows with the square of a block's stores."""
     program = Program()
     values = [program.input(0, k, np.dtype(np.float32)) for k in range(600)]
     b = Builder(program, 8)
-    b.define("void", "handing", "ptr %there, i64 %row")
+    b.define("void", "handing", f"{pointer} %there, i64 %row")
     b.names = {x: f"%v{x}" for x in values}
     module._store(b, {x: ("%there", 32 * k) for k, x in enumerate(values)})
     text = b.text()
