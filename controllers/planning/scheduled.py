@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.scipy.linalg import block_diag
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import (
@@ -179,17 +180,15 @@ class _Cone:
         return jnp.maximum(self._beyond(robot, terms, tau, at), 0).ravel()
 
     def factors(self, robot: Robot, terms: Terms, tau: Array, at: Held) -> tuple[Array, Slopes]:
-        """Of each frame five rows by its force, and the forces' slopes."""
+        """Rows by forces (5 n, 3 n), of frames by their own, and the forces' slopes (3 n, ...)."""
         found = held_step_derivatives(robot, terms, tau, at.dt, at.contacts)
         outside = self._beyond(robot, terms, tau, at) > 0
         own = jnp.where(outside[..., None], at.reference, 0)
-        n = len(own)
-        outer = jnp.zeros((n, 5, n, 3), own.dtype).at[np.arange(n), :, np.arange(n)].set(own)
 
         def of(slope: Array) -> Array:
-            return slope[:, :3].reshape(3 * n, -1)
+            return slope[:, :3].reshape(-1, slope.shape[-1])
 
-        return outer.reshape(5 * n, 3 * n), (of(found.force_x), of(found.force_tau))
+        return block_diag(*own), (of(found.force_x), of(found.force_tau))
 
     def _beyond(self, robot: Robot, terms: Terms, tau: Array, at: Held) -> Array:
         """(n, 5), N, positive outside."""

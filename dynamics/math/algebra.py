@@ -88,7 +88,7 @@ _STRIP = 8
 
 @traced_once
 def symmetric_product(a: Array, b: Array) -> Array:
-    """The upper triangle of `a.T @ b` (n, n), which is symmetric, for `mirrored`.
+    """The upper triangle of `a.T @ b` (n, n), symmetric, of `a` and `b` (m, n): for `mirrored`.
 
     It comes in strips of rows, each from its first element of the diagonal on: a kernel's making
     takes time for whatever is multiplied, also where nothing needs it.

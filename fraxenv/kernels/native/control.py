@@ -25,7 +25,8 @@ Values = Mapping[int, Sequence[Id]]
 """Values of each scope."""
 
 BLOCK = 256
-"""Values of a basic block of a function with a workspace, in which there may be very many."""
+"""Values of a basic block of a function with a workspace, in which there may be very many, and
+stores of one at the end of any function."""
 
 
 class Call(NamedTuple):
