@@ -7,7 +7,7 @@ Program Generation", 1993, chapter 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -76,7 +76,7 @@ def partially_evaluate(
     batched: Sequence[bool],
     platform: str,
     expand: Callable[..., Id | None] | None = None,
-    products: bool = False,
+    whole: Collection[str] = (),
     alone: bool = False,
 ) -> PartialEvaluation:
     """Partially evaluate a traced function for one environment.
@@ -86,12 +86,12 @@ def partially_evaluate(
         batched: whether each operand differs between environments.
         platform: "cpu", "gpu" or "tpu", for functions that depend on it.
         expand: as in `Program`.
-        products: as in `Program`.
+        whole: as in `Program`.
         alone: as in `Program`.
     """
     jaxpr = traced.jaxpr
     buffers = [Buffer.of(a, b) for a, b in zip(traced.operands, batched, strict=True)]
-    program = Program(expand, traced.times, products, alone)
+    program = Program(expand, traced.times, whole, alone)
     evaluator = Evaluator(PartialEvaluation(program, buffers), platform)
     consts, inputs = traced.consts([evaluator.read(i) for i in range(len(buffers))])
     result = evaluator.result

@@ -25,13 +25,13 @@ class Executor:
         build: compiles a program to a function; see `native.executor.build`.
         expand: the expansion of elementary functions into basic operations, if it needs one.
         recall: what `build` made of a function of this fingerprint before; see `native.executor`.
-        products: the platforms where it computes products with known matrices as such.
+        whole: the operations on whole arrays that it has on a CPU; see `program.WHOLE`.
     """
 
     build: Callable[..., Any]
     expand: Callable[..., Any] | None = None
     recall: Callable[..., Any] | None = None
-    products: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
 
 
 FEW, MANY = 4, 8192
@@ -39,12 +39,12 @@ FEW, MANY = 4, 8192
 environments, most of them empty, they would not fit the cache."""
 
 EXECUTORS = {
-    "native": Executor(native.build, mathlib.expand, native.recall, ("cpu",)),
+    "native": Executor(native.build, mathlib.expand, native.recall, ("product", "matmul")),
     "few": Executor(
         functools.partial(native.build, few=True),
         mathlib.expand,
         functools.partial(native.recall, few=True),
-        ("cpu",),
+        ("product", "matmul"),
     ),
     "xla": Executor(xla.build),
     "pallas": Executor(pallas.build),

@@ -13,6 +13,7 @@ import numpy as np
 from .executors import default_platform, executor_of
 from .fuse import check_backend, resolve
 from .kernel import kernel_for
+from .native.contraction import operations
 from .program import BOOKKEEPING, live_values
 from .traced import trace
 
@@ -141,10 +142,8 @@ def explain(
         kinds: Counter[str] = Counter()
         for i in np.flatnonzero(alive).tolist():
             op = made.program.ops[i]
-            if op == "product":
-                kinds[op] += 2 * made.program.matrices[made.program.attributes[i]].size
-            elif op not in BOOKKEEPING:
-                kinds[op] += 1
+            if op not in BOOKKEEPING:
+                kinds[op] += operations(made.program, i)
         loops = [
             loop.count
             for k, loop in enumerate(made.program.loops)

@@ -109,7 +109,7 @@ class Kernel:
                 self._flags,
                 platform,
                 executor.expand,
-                platform in executor.products,
+                executor.whole if platform == "cpu" else (),
             )
         return self._evaluation
 

@@ -7,7 +7,7 @@ twice, so that the zeros and ones of a robot's structure never reach the machine
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +28,9 @@ BOOKKEEPING = frozenset({
     "constant", "input", "known", "loop", "counter", "carry", "final", "round", "pin", "entry",
 })  # fmt: skip
 """Values for which nothing is computed; all others are operations, calls and lookups."""
+
+WHOLE = frozenset({"product", "matmul"})
+"""Operations on whole arrays, which some executors have; their results are the entries after it."""
 
 LARGEST = 500_000
 """A program of more values is refused: LLVM would take minutes over it."""
@@ -78,7 +81,7 @@ class Program:
     Args:
         expand: expands elementary functions, for executors with basic operations only.
         times: how often `LARGEST` values it may have.
-        products: whether the executor computes products with known matrices as such.
+        whole: those of `WHOLE` that the executor has.
         alone: whether it is for one environment alone: which values are computed alike is noted.
 
     Attributes:
@@ -101,10 +104,10 @@ class Program:
         self,
         expand: Callable[..., Id | None] | None = None,
         times: int = 1,
-        products: bool = False,
+        whole: Collection[str] = (),
         alone: bool = False,
     ) -> None:
-        self._expand, self.products, self.alone = expand, products, alone
+        self._expand, self.whole, self.alone = expand, whole, alone
         self.alike: list[IdArray] = []
         self.lanes: dict[Id, int] = {}
         self.ops: list[str] = []
@@ -216,6 +219,24 @@ class Program:
         scope = self._innermost(args)
         run = self._add("product", args, number, BOOL, scope)
         return [self._add("entry", (run,), (number, k), dtype, scope) for k in range(len(matrix))]
+
+    def matmul(self, rows: IdArray, columns: IdArray) -> IdArray:
+        """The product (m, n) of a matrix's rows (m, k) and another's columns (n, k).
+
+        Each is the sum of its products, in their order. The values of these follow that of the
+        whole, row by row.
+        """
+        (m, k), n = rows.shape, len(columns)
+        args, dtype = (*rows.ravel().tolist(), *columns.ravel().tolist()), self.dtypes[rows[0, 0]]
+        self.applied += 2 * m * n * k
+        key = ("matmul", args, (m, n, k), dtype.char)
+        run = self._known.get(key)
+        if run is None:
+            scope = self._innermost(args)
+            run = self._known[key] = self._add("matmul", args, (m, n, k), BOOL, scope)
+            for entry in range(m * n):
+                self._add("entry", (run,), entry, dtype, scope)
+        return run + 1 + np.arange(m * n).reshape(m, n)
 
     # --- loops ---
 

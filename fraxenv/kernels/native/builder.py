@@ -251,7 +251,7 @@ class Builder:
         return self.value(f"bitcast {self.type(BOOL)} {self.name(x)} to i{self.width}")
 
     @contextmanager
-    def repeat(self, count: int) -> Iterator[str]:
+    def repeat(self, count: int | str) -> Iterator[str]:
         """A loop around what is written meanwhile: its counter (i64), from 0."""
         start, end, before = self.label("copy"), self.label("copied"), self.block
         counter, following = self.register("n"), self.register("n")
@@ -301,7 +301,7 @@ class Builder:
         x = self.value(f"load {t}, ptr {address}")
         return self.value(f"icmp ne {t} {x}, zeroinitializer") if dtype == BOOL else x
 
-    def step(self, pointer: str, counter: str, stride: int, offset: int = 0) -> str:
+    def step(self, pointer: str, counter: str, stride: int | str, offset: int = 0) -> str:
         """The address `counter` (i64) times some bytes from another."""
         bytes_ = self.value(f"mul i64 {counter}, {stride}")
         at = self.value(f"getelementptr i8, ptr {pointer}, i64 {bytes_}")

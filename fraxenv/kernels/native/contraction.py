@@ -23,6 +23,9 @@ def operations(program: Program, i: Id) -> int:
     op = program.ops[i]
     if op == "product":
         return 2 * int(program.matrices[program.attributes[i]].size)
+    if op == "matmul":
+        m, n, k = program.attributes[i]
+        return 2 * m * n * k
     return 2 if op in JOINED else int(op not in BOOKKEEPING)
 
 

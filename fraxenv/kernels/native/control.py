@@ -15,11 +15,12 @@ from . import instructions, vectors, workspace
 from .builder import Builder, llvm_type, stored
 from .contraction import operations
 from .packs import WIDEST
+from .matmul import write_matmul
 from .product import write_product
 from .registers import BLOCK as BLOCK_OF_CHOSEN
 from .registers import WITHOUT_INSTRUCTIONS, Registers, choose
 from .schedule import captured_values, operands, schedule, spilled_values, waiting_bytes
-from .workspace import FEW, Workspace
+from .workspace import FEW, Matrix, Workspace, in_order
 
 Values = Mapping[int, Sequence[Id]]
 """Values of each scope."""
@@ -68,6 +69,7 @@ class Body:
         inputs: the elements of buffers that it needs in registers.
         operations: vector operations, rounds of loops counted.
         rarely: vector operations of the rare branch, which are in `operations`.
+        multiplying: the functions that multiply matrices for it.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Body:
         self.builder.loads_numbers = registers is not None
         self._registers, self._calls = registers, calls or {}
         self.operations = self.rarely = 0
+        self.multiplying: list[Builder] = []
         self._program, self._wanted = program, wanted
         self._alive = live_values(program, wanted)
         self._rare = None if rare is None else program.loops[rare]
@@ -99,7 +102,7 @@ class Body:
         self._lanes = vectors.Lanes(self.builder)
         computed = [i for i in np.flatnonzero(self._alive).tolist() if i not in self.builder.slots]
         self.workspace = workspace.plan(
-            program, computed, buffers, outputs, width, work, always=registers is not None
+            program, computed, buffers, outputs, width, work, registers is not None, slots
         )
         if self.workspace is not None:
             self.builder.slots |= self.workspace.slots
@@ -114,7 +117,7 @@ class Body:
         self._spill(work)
         self._without_instructions: dict[str, Callable[[Id], None]] = {
             "final": self._final, "round": self._round, "pin": self._pin,
-            "lookup": self._lookup, "product": self._product, "lane": self._lanes.write,
+            "lookup": self._lookup, "product": self._product, "matmul": self._matmul, "lane": self._lanes.write,
             "numbers": partial(vectors.write_numbers, self.builder),
             "assemble": partial(vectors.write_assembled, self.builder),
         }  # fmt: skip
@@ -482,6 +485,28 @@ class Body:
     def _product(self, i: Id) -> None:
         self.operations += operations(self._program, i)
         write_product(self.builder, i)
+
+    def _matmul(self, i: Id) -> None:
+        assert self.workspace is not None
+        self.operations += operations(self._program, i)
+        (m, n, k), args = self._program.attributes[i], self._program.args[i]
+        rows, columns, result = self.workspace.matrices[i]
+        a = self._factor(args[: m * k], (m, k), rows, self.workspace)
+        b = self._factor(args[m * k :], (n, k), columns, self.workspace)
+        self.multiplying.append(write_matmul(self.builder, i, (a, b, result)))
+
+    def _factor(
+        self, values: Sequence[Id], shape: tuple[int, int], planned: Matrix | None, work: Workspace
+    ) -> Matrix:
+        """Where a matrix is, put there if its numbers are not in order anywhere."""
+        b = self.builder
+        there = in_order([b.slots.get(x) for x in values], shape)
+        if there is not None:
+            return there
+        size = b.width * self._program.dtypes[values[0]].itemsize
+        matrix = planned or work.matrix(shape, size)
+        b.copy(values, matrix.places(shape), FEW)
+        return matrix
 
     def _final(self, i: Id) -> None:
         index, k = self._program.attributes[i]

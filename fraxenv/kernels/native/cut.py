@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..program import Id, Program
+from ..program import WHOLE, Id, Program
 from .contraction import operations
 from .schedule import captured_values
 
@@ -119,7 +119,7 @@ class Graph:
                 cost = float(self._work[i])
                 for a in self._operands[i]:
                     cost += part.get(a, 0.0)
-                if cost > price and self._program.ops[i] not in ("loop", "product"):
+                if cost > price and self._program.ops[i] not in {"loop", *WHOLE}:
                     kept.add(i)
                     cost = price
                 part[i] = cost / max(1, users[i])

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..buffer import Buffer
-from ..program import Id, Program, live_values
+from ..program import WHOLE, Id, Program, live_values
 from .contraction import operations
 from .schedule import captured_values
 
@@ -268,7 +268,7 @@ def plan(
             i
             for i in np.flatnonzero(begun).tolist()
             if program.scopes[i] == 0
-            and program.ops[i] not in ("constant", "input", "loop", "product")
+            and program.ops[i] not in {"constant", "input", "loop", *WHOLE}
         ]
     after = with_known(program, [*finals, *known])
     later = live_values(after, outputs)
@@ -300,7 +300,7 @@ def _common(
             same[i] = not buffers[program.attributes[i][0]].batched
         elif op == "constant":
             same[i] = True
-        elif op not in ("loop", "final", "round", "carry", "counter", "product", "entry"):
+        elif op not in {"loop", "final", "round", "carry", "counter", "entry", *WHOLE}:
             same[i] = all(same[a] for a in args)
     ordered = sorted(values)
     return [i for i in ordered if same[i]], [i for i in ordered if not same[i]]

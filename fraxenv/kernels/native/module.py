@@ -151,6 +151,7 @@ def write_module(
     text = _text(here, (*elsewhere, vectors, handler, attributes))
     if called is not None:
         text, others = CHOSEN + text, [[body.builder for _, body in called.values()]]
+    others.append(list({b.function: b for body in parts for b in body.multiplying}.values()))
     text = OPTIMISED.join(
         (text, *(_text(builders, (_ROOM, attributes)) for builders in others if builders))
     )

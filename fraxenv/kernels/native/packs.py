@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..program import BOOKKEEPING, Id, IdArray, Program
+from ..program import BOOKKEEPING, WHOLE, Id, IdArray, Program
 
 WIDEST = 16
 """Lanes of the widest vector."""
@@ -37,7 +37,7 @@ NEIGHBOURS = 24
 LEAST = 0.2
 """Share of a scope's instructions that vectors save at least: values reach them later."""
 
-ALONE = BOOKKEEPING | {"call", "lookup", "product"}
+ALONE = BOOKKEEPING | WHOLE | {"call", "lookup"}
 """Operations that are not computed side by side."""
 
 EXCHANGED = frozenset({"add", "mul", "and", "or", "xor", "eq", "ne", "fma", "fms", "fnma"})

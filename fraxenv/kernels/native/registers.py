@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..program import BOOL, Id, Program
+from ..program import BOOL, WHOLE, Id, Program
 from .builder import stored
 
 LONG = 40_000
@@ -35,7 +35,7 @@ SPARE = 4
 WITHOUT_INSTRUCTIONS = frozenset({"constant", "input", "known", "carry", "counter", "entry"})
 """What nothing is written for where it stands in the order."""
 
-_UNMOVED = WITHOUT_INSTRUCTIONS | {"product", "pin", "final", "loop"}
+_UNMOVED = WITHOUT_INSTRUCTIONS | WHOLE | {"pin", "final", "loop"}
 
 _READING_NOTHING = WITHOUT_INSTRUCTIONS | {"pin", "final"}
 
@@ -80,7 +80,7 @@ def choose(
     registers: Registers,
     width: int,
 ) -> Choice:
-    """Choose for operations that follow each other; loops among them are called.
+    """Choose for operations that follow each other; loops and `matmul` among them are called.
 
     Args:
         program: the program.
@@ -92,7 +92,7 @@ def choose(
         registers: the processor's.
         width: lanes of a vector.
     """
-    stay = {_source(program, x) for x in wanted}
+    stay = {source(program, x) for x in wanted}
     ends = dict.fromkeys(stay, _NEVER)
     uses = dict.fromkeys(stay, len(ids))
     reads: list[list[tuple[Id, int]]] = []
@@ -100,7 +100,7 @@ def choose(
     for k in reversed(range(len(ids))):
         first_uses.append(uses.get(ids[k], _NEVER))
         read = () if program.ops[ids[k]] in _READING_NOTHING else operands(ids[k])
-        sources = dict.fromkeys(_source(program, x) for x in read)
+        sources = dict.fromkeys(source(program, x) for x in read)
         reads.append([(x, uses.get(x, _NEVER)) for x in sources])
         for x, _ in reads[-1]:
             uses[x] = k
@@ -140,7 +140,7 @@ def choose(
     for k, i in enumerate(ids):
         if program.ops[i] in WITHOUT_INSTRUCTIONS:
             continue
-        called = program.ops[i] == "loop"
+        called = program.ops[i] in ("loop", "matmul")
         for x, next_use in reads[k]:
             if x in here or (not called and (x in moved or in_memory(x))):
                 keep(x, next_use, k)
@@ -159,7 +159,7 @@ def choose(
     return Choice(*_places(lives, ends, lambda x: width * stored(program.dtypes[x]).itemsize), left)
 
 
-def _source(program: Program, x: Id) -> Id:
+def source(program: Program, x: Id) -> Id:
     """The value that is in the register of another."""
     while program.ops[x] == "pin":
         x = program.args[x][0]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..program import Id, Program
+from ..program import WHOLE, Id, Program
 
 
 def schedule(
@@ -101,7 +101,7 @@ def captured_values(program: Program, alive: np.ndarray | None = None) -> dict[i
     return found
 
 
-UNMOVED = frozenset({"constant", "input", "known", "loop", "counter", "product", "entry"})
+UNMOVED = WHOLE | {"constant", "input", "known", "loop", "counter", "entry"}
 """Values that are given no place in memory."""
 
 
@@ -146,7 +146,7 @@ def _lifetimes(
         for a, end in last.items()
         # What comes from outside of the scope waits there.
         if (a in computed or a in slots)
-        and program.ops[a] not in ("constant", "loop", "product", "entry")
+        and program.ops[a] not in {"constant", "loop", "entry", *WHOLE}
     }
     return Lifetimes(first, last, inside)
 

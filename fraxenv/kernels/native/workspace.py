@@ -12,15 +12,18 @@ round by round. What a result is made of besides is put there as soon as it is c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from ..buffer import Buffer
 from ..errors import BuildError
-from ..program import Id, IdArray, Program
+from ..program import WHOLE, Id, IdArray, Program
 from .builder import stored
+from .registers import WITHOUT_INSTRUCTIONS, source
 
 ON_STACK = 1 << 16
 """Bytes of a function's tables, and of the rows of a batch's ragged end, that stay on the stack."""
@@ -41,6 +44,31 @@ Slot = tuple[str, int]
 """A pointer's name, and the bytes from there."""
 
 
+class Matrix(NamedTuple):
+    """The places of a matrix' numbers.
+
+    Attributes:
+        pointer: the name of a pointer.
+        begin: bytes from there to the first number.
+        row: bytes from one row to the next.
+        column: bytes from one column to the next.
+    """
+
+    pointer: str
+    begin: int
+    row: int
+    column: int
+
+    def places(self, shape: tuple[int, ...]) -> list[Slot]:
+        """Of all numbers, row by row, of a matrix of this shape."""
+        rows, columns = shape
+        return [
+            (self.pointer, self.begin + i * self.row + j * self.column)
+            for i in range(rows)
+            for j in range(columns)
+        ]
+
+
 @dataclass
 class Workspace:
     """The places of values in a workspace, which tables may be added to.
@@ -53,7 +81,9 @@ class Workspace:
         outputs: bytes to each wide result, by its number.
         rounds: bytes to each kept value of each loop in round 0, and from round to round.
         slots: where values are that no instruction is written for: numbers of inputs, and rounds.
-        homes: where values of results are to be stored once they are computed.
+        homes: where values of results are to be stored once they are computed, and those that are
+            multiplied as matrices.
+        matrices: where factors of each `matmul` are to be, if not where they are, and its result.
     """
 
     pointer: str
@@ -64,12 +94,18 @@ class Workspace:
     rounds: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
     slots: dict[Id, Slot] = field(default_factory=dict)
     homes: dict[Id, Slot] = field(default_factory=dict)
+    matrices: dict[Id, tuple[Matrix | None, Matrix | None, Matrix]] = field(default_factory=dict)
 
     def room(self, size: int) -> int:
         """Bytes from the pointer to so many more bytes."""
         at = self.begin + self.bytes
         self.bytes += aligned(size)
         return at
+
+    def matrix(self, shape: tuple[int, ...], size: int) -> Matrix:
+        """A place for a matrix of numbers of a size."""
+        rows, columns = shape
+        return Matrix(self.pointer, self.room(rows * columns * size), columns * size, size)
 
 
 def aligned(size: int) -> int:
@@ -96,6 +132,7 @@ def plan(
     width: int,
     slot: Slot,
     always: bool = False,
+    known: Mapping[Id, Slot] | None = None,
 ) -> Workspace | None:
     """The workspace of a function; None if its tables fit on the stack.
 
@@ -107,6 +144,7 @@ def plan(
         width: lanes of a vector.
         slot: where its workspace would begin.
         always: whether there is to be one even so.
+        known: where values from outside of the function are.
     """
     kept: dict[int, set[int]] = {}
     tables: dict[tuple[Id, ...], int] = {}
@@ -131,7 +169,8 @@ def plan(
     )
     widest = max([0, *read.values(), *(o.size for o in outputs)])
     small = rounds + sum(tables.values()) <= ON_STACK and widest <= WIDE
-    if small and not always:
+    matmuls = [i for i in computed if program.ops[i] == "matmul"]
+    if small and not always and not matmuls:
         return None
 
     made = Workspace(*slot)
@@ -156,6 +195,7 @@ def plan(
     for x, (k, j, t) in kept_at.items():
         at, step = made.rounds[k][j]
         made.slots[x] = made.pointer, at + t * step
+    _place_matrices(program, made, matmuls, set(computed), {**(known or {}), **made.slots}, size)
     for x in made.slots:
         made.homes.pop(x, None)
     return made
@@ -218,3 +258,60 @@ def _place_by_rounds(
     for j, each in zip(rest, sizes, strict=True):
         made.rounds[k][j] = at, row
         at += each
+
+
+_NOT_STORED = WITHOUT_INSTRUCTIONS | WHOLE | {"pin", "final", "round", "loop", "lookup"}
+"""What is not written to a home of its own when it is computed."""
+
+
+def _place_matrices(
+    program: Program,
+    made: Workspace,
+    matmuls: Iterable[Id],
+    computed: Container[Id],
+    known: Mapping[Id, Slot],
+    size: Callable[[Id], int],
+) -> None:
+    """Lay out what is multiplied as matrices: the largest first, of which others are parts."""
+    stored_at = {x: at for x, at in made.homes.items() if program.ops[x] not in _NOT_STORED}
+    places = stored_at | dict(known)
+
+    def placed(values: IdArray) -> Matrix | None:
+        sources = [source(program, x) for x in values.ravel().tolist()]
+        if in_order([places.get(x) for x in sources], values.shape) is not None:
+            return None
+        homeless = [
+            x not in places and x in computed and program.ops[x] not in _NOT_STORED for x in sources
+        ]
+        if not any(homeless):
+            return None
+        matrix = made.matrix(values.shape, size(sources[0]))
+        for x, home, needed in zip(sources, matrix.places(values.shape), homeless, strict=True):
+            if needed:
+                places[x] = made.homes[x] = home
+        return matrix
+
+    ordered = sorted(matmuls, key=lambda i: -len(program.args[i]))
+    results = {}
+    for i in ordered:
+        m, n, _ = program.attributes[i]
+        results[i] = made.matrix((m, n), size(i + 1))
+        entries = dict(zip(range(i + 1, i + 1 + m * n), results[i].places((m, n)), strict=True))
+        places |= entries
+        made.slots |= entries
+    for i in ordered:
+        m, n, k = program.attributes[i]
+        args = np.array(program.args[i], int)
+        rows, columns = args[: m * k].reshape(m, k), args[m * k :].reshape(n, k)
+        made.matrices[i] = placed(rows), placed(columns), results[i]
+
+
+def in_order(places: Sequence[Slot | None], shape: tuple[int, ...]) -> Matrix | None:
+    """The matrix of this shape whose numbers' places these are, row by row; None if of none."""
+    rows, columns = shape
+    first, right = places[0], places[1 if columns > 1 else 0]
+    below = places[columns if rows > 1 else 0]
+    if first is None or right is None or below is None:
+        return None
+    found = Matrix(*first, below[1] - first[1], right[1] - first[1])
+    return found if places == found.places(shape) else None

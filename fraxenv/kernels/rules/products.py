@@ -18,6 +18,19 @@ LARGE_MATRIX, LARGEST_MATRIX = 1024, 2048
 """Numbers of a known matrix from which on a product with it is a loop, and rows and columns up to
 which there is room for it on the stack."""
 
+DENSE = 1024
+"""Products of the numbers of two matrices from which on all of them are a loop."""
+
+FULL = 0.5
+"""The share of these, of numbers that are not known, that there is at least: none is left out."""
+
+FEWEST = 4
+"""Rows, columns and products of an entry that such a loop has at least."""
+
+IN_MEMORY = 512
+"""Numbers of a matrix from which on its product with a vector is a loop over it, where it is: for
+less it has to be moved."""
+
 LARGE_PRODUCT = 2048
 """Products with one matrix from which on a library's product of matrices is much faster."""
 
@@ -48,6 +61,8 @@ def _dot_general(ev: Evaluator, equation: Any, a: IdArray, b: IdArray) -> IdArra
     if _known(ev, out, rows, columns):
         found = [[_product(ev, rows[n], column) for column in columns[n]] for n in range(batch)]
         return np.array(found, int).swapaxes(1, 2).reshape(shape)
+    if _dense(ev, rows, columns):
+        return np.array(list(map(ev.program.matmul, rows, columns)), int).reshape(shape)
     apply = ev.program.apply
     times, plus = ("and", "or") if out == BOOL else ("mul", "add")
     zero = ev.program.constant(0, out)
@@ -78,7 +93,7 @@ def _dot_general(ev: Evaluator, equation: Any, a: IdArray, b: IdArray) -> IdArra
 def _known(ev: Evaluator, dtype: np.dtype[Any], matrices: IdArray, vectors: IdArray) -> bool:
     """Whether products with these matrices, (batch, rows, columns), are loops."""
     _, rows, columns = matrices.shape
-    if not ev.program.products or dtype.kind != "f" or rows * columns < LARGE_MATRIX:
+    if "product" not in ev.program.whole or dtype.kind != "f" or rows * columns < LARGE_MATRIX:
         return False
     if columns < 3 or rows + columns > LARGEST_MATRIX or vectors.size == 0:
         return False
@@ -87,6 +102,25 @@ def _known(ev: Evaluator, dtype: np.dtype[Any], matrices: IdArray, vectors: IdAr
     return all(number(x) for x in matrices.ravel().tolist()) and all(
         number(x) is None for x in vectors.ravel().tolist()
     )
+
+
+def _dense(ev: Evaluator, rows: IdArray, columns: IdArray) -> bool:
+    """Whether products of (batch, m, k) and (batch, n, k) are loops."""
+    (batch, m, k), n, ops = rows.shape, columns.shape[1], ev.program.ops
+    if "matmul" not in ev.program.whole or batch * m * n * k == 0 or k < FEWEST:
+        return False
+    if ev.dtype(int(rows.flat[0])).kind != "f":
+        return False
+    if min(m, n) == 1:
+        matrix = (rows if n == 1 else columns).ravel().tolist()
+        return m * n * k >= IN_MEMORY and all(ops[i] in ("input", "lookup") for i in matrix)
+    if min(m, n) < FEWEST or m * n * k < DENSE:
+        return False
+    first, second = (
+        np.array([ops[i] != "constant" for i in x.ravel().tolist()]).reshape(x.shape).sum(1)
+        for x in (rows, columns)
+    )
+    return bool((first * second).sum() >= FULL * batch * m * n * k)
 
 
 def _product(ev: Evaluator, matrix: IdArray, vector: IdArray) -> list[int]:
