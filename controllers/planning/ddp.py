@@ -31,7 +31,7 @@ from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.errors import ConfigError, check_choice, check_count
 from fraxenv.kernels import fusible
 
-from .alone import alone
+from .alone import alone, in_turn
 from .batches import alone_or_many, for_some, while_running
 from .constraints import (
     Multipliers,
@@ -404,7 +404,7 @@ def _gains(
     wide = now.v.shape[-1] > WIDEST
 
     def once(fn: Callable[..., Gains]) -> Callable[..., Gains]:
-        return sequential_vmap(fn) if wide else alone(fn, options.backend)
+        return in_turn(fn, options.backend) if wide else alone(fn, options.backend)
 
     if own is None or knots.bend is None:
         return once(backward)(*given)

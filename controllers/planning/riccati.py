@@ -14,6 +14,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics.math.algebra import matmul
+from fraxenv.dynamics.solvers.blocked_cholesky import (
+    BLOCK,
+    blocked_cholesky,
+    blocked_cholesky_solve,
+)
 from fraxenv.dynamics.solvers.cholesky import cholesky, cholesky_solve
 
 from .problem import Quadratic
@@ -110,20 +115,20 @@ def backward(
             m, own = 2 * n, share * at.bend
             Qxx, Qux, Quu = Qxx + own[:m, :m], Qux + own[m:, :m], Quu + own[m:, m:]
         if at.held is None or at.lower is None or at.upper is None:
-            factor = cholesky(Quu)
-            k, K = -cholesky_solve(factor, Qu), -cholesky_solve(factor, Qux)
+            k, K, solved = _solutions(Quu, Qu, Qux)
         else:
             free = at.held == 0
-            factor = cholesky(jnp.where(free[:, None] & free, Quu, jnp.eye(n, dtype=Quu.dtype)))
+            one = free.astype(Quu.dtype)  # products with it are loops, where choices are not
+            H = Quu * one[:, None] * one + jnp.eye(n, dtype=Quu.dtype) * (1 - one)
             k = jnp.where(free, 0, jnp.where(at.held > 0, at.upper, at.lower))
-            k = k - cholesky_solve(factor, jnp.where(free, Qu + matmul(Quu, k), 0))
-            K = -cholesky_solve(factor, jnp.where(free[:, None], Qux, 0))
+            more, K, solved = _solutions(H, one * (Qu + matmul(Quu, k)), Qux * one[:, None])
+            k = k + more
         # `K^T (Quu K + Qux)` is zero: rows of `K` that are held are, and the others solve for it.
         Vx = Qx + matmul(Qux.T, k)
         Vxx = Qxx + _symmetric(Qux, K) + eye_x
         slope = slope + first - jnp.sum(Qu * k)
         bend = bend + second - jnp.sum(k * matmul(Quu, k))
-        fine = fine & jnp.all(jnp.isfinite(factor))
+        fine = fine & solved
         return (V + at.cost.value, Vx, Vxx, slope, bend, fine), (k, K, after)
 
     zero = jnp.zeros_like(regularisation)
@@ -135,6 +140,18 @@ def backward(
         jnp.concatenate([x[None], y]) for x, y in zip((Vx, Vxx), after, strict=True)
     )
     return Gains(V, k, K, gradient, curvature, slope + first, bend + second, fine)
+
+
+def _solutions(H: Array, x: Array, X: Array) -> tuple[Array, Array, Array]:
+    """`-H^-1 x`, `-H^-1 X`, and whether there is one."""
+    if len(H) <= BLOCK:
+        factor = cholesky(H)
+        k, K = -cholesky_solve(factor, x), -cholesky_solve(factor, X)
+        return k, K, jnp.all(jnp.isfinite(factor))
+    blocks = blocked_cholesky(H)
+    found = -blocked_cholesky_solve(blocks, jnp.concatenate([x[:, None], X], axis=1))
+    fine = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in blocks.inverses]))
+    return found[:, 0], found[:, 1:], fine
 
 
 def _before(A: Array, B: Array, P: Array, dt: Array | None) -> tuple[Array, Array, Array]:

@@ -185,7 +185,9 @@ def _machine_code(traced: Traced, operands: int) -> bytes:
     digest = None if told is None else hashlib.sha256(told.encode()).hexdigest()
     code = None if digest is None else cache.load(digest)
     if code is None:
-        made = partially_evaluate(traced, flags, "cpu", mathlib.expand, whole=("product",), alone=True)
+        made = partially_evaluate(
+            traced, flags, "cpu", mathlib.expand, whole=("product", "matmul"), alone=True
+        )
         for fallback in made.fallbacks:
             raise BuildError(
                 f"{traced.name} has {fallback.equation.primitive.name!r} in it, which no kernel "

@@ -7,6 +7,7 @@ Program Generation", 1993, chapter 4).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,13 @@ from .rules.registry import CARRYING, COMPUTED, RULES, STRUCTURAL
 
 UNBATCHED = frozenset({"reduce", "reduce_window"})
 """Primitives that JAX batches only if some operands are not; outside a kernel all of them are."""
+
+
+LARGE_ARRAY = 128
+"""Numbers of an array from which on an executor with loops over arrays has one."""
+
+MAPPED = frozenset({"add", "sub", "mul", "div", "neg"})
+"""What such loops compute."""
 
 
 class Ids(np.ndarray):
@@ -122,7 +130,7 @@ class Evaluator:
         """The elements of a buffer."""
         buffer = self.result.buffers[index]
         size = int(np.prod(buffer.shape))
-        ids = [self.program.input(index, k, buffer.dtype) for k in range(size)]
+        ids = self.program.inputs(index, size, buffer.dtype)
         return np.array(ids, int).reshape(buffer.shape).view(Ids)
 
     def array(self, value: Any) -> IdArray:
@@ -261,6 +269,8 @@ class Evaluator:
                 arrays = np.broadcast_arrays(*arrays)
                 shape = arrays[0].shape
                 break
+        if op in MAPPED and self._is_large(arrays):
+            return self._mapped(op, arrays)
         if not shape and not self.program.alone:
             return np.array(apply(op, *[x.item() for x in arrays], dtype=dtype))
         flat = zip(*[x.ravel().tolist() for x in arrays], strict=True)
@@ -269,6 +279,20 @@ class Evaluator:
         else:
             ids = [apply(op, *a, dtype=dtype) for a in flat]
         return np.array(ids, int).reshape(shape)
+
+    def _is_large(self, arrays: Sequence[IdArray]) -> bool:
+        """Whether what is computed of arrays is a loop over them."""
+        if "map" not in self.program.whole or arrays[0].size < LARGE_ARRAY:
+            return False
+        ops = self.program.ops
+        some = any(ops[i] != "constant" for x in arrays for i in x.ravel().tolist())
+        return some and self.dtype(int(arrays[0].flat[0])).kind == "f"
+
+    def _mapped(self, op: str, arrays: Sequence[IdArray]) -> IdArray:
+        shape = arrays[0].shape
+        flat = math.prod(shape[:-1]), shape[-1]
+        one = [x.ravel()[:1] if np.all(x == x.flat[0]) else x for x in arrays]
+        return self.program.map(op, one, flat).reshape(shape)
 
     def _noted(self, shape: tuple[int, ...], computed: Iterator[Id]) -> list[Id]:
         """Note which values the elements of an array are computed by, one step after another."""

@@ -34,6 +34,10 @@ class Executor:
     whole: tuple[str, ...] = ()
 
 
+ONE = "one"
+"""The executor of functions of one environment with large matrices, where many are computed one
+after the other. It does not round what it computes of arrays as others do."""
+
 FEW, MANY = 4, 8192
 """Environments that are computed one after the other where each has so many numbers: as vectors of
 environments, most of them empty, they would not fit the cache."""
@@ -41,10 +45,16 @@ environments, most of them empty, they would not fit the cache."""
 EXECUTORS = {
     "native": Executor(native.build, mathlib.expand, native.recall, ("product", "matmul")),
     "few": Executor(
-        functools.partial(native.build, few=True),
+        functools.partial(native.build, one_by_one="few"),
         mathlib.expand,
-        functools.partial(native.recall, few=True),
+        functools.partial(native.recall, one_by_one="few"),
         ("product", "matmul"),
+    ),
+    ONE: Executor(
+        functools.partial(native.build, one_by_one=ONE),
+        mathlib.expand,
+        functools.partial(native.recall, one_by_one=ONE),
+        ("product", "matmul", "map"),
     ),
     "xla": Executor(xla.build),
     "pallas": Executor(pallas.build),
@@ -77,6 +87,8 @@ def executor_of(backend: str, platform: str, size: int, numbers: int) -> str:
         size: of the batch.
         numbers: of each environment, operands and results.
     """
+    if backend == ONE and platform != "cpu":
+        return executor_for(platform)
     few = backend == "native" and platform == "cpu" and size <= FEW and numbers >= MANY
     return "few" if few else backend
 

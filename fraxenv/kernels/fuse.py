@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import jax
 
 from .errors import KernelError
-from .executors import default_platform, executor_for
+from .executors import ONE, default_platform, executor_for
 from .kernel import nothing_collected
 from .primitive import bind
 from .traced import trace
@@ -79,7 +79,7 @@ def fusible(fn: F, backend: str = "auto") -> F:
 
 def check_backend(backend: str) -> None:
     """Raise KernelError if there is no such backend."""
-    if backend not in BACKENDS:
+    if backend not in (*BACKENDS, ONE):
         raise KernelError(f"backend={backend!r}, expected one of {', '.join(BACKENDS)}.")
 
 

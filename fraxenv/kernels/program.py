@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -29,7 +29,7 @@ BOOKKEEPING = frozenset({
 })  # fmt: skip
 """Values for which nothing is computed; all others are operations, calls and lookups."""
 
-WHOLE = frozenset({"product", "matmul"})
+WHOLE = frozenset({"product", "matmul", "map"})
 """Operations on whole arrays, which some executors have; their results are the entries after it."""
 
 LARGEST = 500_000
@@ -148,9 +148,9 @@ class Program:
         flat = [self.constant(x) for x in array.ravel()]
         return np.array(flat, int).reshape(array.shape)
 
-    def input(self, buffer: int, element: int, dtype: np.dtype[Any]) -> Id:
-        """One element of an input buffer."""
-        return self._unique("input", (), (buffer, element), dtype, 0)
+    def inputs(self, buffer: int, size: int, dtype: np.dtype[Any]) -> list[Id]:
+        """The elements of an input buffer, which are asked for once."""
+        return self._add_all("input", (), [(buffer, k) for k in range(size)], dtype, 0)
 
     def number(self, x: Id) -> Any:
         """The number of a constant; None of any other value."""
@@ -229,14 +229,34 @@ class Program:
         (m, k), n = rows.shape, len(columns)
         args, dtype = (*rows.ravel().tolist(), *columns.ravel().tolist()), self.dtypes[rows[0, 0]]
         self.applied += 2 * m * n * k
-        key = ("matmul", args, (m, n, k), dtype.char)
+        return self._whole("matmul", args, (m, n, k), dtype, (m, n))
+
+    def map(self, op: str, arrays: Sequence[IdArray], shape: tuple[int, int]) -> IdArray:
+        """An operation on arrays of a shape, or of one value, element by element.
+
+        The values of these follow that of the whole, row by row.
+        """
+        args = tuple(i for x in arrays for i in x.ravel().tolist())
+        about, dtype = (op, shape, tuple(x.size for x in arrays)), self.dtypes[args[-1]]
+        self.applied += shape[0] * shape[1]
+        return self._whole("map", args, about, dtype, shape)
+
+    def _whole(
+        self,
+        op: str,
+        args: tuple[Id, ...],
+        about: Any,
+        dtype: np.dtype[Any],
+        shape: tuple[int, int],
+    ) -> IdArray:
+        """The entries of an operation on whole arrays."""
+        key = (op, args, about, dtype.char)
         run = self._known.get(key)
         if run is None:
             scope = self._innermost(args)
-            run = self._known[key] = self._add("matmul", args, (m, n, k), BOOL, scope)
-            for entry in range(m * n):
-                self._add("entry", (run,), entry, dtype, scope)
-        return run + 1 + np.arange(m * n).reshape(m, n)
+            run = self._known[key] = self._add(op, args, about, BOOL, scope)
+            self._add_all("entry", (run,), range(shape[0] * shape[1]), dtype, scope)
+        return run + 1 + np.arange(shape[0] * shape[1]).reshape(shape)
 
     # --- loops ---
 
@@ -279,12 +299,14 @@ class Program:
             self._add("final", (run,), (index, k), self.dtypes[x], loop.outer)
             for k, x in enumerate(loop.following)
         ]
+        others = range((loop.count or 1) - 1)
         rounds = [
             [
-                self._add("round", (run,), (index, j, t), self.dtypes[x], loop.outer)
-                for t in range((loop.count or 1) - 1)
+                *self._add_all(
+                    "round", (run,), [(index, j, t) for t in others], self.dtypes[x], loop.outer
+                ),
+                finals[len(following) + j],
             ]
-            + [finals[len(following) + j]]
             for j, x in enumerate(stacked)
         ]
         results = finals[: len(following)], rounds
@@ -369,17 +391,39 @@ class Program:
             self._known[key] = known
         return known
 
+    def _add_all(
+        self,
+        op: str,
+        args: tuple[Id, ...],
+        attributes: Sequence[Any],
+        dtype: np.dtype[Any],
+        scope: int,
+    ) -> list[Id]:
+        """Values that differ in their attributes."""
+        begin, count = len(self.ops), len(attributes)
+        if begin + count > self._most:
+            self._refuse()
+        self.ops += [op] * count
+        self.args += [args] * count
+        self.attributes += attributes
+        self.dtypes += [dtype] * count
+        self.scopes += [scope] * count
+        return list(range(begin, begin + count))
+
+    def _refuse(self) -> NoReturn:
+        if self._most < self._largest:
+            raise TooLongError
+        raise BuildError(
+            f"the program has more than {self._largest} scalar operations. Fuse a smaller "
+            "function, of one environment, or pass backend='vmap'."
+        )
+
     def _add(
         self, op: str, args: tuple[Id, ...], attribute: Any, dtype: np.dtype[Any], scope: int
     ) -> Id:
         new = len(self.ops)
         if new >= self._most:
-            if self._most < self._largest:
-                raise TooLongError
-            raise BuildError(
-                f"the program has more than {self._largest} scalar operations. Fuse a smaller "
-                "function, of one environment, or pass backend='vmap'."
-            )
+            self._refuse()
         self.ops.append(op)
         self.args.append(args)
         self.attributes.append(attribute)

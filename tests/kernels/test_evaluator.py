@@ -43,7 +43,7 @@ def test_a_try_within_one_that_is_too_long_ends_with_it(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Evaluator, "equation", counted)
     traced, _ = trace(nested, (X[0],), {})
-    made = partially_evaluate(traced, (True,), "cpu", None, False)
+    made = partially_evaluate(traced, (True,), "cpu", None)
     assert len(made.program.loops) == 1  # the inner ones are unrolled in a round of the outer one
     assert live_values(made.program, made.outputs[0].ravel().tolist()).any()
     assert evaluated[0] < 1.5 * made.equations

@@ -60,7 +60,7 @@ def test_executors_compute_what_folds(backend: str, dtype: str) -> None:
     build, expand = BUILDERS[backend]
     program, constants = Program(expand), Program()
     buffers = [Buffer((), samples.dtype, True)] * 2
-    inputs = [program.input(k, 0, samples.dtype) for k in range(2)]
+    inputs = [program.inputs(k, 1, samples.dtype)[0] for k in range(2)]
     ids = [program.apply(row.name, *inputs[: _operands(row)]) for row in rows]
     run, _ = build(
         program,

@@ -220,7 +220,7 @@ def _kernel(name: str, traced: Traced, operands: int) -> tuple[Kernel, PartialEv
         )
     flags = (True,) * operands
     return kernel, partially_evaluate(
-        traced, flags, "cpu", mathlib.expand, whole=("product",), alone=True
+        traced, flags, "cpu", mathlib.expand, whole=("product", "matmul"), alone=True
     )
 
 

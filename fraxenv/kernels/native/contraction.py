@@ -7,6 +7,7 @@ Decided here, results have the same bits on every processor that has such an ope
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from itertools import chain
 
@@ -23,9 +24,11 @@ def operations(program: Program, i: Id) -> int:
     op = program.ops[i]
     if op == "product":
         return 2 * int(program.matrices[program.attributes[i]].size)
+    if op == "map":
+        return int(math.prod(program.attributes[i][1]))
     if op == "matmul":
         m, n, k = program.attributes[i]
-        return 2 * m * n * k
+        return int(2 * m * n * k)
     return 2 if op in JOINED else int(op not in BOOKKEEPING)
 
 

@@ -11,16 +11,15 @@ import numpy as np
 from ..buffer import Buffer
 from ..errors import BuildError
 from ..program import BOOL, Id, IdArray, Loop, Program, live_values
-from . import instructions, vectors, workspace
+from . import arrays, instructions, vectors, workspace
 from .builder import Builder, llvm_type, stored
 from .contraction import operations
 from .packs import WIDEST
-from .matmul import write_matmul
 from .product import write_product
 from .registers import BLOCK as BLOCK_OF_CHOSEN
 from .registers import WITHOUT_INSTRUCTIONS, Registers, choose
 from .schedule import captured_values, operands, schedule, spilled_values, waiting_bytes
-from .workspace import FEW, Matrix, Workspace, in_order
+from .workspace import FEW, Workspace
 
 Values = Mapping[int, Sequence[Id]]
 """Values of each scope."""
@@ -117,7 +116,8 @@ class Body:
         self._spill(work)
         self._without_instructions: dict[str, Callable[[Id], None]] = {
             "final": self._final, "round": self._round, "pin": self._pin,
-            "lookup": self._lookup, "product": self._product, "matmul": self._matmul, "lane": self._lanes.write,
+            "lookup": self._lookup, "product": self._product,
+            "matmul": self._whole, "map": self._whole, "lane": self._lanes.write,
             "numbers": partial(vectors.write_numbers, self.builder),
             "assemble": partial(vectors.write_assembled, self.builder),
         }  # fmt: skip
@@ -355,11 +355,13 @@ class Body:
         b, read = self.builder, {home for _, home in values}
         moved = [(x, home) for x, home in values if b.slots.get(x) != home]
         # All that is read there before anything is written there.
-        for x, _ in moved:
-            if b.slots.get(x) in read:
-                b.name(x)
-        for x, home in moved:
+        first = [(x, home) for x, home in moved if b.slots.get(x) in read]
+        for x, _ in first:
+            b.name(x)
+        for x, home in first:
             b.store(x, b.address(*home))
+        rest = [(x, home) for x, home in moved if b.slots.get(x) not in read]
+        b.copy([x for x, _ in rest], [home for _, home in rest], FEW)
 
     def _keep(self, loop: Loop, places: Mapping[int, tuple[int, int]], counter: str) -> None:
         """Write a round's kept values to the workspace."""
@@ -486,27 +488,10 @@ class Body:
         self.operations += operations(self._program, i)
         write_product(self.builder, i)
 
-    def _matmul(self, i: Id) -> None:
+    def _whole(self, i: Id) -> None:
         assert self.workspace is not None
         self.operations += operations(self._program, i)
-        (m, n, k), args = self._program.attributes[i], self._program.args[i]
-        rows, columns, result = self.workspace.matrices[i]
-        a = self._factor(args[: m * k], (m, k), rows, self.workspace)
-        b = self._factor(args[m * k :], (n, k), columns, self.workspace)
-        self.multiplying.append(write_matmul(self.builder, i, (a, b, result)))
-
-    def _factor(
-        self, values: Sequence[Id], shape: tuple[int, int], planned: Matrix | None, work: Workspace
-    ) -> Matrix:
-        """Where a matrix is, put there if its numbers are not in order anywhere."""
-        b = self.builder
-        there = in_order([b.slots.get(x) for x in values], shape)
-        if there is not None:
-            return there
-        size = b.width * self._program.dtypes[values[0]].itemsize
-        matrix = planned or work.matrix(shape, size)
-        b.copy(values, matrix.places(shape), FEW)
-        return matrix
+        self.multiplying += arrays.write(self.builder, i, self.workspace)
 
     def _final(self, i: Id) -> None:
         index, k = self._program.attributes[i]

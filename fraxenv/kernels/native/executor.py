@@ -55,7 +55,7 @@ def build(
     platform: str,
     fingerprint: str | None = None,
     meanwhile: Callable[[], None] | None = None,
-    few: bool = False,
+    one_by_one: str = "",
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
     """Compile a kernel.
 
@@ -68,7 +68,7 @@ def build(
         fingerprint: what `recall` shall find it by; None for nothing.
         meanwhile: what to do while LLVM compiles it, where nothing else goes on then; left out
             where it is in the cache.
-        few: whether environments are computed one after the other, on a CPU.
+        one_by_one: the name of the executor, if environments are computed one after the other.
 
     Returns:
         a function of the batch size and the buffers' arrays that gives the results' arrays, and
@@ -79,7 +79,7 @@ def build(
     """
     try:
         processor = _processor(platform)
-        write = partial(cpu.write, few=True) if few else processor.write
+        write = partial(cpu.write, few=True) if one_by_one else processor.write
         module = write(program, buffers, outputs, [r.dtype for r in results])
         name, cached = _compile(module.text, processor, meanwhile)
     except (BuildError, KernelError):
@@ -92,22 +92,26 @@ def build(
         "rare": module.rare,
         "workspace": module.workspace,
     }
-    in_place = _in_place(program, buffers, outputs, results)
+    # With loops over arrays, inputs are read where they are.
+    maps = "map" in program.ops
+    in_place = {} if maps else _in_place(program, buffers, outputs, results)
     if fingerprint is not None and name in _registered:
         kept = {"code": _registered[name], "about": about, "in_place": list(in_place.items())}
         cache.save(
-            _key(fingerprint, processor, few), json.dumps(kept).encode(), _FOUND_BY_FINGERPRINT
+            _key(fingerprint, processor, one_by_one),
+            json.dumps(kept).encode(),
+            _FOUND_BY_FINGERPRINT,
         )
     return _runner(name, results, in_place), about | {"cached": cached}
 
 
 def recall(
-    fingerprint: str, results: Sequence[Buffer], platform: str, few: bool = False
+    fingerprint: str, results: Sequence[Buffer], platform: str, one_by_one: str = ""
 ) -> tuple[Callable[..., list[Array]], dict[str, Any]] | None:
     """What `build` returned for the same fingerprint; None if it is not in the cache."""
     processor = _processor(platform)
     try:
-        data = cache.load(_key(fingerprint, processor, few), _FOUND_BY_FINGERPRINT)
+        data = cache.load(_key(fingerprint, processor, one_by_one), _FOUND_BY_FINGERPRINT)
         kept = None if data is None else json.loads(data)
         if kept is None or not _load(kept["code"], processor):
             return None
@@ -122,9 +126,9 @@ def recall(
 _FOUND_BY_FINGERPRINT = "known"
 
 
-def _key(fingerprint: str, processor: Any, few: bool) -> str:
+def _key(fingerprint: str, processor: Any, one_by_one: str) -> str:
     """What a kernel of a fingerprint is found by on this machine."""
-    told = (fingerprint, *processor.host(), *(("few",) if few else ()))
+    told = (fingerprint, *processor.host(), *((one_by_one,) if one_by_one else ()))
     return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """The product of two matrices, block by block of the result, whose sums are in registers.
 
-Every number is a vector of environments. Sums are taken as they would be one by one: along the
-rows, the first two products in one.
+Every number is a vector of environments; in a kernel of one environment vectors are of a result's
+columns. Sums are taken as they would be one by one: along the rows, the first two products in one.
 
 Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3),
 2008: the innermost kernel; matrices of a robot are small enough for the cache as they are.
@@ -9,6 +9,7 @@ Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplicatio
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..program import Id
-from .builder import Builder
+from .builder import Builder, llvm_type
 from .workspace import Matrix
 
 BLOCK = 4, 6
@@ -28,6 +29,11 @@ SMALL_BLOCK = 3, 3
 VECTOR = 8
 """Sums that are under way at once of a product with a vector."""
 
+VECTOR_BYTES = 64
+"""Of a vector of columns; processors of less take several."""
+
+_STRIDES = "a_row", "a_step", "b_row", "b_step", "c_row", "rows", "columns", "depth"
+
 
 def write_matmul(b: Builder, i: Id, matrices: tuple[Matrix, Matrix, Matrix]) -> Builder:
     """Write the call of a function that multiplies rows by columns: the function.
@@ -37,45 +43,78 @@ def write_matmul(b: Builder, i: Id, matrices: tuple[Matrix, Matrix, Matrix]) -> 
         i: the `matmul`; its entries are in memory then.
         matrices: rows (m, k), columns (n, k) and the result (m, n).
     """
-    m, n, k = b.program.attributes[i]
-    dtype = b.program.dtypes[i + 1]
-    f = _function(b, dtype, (m, n))
-    b.declared[f.function] = f.apart()
-    given = [f"ptr {b.address(x.pointer, x.begin)}" for x in matrices]
-    strides = [f"i64 {stride}" for x in matrices[:2] for stride in (x.row, x.column)]
-    sizes = [f"i64 {matrices[2].row}", *(f"i64 {size}" for size in (m, n, k))]
-    b.emit(f"call void @{f.function}({', '.join((*given, *strides, *sizes))})")
+    size, dtype = b.program.attributes[i], b.program.dtypes[i + 1]
+    each = b.width * dtype.itemsize
+    most = BLOCK if each in (16, 64) else SMALL_BLOCK
+    if 1 in size[:2]:
+        most = VECTOR, VECTOR
+    high, wide = (_alike(n, limit) for n, limit in zip(size, most, strict=False))
+    f = _begun(b, f"matmul.{high}.{wide}.{dtype.char}")
+    with _blocks(f, "%rows", high) as n:
+        a, above = f.step("%a", n, "%a_row"), f.step("%c", n, "%c_row")
+        rows = _lines(f, a, high, "%a_row")
+        with _blocks(f, "%columns", wide) as k:
+            columns = _lines(f, f.step("%b", k, "%b_row"), wide, "%b_row")
+            sums = _sums(f, dtype, rows, columns)
+            _store(f, dtype, sums, f.step(above, k, each), [j * each for j in range(wide)])
+    _call(b, f, matrices, size)
     b.divide()  # what was loaded before need not wait in registers
     return f
 
 
-def _function(b: Builder, dtype: np.dtype[Any], size: tuple[int, int]) -> Builder:
-    """A function that multiplies in blocks which suit a size."""
-    each = b.width * dtype.itemsize
-    most = BLOCK if each in (16, 64) else SMALL_BLOCK
-    if 1 in size:
-        most = VECTOR, VECTOR
-    # As many blocks, as alike as they can be.
-    high, wide = (-(-n // -(-n // limit)) for n, limit in zip(size, most, strict=True))
-    name = f"matmul.{high}.{wide}.{dtype.char}"
+def write_matmul_of_one(
+    b: Builder, i: Id, matrices: tuple[Matrix, Matrix, Matrix], size: tuple[int, int, int]
+) -> list[Builder]:
+    """The same in a kernel of one environment: the functions that are called.
+
+    Args:
+        b: the function under construction.
+        i: the `matmul`; its entries are in memory then.
+        matrices: rows (m, k), columns (n, k) side by side in memory, and the result (m, n).
+        size: m, n, k.
+    """
+    (m, n, _), dtype = size, b.program.dtypes[i + 1]
+    each = dtype.itemsize
+    lanes = min(VECTOR_BYTES // each, 1 << (n.bit_length() - 1))
+    # The last vector ends with the row, and has some of what the one before has.
+    begins = [*range(0, n - lanes, lanes), n - lanes]
+    high, called = _alike(m, BLOCK[0]), []
+    for first in range(0, len(begins), BLOCK[1]):
+        part = begins[first : first + BLOCK[1]]
+        offsets = [(begin - part[0]) * each for begin in part]
+        f = _begun(b, f"matmul.{high}.of.{lanes}.{'.'.join(map(str, offsets))}.{dtype.char}")
+        with _blocks(f, "%rows", high) as row:
+            rows = _lines(f, f.step("%a", row, "%a_row"), high, "%a_row")
+            above = f.step("%c", row, "%c_row")
+            with f.across(lanes):
+                sums = _sums(f, dtype, rows, ["%b"], offsets)
+                _store(f, dtype, sums, above, offsets)
+        rows_, *others = matrices
+        moved = [x._replace(begin=x.begin + part[0] * each) for x in others]
+        _call(b, f, (rows_, moved[0], moved[1]), size)
+        called.append(f)
+    return called
+
+
+def _alike(size: int, most: int) -> int:
+    """The size of as few blocks as there can be, as alike as they can be."""
+    return -(-size // -(-size // most))
+
+
+def _begun(b: Builder, name: str) -> Builder:
     f = Builder(b.program, b.width)
-    parameters = "ptr %a, ptr %b, ptr %c" + "".join(
-        f", i64 %{x}"
-        for x in ("a_row", "a_step", "b_row", "b_step", "c_row", "rows", "columns", "depth")
-    )
-    f.define("void", name, parameters)
-    with _blocks(f, "%rows", high) as i:
-        a = f.step("%a", i, "%a_row")
-        above = f.step("%c", i, "%c_row")
-        with _blocks(f, "%columns", wide) as j:
-            sums = _sums(f, dtype, a, f.step("%b", j, "%b_row"), (high, wide))
-            c = f.step(above, j, each)
-            for row in sums:
-                for number, x in enumerate(row):
-                    f.write(dtype, x, f.address(c, number * each))
-                c = f.value(f"getelementptr i8, ptr {c}, i64 %c_row")
-    f.emit("ret void")
+    f.define("void", name, ", ".join(("ptr %a, ptr %b, ptr %c", *(f"i64 %{x}" for x in _STRIDES))))
     return f
+
+
+def _call(
+    b: Builder, f: Builder, matrices: tuple[Matrix, Matrix, Matrix], size: tuple[int, int, int]
+) -> None:
+    f.emit("ret void")
+    rows, columns, result = matrices
+    given = [f"ptr {b.address(x.pointer, x.begin)}" for x in matrices]
+    numbers = rows.row, rows.column, columns.row, columns.column, result.row, *size
+    b.emit(f"call void @{f.function}({', '.join((*given, *(f'i64 {x}' for x in numbers)))})")
 
 
 @contextmanager
@@ -92,17 +131,23 @@ def _blocks(f: Builder, size: str, block: int) -> Iterator[str]:
         yield f.value(f"select i1 {within}, i64 {begin}, i64 {last}")
 
 
-def _sums(
-    f: Builder, dtype: np.dtype[Any], a: str, b: str, size: tuple[int, int]
-) -> list[list[str]]:
-    """The sums of one block, of rows that begin at `a` and columns that begin at `b`."""
-    t, (high, wide) = f.type(dtype), size
+def _lines(f: Builder, first: str, count: int, row: str) -> list[str]:
+    """Where rows begin."""
+    found = [first]
+    for _ in range(1, count):
+        found.append(f.value(f"getelementptr i8, ptr {found[-1]}, i64 {row}"))
+    return found
 
-    def lines(first: str, count: int, row: str) -> list[str]:
-        found = [first]
-        for _ in range(1, count):
-            found.append(f.value(f"getelementptr i8, ptr {found[-1]}, i64 {row}"))
-        return found
+
+def _sums(
+    f: Builder,
+    dtype: np.dtype[Any],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    offsets: Sequence[int] | None = None,
+) -> list[list[str]]:
+    """The sums of one block: of its rows and columns, or of vectors of columns at offsets."""
+    t = f.type(dtype)
 
     def following(pointers: Sequence[str], step: str) -> list[str]:
         return [f.value(f"getelementptr i8, ptr {p}, i64 {step}") for p in pointers]
@@ -112,16 +157,20 @@ def _sums(
             return f.value(f.intrinsic("fma", dtype, x, y, to))
         return f.value(f"fadd {t} {to}, {f.value(f'fmul {t} {x}, {y}')}")
 
-    def numbers(pointers: Sequence[str]) -> list[str]:
-        return [f.load(dtype, p) for p in pointers]
+    def factors(rows: Sequence[str], columns: Sequence[str]) -> tuple[list[str], list[str]]:
+        if offsets is None:
+            return [f.load(dtype, p) for p in rows], [f.load(dtype, p) for p in columns]
+        scalars = [f.value(f"load {llvm_type(dtype)}, ptr {p}") for p in rows]
+        places = [f.address(columns[0], offset) for offset in offsets]
+        return (
+            [f.value(f.broadcast(x, dtype)) for x in scalars],
+            [f.value(f"load {t}, ptr {p}, align {dtype.itemsize}") for p in places],
+        )
 
-    rows, columns = lines(a, high, "%a_row"), lines(b, wide, "%b_row")
     second = following(rows, "%a_step"), following(columns, "%b_step")
-    x0, y0, x1, y1 = map(numbers, (rows, columns, *second))
-    begin = [
-        added(x0[i], y0[j], f.value(f"fmul {t} {x1[i]}, {y1[j]}"))
-        for i, j in np.ndindex(high, wide)
-    ]
+    (x0, y0), (x1, y1) = factors(rows, columns), factors(*second)
+    begin = [added(x, y, f.value(f"fmul {t} {u}, {v}"))
+             for x, u in zip(x0, x1, strict=True) for y, v in zip(y0, y1, strict=True)]  # fmt: skip
     third = *following(second[0], "%a_step"), *following(second[1], "%b_step")
     before, start, end = f.block, f.label("sum"), f.label("summed")
     f.emit(f"br label %{start}")
@@ -129,10 +178,10 @@ def _sums(
     header = len(f.lines)
     k, after = f.register("k"), f.register("k")
     at, sums = [f.register("p") for _ in third], [f.register("s") for _ in begin]
-    x, y = numbers(at[:high]), numbers(at[high:])
-    pairs = np.ndindex(high, wide)
-    results = [added(x[i], y[j], one) for (i, j), one in zip(pairs, sums, strict=True)]
-    moved = [*following(at[:high], "%a_step"), *following(at[high:], "%b_step")]
+    x, y = factors(at[: len(rows)], at[len(rows) :])
+    pairs = itertools.product(x, y)
+    results = [added(one, other, to) for (one, other), to in zip(pairs, sums, strict=True)]
+    moved = *following(at[: len(rows)], "%a_step"), *following(at[len(rows) :], "%b_step")
     f.emit(f"{after} = add i64 {k}, 1")
     again = f.value(f"icmp ult i64 {after}, %depth")
     f.emit(f"br i1 {again}, label %{start}, label %{end}")
@@ -144,4 +193,15 @@ def _sums(
         for kind, name, first, last in phis
     ]
     f.begin(end)
-    return [results[i * wide : (i + 1) * wide] for i in range(high)]
+    wide = len(y)
+    return [results[row * wide : (row + 1) * wide] for row in range(len(rows))]
+
+
+def _store(
+    f: Builder, dtype: np.dtype[Any], sums: Sequence[Sequence[str]], c: str, offsets: Sequence[int]
+) -> None:
+    """Write a block of the result, row by row from `c` on."""
+    for row in sums:
+        for x, offset in zip(row, offsets, strict=True):
+            f.emit(f"store {f.type(dtype)} {x}, ptr {f.address(c, offset)}, align {dtype.itemsize}")
+        c = f.value(f"getelementptr i8, ptr {c}, i64 %c_row")

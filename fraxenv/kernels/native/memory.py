@@ -40,6 +40,9 @@ def load_inputs(
     for number, elements in sorted(wanted.items()):
         _load_buffer(b, number, buffers[number], elements)
     if workspace is not None:
+        for number, pointer in workspace.direct.items():
+            base, _ = _base(b, number, buffers[number])
+            b.emit(f"{pointer} = getelementptr i8, ptr {base}, i64 0")
         for number, offset in workspace.inputs.items():
             _load_wide(b, number, buffers[number], (workspace.pointer, offset))
 

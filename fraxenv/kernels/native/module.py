@@ -148,13 +148,14 @@ def write_module(
     others = [[b] for b in functions if len(parts) > 1 and len(b.lines) > APART]
     elsewhere = [b.apart() for (b,) in others]
     here = [b for b in functions if [b] not in others]
-    text = _text(here, (*elsewhere, vectors, handler, attributes))
+    multiplying = list({b.function: b for body in parts for b in body.multiplying}.values())
+    called_there = [b.apart() for b in multiplying]
+    text = _text(here, (*elsewhere, *called_there, vectors, handler, attributes))
     if called is not None:
         text, others = CHOSEN + text, [[body.builder for _, body in called.values()]]
-    others.append(list({b.function: b for body in parts for b in body.multiplying}.values()))
-    text = OPTIMISED.join(
-        (text, *(_text(builders, (_ROOM, attributes)) for builders in others if builders))
-    )
+    texts = [_text(builders, (*called_there, _ROOM, attributes)) for builders in others if builders]
+    texts += [_text(multiplying, (_ROOM, attributes))] if multiplying else []
+    text = OPTIMISED.join((text, *texts))
     return Module(text, width, operations, again, tile + work + spare)
 
 

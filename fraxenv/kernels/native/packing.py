@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..program import Id, IdArray, Loop, Program, live_values
+from ..program import WHOLE, Id, IdArray, Loop, Program, live_values
 from .packs import FEWEST, Pack, Place, operands, packs, sources
 
 
@@ -119,9 +119,9 @@ class _Packing:
         if op == "final":
             attribute = attribute[0], self._numbers[attribute]
         made = self._add(op, args, attribute, old.dtypes[x], old.scopes[x])
-        if op == "product":  # its entries follow it
-            for k in range(len(old.matrices[attribute])):
-                entry = x + 1 + k
+        if op in WHOLE:  # its entries follow it
+            entry = x
+            while (entry := entry + 1) < len(old.ops) and old.args[entry] == (x,):
                 self._values[entry] = self._add(
                     "entry", (made,), old.attributes[entry], old.dtypes[entry], old.scopes[entry]
                 )

@@ -80,7 +80,7 @@ def choose(
     registers: Registers,
     width: int,
 ) -> Choice:
-    """Choose for operations that follow each other; loops and `matmul` among them are called.
+    """Choose for operations that follow each other; loops and products among them are called.
 
     Args:
         program: the program.
@@ -140,7 +140,7 @@ def choose(
     for k, i in enumerate(ids):
         if program.ops[i] in WITHOUT_INSTRUCTIONS:
             continue
-        called = program.ops[i] in ("loop", "matmul")
+        called = program.ops[i] in ("loop", "matmul", "map")
         for x, next_use in reads[k]:
             if x in here or (not called and (x in moved or in_memory(x))):
                 keep(x, next_use, k)

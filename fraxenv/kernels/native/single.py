@@ -83,12 +83,14 @@ def write_module(functions: Sequence[Function], target: Target) -> str:
     Raises:
         BuildError: the tables of one are too large for a stack.
     """
-    builders = [_write(function, target) for function in functions]
+    written = [b for function in functions for b in _write(function, target)]
+    builders = list({b.function: b for b in written}.values())
     declared = {k: text for b in builders for k, text in b.declared.items()}
     return "\n".join((*declared.values(), *(b.text() for b in builders), _ATTRIBUTES))
 
 
-def _write(function: Function, target: Target) -> Builder:
+def _write(function: Function, target: Target) -> list[Builder]:
+    """A function, and those that multiply matrices for it."""
     name, program, buffers, outputs, dtypes = function
     program = _unfrozen(contracted(program, outputs) if target.joins else program)
     program, outputs = packed(program, outputs)
@@ -110,7 +112,7 @@ def _write(function: Function, target: Target) -> Builder:
         )
     if body.workspace is not None:
         b.reserve(body.workspace.pointer, size)
-    return b
+    return [b, *body.multiplying]
 
 
 def _unfrozen(program: Program) -> Program:

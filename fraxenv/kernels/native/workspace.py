@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -83,7 +82,9 @@ class Workspace:
         slots: where values are that no instruction is written for: numbers of inputs, and rounds.
         homes: where values of results are to be stored once they are computed, and those that are
             multiplied as matrices.
-        matrices: where factors of each `matmul` are to be, if not where they are, and its result.
+        given: where the operands of each operation on matrices are to be, if not where they are.
+        made: where its result is.
+        direct: the pointer to each input that is read where it is, by its buffer.
     """
 
     pointer: str
@@ -94,7 +95,9 @@ class Workspace:
     rounds: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
     slots: dict[Id, Slot] = field(default_factory=dict)
     homes: dict[Id, Slot] = field(default_factory=dict)
-    matrices: dict[Id, tuple[Matrix | None, Matrix | None, Matrix]] = field(default_factory=dict)
+    given: dict[Id, list[Matrix | None]] = field(default_factory=dict)
+    made: dict[Id, Matrix] = field(default_factory=dict)
+    direct: dict[int, str] = field(default_factory=dict)
 
     def room(self, size: int) -> int:
         """Bytes from the pointer to so many more bytes."""
@@ -169,14 +172,18 @@ def plan(
     )
     widest = max([0, *read.values(), *(o.size for o in outputs)])
     small = rounds + sum(tables.values()) <= ON_STACK and widest <= WIDE
-    matmuls = [i for i in computed if program.ops[i] == "matmul"]
-    if small and not always and not matmuls:
+    whole = [i for i in computed if program.ops[i] in ("matmul", "map")]
+    if small and not always and not whole:
         return None
 
-    made = Workspace(*slot)
+    made, maps = Workspace(*slot), any(program.ops[i] == "map" for i in whole)
+    if maps:
+        _place_carried(program, made, computed, size)
     for number in sorted(read):
         buffer = buffers[number]
-        if read[number] > FEW:
+        if read[number] > FEW and maps:
+            made.direct[number] = f"%in{number}"
+        elif read[number] > FEW:
             each = width * stored(buffer.dtype).itemsize
             made.inputs[number] = made.room(each * int(np.prod(buffer.shape, dtype=int)))
     kept_at = _kept(program, computed, kept)
@@ -192,10 +199,12 @@ def plan(
         attribute = program.attributes[i]
         if program.ops[i] == "input" and attribute[0] in made.inputs:
             made.slots[i] = made.pointer, made.inputs[attribute[0]] + attribute[1] * size(i)
+        elif program.ops[i] == "input" and attribute[0] in made.direct:
+            made.slots[i] = made.direct[attribute[0]], attribute[1] * size(i)
     for x, (k, j, t) in kept_at.items():
         at, step = made.rounds[k][j]
         made.slots[x] = made.pointer, at + t * step
-    _place_matrices(program, made, matmuls, set(computed), {**(known or {}), **made.slots}, size)
+    _place_matrices(program, made, whole, set(computed), {**(known or {}), **made.slots}, size)
     for x in made.slots:
         made.homes.pop(x, None)
     return made
@@ -264,46 +273,75 @@ _NOT_STORED = WITHOUT_INSTRUCTIONS | WHOLE | {"pin", "final", "round", "loop", "
 """What is not written to a home of its own when it is computed."""
 
 
+def operands(program: Program, i: Id) -> list[tuple[Sequence[Id], tuple[int, int]]]:
+    """What an operation on matrices is of: the values of each, and its shape."""
+    args, about = program.args[i], program.attributes[i]
+    if program.ops[i] == "matmul":
+        m, n, k = about
+        return [(args[: m * k], (m, k)), (args[m * k :], (n, k))]
+    _, shape, sizes = about
+    ends = np.cumsum(sizes).tolist()
+    return [
+        (args[end - size : end], shape if size > 1 else (1, 1))
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+
+
 def _place_matrices(
     program: Program,
     made: Workspace,
-    matmuls: Iterable[Id],
+    whole: Iterable[Id],
     computed: Container[Id],
     known: Mapping[Id, Slot],
     size: Callable[[Id], int],
 ) -> None:
-    """Lay out what is multiplied as matrices: the largest first, of which others are parts."""
+    """Lay out what is computed as matrices: the largest first, of which others are parts."""
     stored_at = {x: at for x, at in made.homes.items() if program.ops[x] not in _NOT_STORED}
     places = stored_at | dict(known)
 
-    def placed(values: IdArray) -> Matrix | None:
-        sources = [source(program, x) for x in values.ravel().tolist()]
-        if in_order([places.get(x) for x in sources], values.shape) is not None:
+    def placed(values: Sequence[Id], shape: tuple[int, int]) -> Matrix | None:
+        sources = [source(program, x) for x in values]
+        if in_order([places.get(x) for x in sources], shape) is not None:
             return None
         homeless = [
             x not in places and x in computed and program.ops[x] not in _NOT_STORED for x in sources
         ]
         if not any(homeless):
             return None
-        matrix = made.matrix(values.shape, size(sources[0]))
-        for x, home, needed in zip(sources, matrix.places(values.shape), homeless, strict=True):
+        matrix = made.matrix(shape, size(sources[0]))
+        for x, home, needed in zip(sources, matrix.places(shape), homeless, strict=True):
             if needed:
                 places[x] = made.homes[x] = home
         return matrix
 
-    ordered = sorted(matmuls, key=lambda i: -len(program.args[i]))
-    results = {}
+    ordered = sorted(whole, key=lambda i: -len(program.args[i]))
     for i in ordered:
-        m, n, _ = program.attributes[i]
-        results[i] = made.matrix((m, n), size(i + 1))
-        entries = dict(zip(range(i + 1, i + 1 + m * n), results[i].places((m, n)), strict=True))
+        about = program.attributes[i]
+        shape = about[:2] if program.ops[i] == "matmul" else about[1]
+        made.made[i] = made.matrix(shape, size(i + 1))
+        first = range(i + 1, i + 1 + shape[0] * shape[1])
+        entries = dict(zip(first, made.made[i].places(shape), strict=True))
         places |= entries
         made.slots |= entries
     for i in ordered:
-        m, n, k = program.attributes[i]
-        args = np.array(program.args[i], int)
-        rows, columns = args[: m * k].reshape(m, k), args[m * k :].reshape(n, k)
-        made.matrices[i] = placed(rows), placed(columns), results[i]
+        made.given[i] = [placed(*operand) for operand in operands(program, i)]
+
+
+def _place_carried(
+    program: Program, made: Workspace, computed: Iterable[Id], size: Callable[[Id], int]
+) -> None:
+    """Let what loops carry of arrays lie in memory, in its order."""
+    carried: dict[int, list[Id]] = {}
+    for x in computed:
+        if program.ops[x] == "carry" and program.loops[program.attributes[x][0]].count is not None:
+            carried.setdefault(program.attributes[x][0], []).append(x)
+    for carries in carried.values():
+        if len(carries) > FEW:
+            for x in sorted(carries, key=lambda x: (-size(x), program.attributes[x][1])):
+                at = made.begin + made.bytes
+                made.bytes += size(x)
+                made.homes[x] = made.pointer, at
+            made.bytes = aligned(made.bytes)
 
 
 def in_order(places: Sequence[Slot | None], shape: tuple[int, ...]) -> Matrix | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BetterOutsideError
-from ..evaluator import Evaluator
+from ..evaluator import LARGE_ARRAY, Evaluator
 from ..ops import OPERATIONS
 from ..program import BOOKKEEPING, BOOL, Id, IdArray, live_values
 from .registry import RULES, Rule, rule
@@ -107,14 +107,16 @@ def _known(ev: Evaluator, dtype: np.dtype[Any], matrices: IdArray, vectors: IdAr
 def _dense(ev: Evaluator, rows: IdArray, columns: IdArray) -> bool:
     """Whether products of (batch, m, k) and (batch, n, k) are loops."""
     (batch, m, k), n, ops = rows.shape, columns.shape[1], ev.program.ops
+    arrays = "map" in ev.program.whole
     if "matmul" not in ev.program.whole or batch * m * n * k == 0 or k < FEWEST:
         return False
     if ev.dtype(int(rows.flat[0])).kind != "f":
         return False
     if min(m, n) == 1:
         matrix = (rows if n == 1 else columns).ravel().tolist()
-        return m * n * k >= IN_MEMORY and all(ops[i] in ("input", "lookup") for i in matrix)
-    if min(m, n) < FEWEST or m * n * k < DENSE:
+        there = {"input", "lookup", *(("carry", "final", "entry") if arrays else ())}
+        return m * n * k >= IN_MEMORY and all(ops[i] in there for i in matrix)
+    if min(m, n) < FEWEST or m * n * k < (LARGE_ARRAY if arrays else DENSE):
         return False
     first, second = (
         np.array([ops[i] != "constant" for i in x.ravel().tolist()]).reshape(x.shape).sum(1)

@@ -87,7 +87,7 @@ def test_the_same_bits(
 def test_what_a_function_hands_on_is_stored_in_several_blocks(pointer: str) -> None:
     """LLVM takes time that grows with the square of a block's stores."""
     program = Program()
-    values = [program.input(0, k, np.dtype(np.float32)) for k in range(600)]
+    values = program.inputs(0, 600, np.dtype(np.float32))
     b = Builder(program, 8)
     b.define("void", "handing", f"{pointer} %there, i64 %row")
     b.names = {x: f"%v{x}" for x in values}

@@ -32,7 +32,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 def evaluated(function, *args) -> PartialEvaluation:
     traced, operands = trace(function, args, {})
     flags = (True,) * len(operands)
-    return partially_evaluate(traced, flags, "cpu", mathlib.expand, whole=("product",), alone=True)
+    return partially_evaluate(traced, flags, "cpu", mathlib.expand, whole=("product", "matmul"), alone=True)
 
 
 def both(function, *args) -> tuple[Program, Program]:
@@ -294,7 +294,7 @@ def test_programs_of_batches_note_nothing() -> None:
 def test_vectors_that_need_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Are none: the program stays as it is."""
     p = Program(alone=True)
-    x, y = (p.input(0, k, F4) for k in range(2))
+    x, y = p.inputs(0, 2, F4)
     one, two = p.constant(1.5, F4), p.constant(2.5, F4)
     a1 = p.apply("add", x, one)
     b1 = p.apply("mul", a1, two)

@@ -339,7 +339,7 @@ def test_cut() -> None:
     """Cheap values are computed again, dear ones kept; what two need counts for each in part."""
     program = Program()
     f4 = np.dtype(np.float32)
-    a, b = program.input(0, 0, f4), program.input(0, 1, f4)
+    a, b = program.inputs(0, 2, f4)
     sums = [program.apply("add", a, b)]
     for _ in range(20):
         sums.append(program.apply("mul", sums[-1], b))

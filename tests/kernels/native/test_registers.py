@@ -33,7 +33,7 @@ FEW = Registers(7, 64, masks=True)
 def a_program(pairs: list[tuple[int, int]], inputs: int) -> tuple[Program, list[Id], list[Id]]:
     """Sums of pairs of what there is before: the program, its inputs and the rest."""
     program = Program()
-    begin = [program.input(0, k, F4) for k in range(inputs)]
+    begin = program.inputs(0, inputs, F4)
     ids = list(begin)
     for number, (i, j) in enumerate(pairs):
         # Of unlike numbers, so that none is another one's twin.
@@ -103,7 +103,7 @@ def test_what_is_read_is_there(
 def test_the_farthest_goes() -> None:
     """Of four values in three registers that which is needed last waits in memory."""
     program = Program()
-    x, y, z = (program.input(0, k, F4) for k in range(3))
+    x, y, z = program.inputs(0, 3, F4)
     a, b, c, d = (program.apply("mul", p, q) for p, q in ((x, y), (y, z), (x, z), (z, z)))
     near = program.apply("add", program.apply("add", a, b), c)
     last = program.apply("add", near, d)

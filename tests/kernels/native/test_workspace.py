@@ -519,7 +519,7 @@ def test_waiting_bytes() -> None:
     from fraxenv.kernels.program import Program
 
     program, f4 = Program(), np.dtype(np.float32)
-    a, b, c = (program.input(0, k, f4) for k in range(3))
+    a, b, c = program.inputs(0, 3, f4)
     first = program.apply("add", a, b)
     last = program.apply("mul", first, c)
     order = {0: [a, b, c, first, last]}
@@ -535,7 +535,7 @@ def test_what_waits_longest_goes_to_memory() -> None:
     from fraxenv.kernels.program import Program
 
     program, f4 = Program(), np.dtype(np.float32)
-    x = program.input(0, 0, f4)
+    (x,) = program.inputs(0, 1, f4)
     roots = [program.call("sin", (program.apply("mul", x, program.constant(k, f4)),))
              for k in np.arange(2, 6, dtype=f4)]  # fmt: skip
     total = roots[-1]
