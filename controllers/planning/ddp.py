@@ -521,7 +521,7 @@ def _tried(
         def rollout(length: Any) -> _Trial:
             return _rolled(length, *given)
 
-        tried: _Trial = jax.vmap(fusible(rollout, options.backend))(lengths)
+        tried: _Trial = jax.vmap(fusible(rollout, options.backend))(jnp.asarray(lengths))
         return tried
 
     def merit(trial: _Trial, full: _Trial) -> Array:

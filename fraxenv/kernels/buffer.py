@@ -13,6 +13,10 @@ import numpy as np
 from .errors import BuildError
 
 
+WIDE = 512
+"""Numbers of a buffer above which it is wide: it is moved by way of memory of a kernel's own."""
+
+
 @dataclass(frozen=True)
 class Buffer:
     """An array that a kernel reads: `shape` and `dtype` for one environment.

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from .buffer import Buffer, is_key, key_shape
+from .buffer import WIDE, Buffer, is_key, key_shape
 from .errors import BetterOutsideError, BuildError, TooLongError, UnsupportedError
 from .program import Id, IdArray, Program
 from .rules.registry import CARRYING, COMPUTED, RULES, STRUCTURAL
@@ -99,6 +99,10 @@ def partially_evaluate(
     """
     jaxpr = traced.jaxpr
     buffers = [Buffer.of(a, b) for a, b in zip(traced.operands, batched, strict=True)]
+    arrays = *traced.operands, *traced.results
+    if not any(math.prod(x.shape) > WIDE for x in arrays):
+        # All that is computed is in registers, which products of matrices would have to leave.
+        whole = [op for op in whole if op != "matmul"]
     program = Program(expand, traced.times, whole, alone)
     evaluator = Evaluator(PartialEvaluation(program, buffers), platform)
     consts, inputs = traced.consts([evaluator.read(i) for i in range(len(buffers))])

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..buffer import Buffer
+from ..buffer import WIDE, Buffer
 from ..errors import BuildError
 from ..program import WHOLE, Id, IdArray, Program
 from .builder import stored
@@ -26,9 +26,6 @@ from .registers import WITHOUT_INSTRUCTIONS, source
 
 ON_STACK = 1 << 16
 """Bytes of a function's tables, and of the rows of a batch's ragged end, that stay on the stack."""
-
-WIDE = 512
-"""Numbers of a buffer from which on it is moved by way of a workspace."""
 
 FEW = 32
 """Values that are moved one by one, without a loop."""

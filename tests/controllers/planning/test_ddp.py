@@ -59,6 +59,20 @@ def test_a_linear_robot_takes_one_step(hessian: str, sliders: Robot, x64: None) 
     np.testing.assert_allclose(found.cost, 0.5 * x @ P @ x, rtol=1e-8)
 
 
+def test_without_kernels_a_plan_is_the_same(sliders: Robot, x64: None) -> None:
+    problem = regulator(sliders, horizon=8, control_limits=True)
+    state = np.array([1.0, -2.0]), np.array([0.3, 0.1])
+
+    def solved(backend: str) -> plan.Plan:
+        how = plan.Options(backend=backend)
+        return jax.jit(lambda q, v: plan.solve(problem, (q, v), None, how))(*state)  # type: ignore[no-any-return]
+
+    usual, other = solved("auto"), solved("vmap")
+    assert int(usual.iterations) == int(other.iterations)
+    np.testing.assert_allclose(usual.tau, other.tau, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(usual.cost, other.cost, rtol=1e-12)
+
+
 def test_the_slope_of_the_cost_is_that_of_the_rollout(x64: None) -> None:
     """What a step promises to first order, from costates, is what differentiation says."""
     from fraxenv.controllers.planning import ddp

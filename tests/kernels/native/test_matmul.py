@@ -92,7 +92,7 @@ def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def test_a_loop_has_the_bits_of_sums_one_by_one(
     fn: Callable[..., Any], backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    xs = RNG.normal(size=(2, 19, 17, 17)).astype(np.float32)
+    xs = RNG.normal(size=(2, 19, 23, 23)).astype(np.float32)
     loops, made = kernel(monkeypatch, fn, xs, backend, True)
     plain, other = kernel(monkeypatch, fn, xs, backend, False)
     assert "matmul" in kinds(made)
@@ -105,7 +105,7 @@ def test_a_loop_has_the_bits_of_sums_one_by_one(
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_products_are_those_of_jax(fn: Callable[..., Any], dtype: type) -> None:
     with jax.enable_x64(True):
-        xs = jnp.asarray(RNG.normal(size=(2, 11, 16, 16)), dtype)
+        xs = jnp.asarray(RNG.normal(size=(2, 11, 24, 24)), dtype)
         found, expected = fuse(fn)(*xs), jax.vmap(fn)(*xs.astype(float))
         tolerance = 1e-12 if dtype is np.float64 else 2e-4
         jax.tree.map(
@@ -142,7 +142,7 @@ def test_products_with_a_vector_are_loops_over_what_is_in_memory(
 
 
 def test_lanes_stay_apart() -> None:
-    xs = jnp.asarray(RNG.normal(size=(2, 20, 16, 16)), jnp.float32)
+    xs = jnp.asarray(RNG.normal(size=(2, 20, 24, 24)), jnp.float32)
     worse = xs.at[0, 7, 3, 4].set(jnp.nan)
     well, ill = fuse(several)(*xs), fuse(several)(*worse)
     others = np.arange(20) != 7
@@ -177,7 +177,7 @@ def test_a_module_does_not_grow_with_the_products(text: list[str]) -> None:
 def test_with_registers_that_are_chosen_here(
     monkeypatch: pytest.MonkeyPatch, text: list[str]
 ) -> None:
-    x = RNG.normal(size=(2, 19, 17, 17)).astype(np.float32)
+    x = RNG.normal(size=(2, 19, 23, 23)).astype(np.float32)
     plain, _ = kernel(monkeypatch, several, x, "native", True)
     monkeypatch.setattr(module, "LONG", 0)
     chosen, _ = kernel(monkeypatch, several, x, "native", True)

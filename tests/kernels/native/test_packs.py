@@ -32,7 +32,9 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 def evaluated(function, *args) -> PartialEvaluation:
     traced, operands = trace(function, args, {})
     flags = (True,) * len(operands)
-    return partially_evaluate(traced, flags, "cpu", mathlib.expand, whole=("product", "matmul"), alone=True)
+    return partially_evaluate(
+        traced, flags, "cpu", mathlib.expand, whole=("product", "matmul"), alone=True
+    )
 
 
 def both(function, *args) -> tuple[Program, Program]:
