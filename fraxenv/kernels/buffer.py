@@ -12,7 +12,6 @@ import numpy as np
 
 from .errors import BuildError
 
-
 WIDE = 512
 """Numbers of a buffer above which it is wide: it is moved by way of memory of a kernel's own."""
 
