@@ -23,7 +23,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.custom_batching import sequential_vmap
 from jax.typing import ArrayLike
 
 from fraxenv.dynamics import compute_terms
@@ -419,7 +418,7 @@ def _gains(
 
     def less(given: Any) -> Gains:
         # Side by side, but for wide ones.
-        many = sequential_vmap(of) if wide else fusible(of, options.backend)
+        many = in_turn(of, options.backend) if wide else fusible(of, options.backend)
         # Each with arrays of its own, as the whole has: so they are the same kernel.
         alike = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(shares) - 1, *x.shape)), given)
         tried: Gains = jax.vmap(many)(shares[1:], *alike)

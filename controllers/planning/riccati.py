@@ -115,13 +115,11 @@ def backward(
             m, own = 2 * n, share * at.bend
             Qxx, Qux, Quu = Qxx + own[:m, :m], Qux + own[m:, :m], Quu + own[m:, m:]
         if at.held is None or at.lower is None or at.upper is None:
-            k, K, solved = _solutions(Quu, Qu, Qux)
+            k, K, solved = _solutions(Quu, Qu, Qux, None)
         else:
             free = at.held == 0
-            one = free.astype(Quu.dtype)  # products with it are loops, where choices are not
-            H = Quu * one[:, None] * one + jnp.eye(n, dtype=Quu.dtype) * (1 - one)
             k = jnp.where(free, 0, jnp.where(at.held > 0, at.upper, at.lower))
-            more, K, solved = _solutions(H, one * (Qu + matmul(Quu, k)), Qux * one[:, None])
+            more, K, solved = _solutions(Quu, Qu + matmul(Quu, k), Qux, free)
             k = k + more
         # `K^T (Quu K + Qux)` is zero: rows of `K` that are held are, and the others solve for it.
         Vx = Qx + matmul(Qux.T, k)
@@ -142,12 +140,20 @@ def backward(
     return Gains(V, k, K, gradient, curvature, slope + first, bend + second, fine)
 
 
-def _solutions(H: Array, x: Array, X: Array) -> tuple[Array, Array, Array]:
-    """`-H^-1 x`, `-H^-1 X`, and whether there is one."""
-    if len(H) <= BLOCK:
+def _solutions(H: Array, x: Array, X: Array, free: Array | None) -> tuple[Array, Array, Array]:
+    """`-H^-1 x`, `-H^-1 X`, of what is free, and whether there is one; the rest is zero."""
+    n, eye = len(H), jnp.eye(len(H), dtype=H.dtype)
+    if n <= BLOCK:
+        if free is not None:
+            H = jnp.where(free[:, None] & free, H, eye)
+            x, X = jnp.where(free, x, 0), jnp.where(free[:, None], X, 0)
         factor = cholesky(H)
         k, K = -cholesky_solve(factor, x), -cholesky_solve(factor, X)
         return k, K, jnp.all(jnp.isfinite(factor))
+    if free is not None:
+        one = free.astype(H.dtype)  # products of large arrays are loops in a kernel
+        H = H * one[:, None] * one + eye * (1 - one)
+        x, X = one * x, X * one[:, None]
     blocks = blocked_cholesky(H)
     found = -blocked_cholesky_solve(blocks, jnp.concatenate([x[:, None], X], axis=1))
     fine = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in blocks.inverses]))
