@@ -102,9 +102,8 @@ def _rectangles(b: Builder, values: Sequence[Id], shape: Shape) -> list[_Rectang
                 continue
             right = _end(where[top, left:], at[top, left:], done[top, left:]) + left
             bottom = top + 1
-            while bottom < shape[0] and _goes_on(
-                where[top : bottom + 1, left:right], at[top : bottom + 1, left:right]
-            ):
+            part = where[:, left:right], at[:, left:right]
+            while bottom < shape[0] and _goes_on(*part, top, bottom):
                 bottom += 1
             done[top:bottom, left:right] = True
             found.append(_Rectangle(top, left, bottom, right))
@@ -122,14 +121,11 @@ def _end(where: np.ndarray, at: np.ndarray, done: np.ndarray) -> int:
     return end
 
 
-def _goes_on(where: np.ndarray, at: np.ndarray) -> bool:
-    """Whether the last row is in order with those before it."""
-    step = at[1] - at[0]
-    return bool(
-        np.all(where[-1] == where[0])
-        and np.all(step == step[0])
-        and np.all(at[-1] - at[-2] == step[0])
-    )
+def _goes_on(where: np.ndarray, at: np.ndarray, top: int, row: int) -> bool:
+    """Whether a row is in order with those from `top` on, which are so with each other."""
+    step = at[top + 1, 0] - at[top, 0]
+    alike = np.array_equal(where[row], where[top])
+    return alike and bool(np.all(at[row] - at[row - 1] == step))
 
 
 def _move(b: Builder, part: _Rectangle, values: Sequence[Id], shape: Shape, to: Matrix) -> None:
