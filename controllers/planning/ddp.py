@@ -203,9 +203,8 @@ class _Trial(NamedTuple):
 
 
 WIDEST = 12
-"""Degrees of freedom up to which a backward pass is a kernel: a longer one takes as long as XLA's
-own products, and many times as long to compile (13: 15 s instead of 2). XLA's depend on the batch:
-there it is one problem after the other."""
+"""Degrees of freedom up to which a batch's backward passes are computed side by side: there a
+kernel's text has each operation. More have large arrays, which are loops in a kernel of one."""
 
 RUNNING = -1
 

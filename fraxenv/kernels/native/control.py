@@ -61,6 +61,7 @@ class Body:
         rare: index of the branch that is left out unless `%branching`.
         registers: the processor's, if what waits in them is chosen here and not by LLVM.
         calls: then, its loops.
+        alive: what is needed for what is wanted, if that is known.
 
     Attributes:
         builder: the function's text.
@@ -84,6 +85,7 @@ class Body:
         rare: int | None = None,
         registers: Registers | None = None,
         calls: Mapping[int, Call] | None = None,
+        alive: np.ndarray | None = None,
     ) -> None:
         self.builder = Builder(program, width, slots)
         self.builder.loads_numbers = registers is not None
@@ -91,7 +93,7 @@ class Body:
         self.operations = self.rarely = 0
         self.multiplying: list[Builder] = []
         self._program, self._wanted = program, wanted
-        self._alive = live_values(program, wanted)
+        self._alive = live_values(program, wanted) if alive is None else alive
         self._rare = None if rare is None else program.loops[rare]
         self._tables: dict[tuple[Id, ...], str] = {}
         self._found: dict[tuple[Id, ...], tuple[str, int, int] | str] = {}

@@ -127,7 +127,8 @@ def write_module(
         if called is not None:
             calls = {index: call for index, (call, _) in called.items()}
             part = partial(part, registers=registers, calls=calls)
-        parts = [_block(part(program, results, outputs=outputs), buffers, outputs, dtypes)]
+        whole = part(program, results, outputs=outputs, alive=alive)
+        parts = [_block(whole, buffers, outputs, dtypes)]
         operations, work = parts[0].operations, _work(parts)
         vectors = _VECTORS.replace("<<WIDTH>>", str(width))
         vectors = vectors.replace("<<WORK>>", ", ptr %work" if work else "")

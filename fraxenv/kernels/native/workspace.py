@@ -36,6 +36,9 @@ LARGEST = 64 << 20
 LARGEST_STACK = 1 << 20
 """Bytes of the most values that may wait on the stack: half of that of XLA's threads."""
 
+_LAID_OUT = "input", "round", "final", "carry", "lookup", "matmul", "map"
+"""Values that have to do with memory."""
+
 Slot = tuple[str, int]
 """A pointer's name, and the bytes from there."""
 
@@ -153,15 +156,18 @@ def plan(
     def size(x: Id) -> int:
         return width * stored(program.dtypes[x]).itemsize
 
+    ops, attributes = program.ops, program.attributes
+    by_op: dict[str, list[Id]] = {op: [] for op in _LAID_OUT}
     for i in computed:
-        op, attribute = program.ops[i], program.attributes[i]
-        if op == "round":
-            kept.setdefault(attribute[0], set()).add(attribute[1])
-        elif op == "lookup":
-            values = program.args[i][1:]
-            tables[values] = len(values) * size(i)
-        elif op == "input":
-            read[attribute[0]] = read.get(attribute[0], 0) + 1
+        if ops[i] in by_op:
+            by_op[ops[i]].append(i)
+    for i in by_op["round"]:
+        kept.setdefault(attributes[i][0], set()).add(attributes[i][1])
+    for i in by_op["lookup"]:
+        values = program.args[i][1:]
+        tables[values] = len(values) * size(i)
+    for i in by_op["input"]:
+        read[attributes[i][0]] = read.get(attributes[i][0], 0) + 1
     rounds = sum(
         (program.loops[k].count or 0) * size(program.loops[k].stacked[j])
         for k, values in kept.items()
@@ -169,13 +175,13 @@ def plan(
     )
     widest = max([0, *read.values(), *(o.size for o in outputs)])
     small = rounds + sum(tables.values()) <= ON_STACK and widest <= WIDE
-    whole = [i for i in computed if program.ops[i] in ("matmul", "map")]
+    whole, maps = by_op["matmul"] + by_op["map"], bool(by_op["map"])
     if small and not always and not whole:
         return None
 
-    made, maps = Workspace(*slot), any(program.ops[i] == "map" for i in whole)
+    made = Workspace(*slot)
     if maps:
-        _place_carried(program, made, computed, size)
+        _place_carried(program, made, by_op["carry"], size)
     for number in sorted(read):
         buffer = buffers[number]
         if read[number] > FEW and maps:
@@ -183,7 +189,7 @@ def plan(
         elif read[number] > FEW:
             each = width * stored(buffer.dtype).itemsize
             made.inputs[number] = made.room(each * int(np.prod(buffer.shape, dtype=int)))
-    kept_at = _kept(program, computed, kept)
+    kept_at = _kept(program, by_op["round"], by_op["final"], kept)
     made.rounds = {k: {} for k in kept}
     for number, ids in enumerate(outputs):
         if ids.size > FEW:
@@ -192,12 +198,12 @@ def plan(
             _place_in_result(program, made, flat, made.outputs[number], size(flat[0]), kept_at)
     for k, members in kept.items():
         _place_by_rounds(program, made, k, members, size)
-    for i in computed:
-        attribute = program.attributes[i]
-        if program.ops[i] == "input" and attribute[0] in made.inputs:
-            made.slots[i] = made.pointer, made.inputs[attribute[0]] + attribute[1] * size(i)
-        elif program.ops[i] == "input" and attribute[0] in made.direct:
-            made.slots[i] = made.direct[attribute[0]], attribute[1] * size(i)
+    for i in by_op["input"]:
+        number, element = attributes[i]
+        if number in made.inputs:
+            made.slots[i] = made.pointer, made.inputs[number] + element * size(i)
+        elif number in made.direct:
+            made.slots[i] = made.direct[number], element * size(i)
     for x, (k, j, t) in kept_at.items():
         at, step = made.rounds[k][j]
         made.slots[x] = made.pointer, at + t * step
@@ -208,21 +214,17 @@ def plan(
 
 
 def _kept(
-    program: Program, computed: Iterable[Id], kept: Mapping[int, set[int]]
+    program: Program, rounds: Iterable[Id], finals: Iterable[Id], kept: Mapping[int, set[int]]
 ) -> dict[Id, tuple[int, int, int]]:
     """The loop, the number among its kept values and the round that values are."""
-    found = {}
-    for x in computed:
-        op = program.ops[x]
-        if op == "round":
-            found[x] = program.attributes[x]
-        elif op == "final":
-            # The last round's are those that are there when the loop ends.
-            k, number = program.attributes[x]
-            loop = program.loops[k]
-            j = number - len(loop.carries)
-            if j in kept.get(k, ()):
-                found[x] = k, j, (loop.count or 1) - 1
+    found = {x: program.attributes[x] for x in rounds}
+    for x in finals:
+        # The last round's are those that are there when the loop ends.
+        k, number = program.attributes[x]
+        loop = program.loops[k]
+        j = number - len(loop.carries)
+        if j in kept.get(k, ()):
+            found[x] = k, j, (loop.count or 1) - 1
     return found
 
 
@@ -325,16 +327,17 @@ def _place_matrices(
 
 
 def _place_carried(
-    program: Program, made: Workspace, computed: Iterable[Id], size: Callable[[Id], int]
+    program: Program, made: Workspace, carries: Iterable[Id], size: Callable[[Id], int]
 ) -> None:
     """Let what loops carry of arrays lie in memory, in its order."""
     carried: dict[int, list[Id]] = {}
-    for x in computed:
-        if program.ops[x] == "carry" and program.loops[program.attributes[x][0]].count is not None:
-            carried.setdefault(program.attributes[x][0], []).append(x)
-    for carries in carried.values():
-        if len(carries) > FEW:
-            for x in sorted(carries, key=lambda x: (-size(x), program.attributes[x][1])):
+    for x in carries:
+        index = program.attributes[x][0]
+        if program.loops[index].count is not None:
+            carried.setdefault(index, []).append(x)
+    for together in carried.values():
+        if len(together) > FEW:
+            for x in sorted(together, key=lambda x: (-size(x), program.attributes[x][1])):
                 at = made.begin + made.bytes
                 made.bytes += size(x)
                 made.homes[x] = made.pointer, at
