@@ -149,7 +149,8 @@ class Program:
         return np.array(flat, int).reshape(array.shape)
 
     def inputs(self, buffer: int, size: int, dtype: np.dtype[Any]) -> list[Id]:
-        """The elements of an input buffer, which are asked for once."""
+        """The elements of an input buffer, which are asked for once, and count for nothing."""
+        self._largest, self._most = self._largest + size, self._most + size
         return self._add_all("input", (), [(buffer, k) for k in range(size)], dtype, 0)
 
     def number(self, x: Id) -> Any:
