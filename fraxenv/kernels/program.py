@@ -33,7 +33,8 @@ WHOLE = frozenset({"product", "matmul", "map"})
 """Operations on whole arrays, which some executors have; their results are the entries after it."""
 
 LARGEST = 500_000
-"""A program of more values is refused: LLVM would take minutes over it."""
+"""A program of more values is refused: LLVM would take minutes over it. As many inputs, for which
+nothing is written, do not count."""
 
 
 @dataclass
@@ -126,7 +127,7 @@ class Program:
         self.units: dict[Id, int] = {}
         self.applied = 0
         """Scalar operations asked for, before anything folded."""
-        self._largest = self._most = times * LARGEST
+        self._largest = self._most = self._free = times * LARGEST
 
     # --- values ---
 
@@ -149,8 +150,10 @@ class Program:
         return np.array(flat, int).reshape(array.shape)
 
     def inputs(self, buffer: int, size: int, dtype: np.dtype[Any]) -> list[Id]:
-        """The elements of an input buffer, which are asked for once, and count for nothing."""
-        self._largest, self._most = self._largest + size, self._most + size
+        """The elements of an input buffer, which are asked for once."""
+        free = min(size, self._free)
+        self._free -= free
+        self._largest, self._most = self._largest + free, self._most + free
         return self._add_all("input", (), [(buffer, k) for k in range(size)], dtype, 0)
 
     def number(self, x: Id) -> Any:

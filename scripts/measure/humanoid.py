@@ -2,13 +2,14 @@
 
     python scripts/measure/humanoid.py
     python scripts/measure/humanoid.py --picture docs/pictures/humanoid.png
+    python scripts/measure/humanoid.py --locked nothing
     python scripts/measure/humanoid.py --only steps --seconds 10 --physics mujoco
 
-The robot is the bundled `g1_feet` on `walking_scene`'s floor, its arms locked: with all joints, a
-plan's program would be larger than a kernel may be. A plan is of 0.35 s in steps of 10 ms, one
-iteration of it every 10 ms, by motors within their limits; physics takes steps of 2 ms. Residuals
-are those of what walks (docs/planning.md). Pushes are of 0.1 s at the pelvis, after half a second.
-"Fell" is a pelvis below 0.5 m.
+The robot is the bundled `g1_feet` on `walking_scene`'s floor, its arms locked, or with all its
+joints (`--locked nothing`). A plan is of 0.35 s in steps of 10 ms, one iteration of it every 10 ms,
+by motors within their limits; physics takes steps of 2 ms. Residuals are those of what walks
+(docs/planning.md). Pushes are of 0.1 s at the pelvis, after half a second. "Fell" is a pelvis below
+0.5 m.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from jax import Array, lax
 
-from fraxenv.kernels import fuse
+from fraxenv.kernels import BuildError, fuse, program
 from fraxenv.kernels.evaluator import Evaluator, partially_evaluate
-from fraxenv.kernels.program import live_values
+from fraxenv.kernels.program import Program, live_values
 from fraxenv.kernels.traced import trace
 
 pytestmark = pytest.mark.cpu
@@ -50,6 +50,19 @@ def test_a_try_within_one_that_is_too_long_ends_with_it(monkeypatch: pytest.Monk
     np.testing.assert_allclose(
         fuse(nested, "native")(X), jax.jit(jax.vmap(nested))(X), rtol=1e-3, atol=1e-3
     )
+
+
+def test_inputs_do_not_count_up_to_as_many_as_a_program_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(program, "LARGEST", 100)
+    f4 = np.dtype(np.float32)
+    made = Program()
+    inputs = made.inputs(0, 90, f4) + made.inputs(1, 30, f4)
+    for k in range(80):
+        made.apply("add", inputs[k], inputs[k + 1])
+    with pytest.raises(BuildError, match="more than 200 scalar operations"):
+        made.apply("mul", *inputs[:2])
 
 
 def windows(x: Array, n: Array) -> list[Array]:
