@@ -9,21 +9,28 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import sequential_vmap
 
-from fraxenv.kernels import fusible
+from fraxenv.kernels import fusible, resolve
 from fraxenv.kernels.executors import ONE, default_platform
-from fraxenv.kernels.fuse import resolve
+
+LARGEST = 600_000
+"""Numbers of the arguments up to which a kernel is made of a function with large matrices."""
 
 
-def in_turn(fn: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    """The same of functions with large matrices: of several problems, one after the other.
+def one_by_one(fn: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    """The same of a function with large matrices: of several problems, one after the other.
 
     Args:
         fn: a pure function.
-        backend: of the kernel, if it is one; where there is none for large matrices JAX computes.
+        backend: of the kernel, where there is one for large matrices; elsewhere JAX computes.
     """
-    if resolve(backend) == "native" and default_platform() == "cpu":
-        return alone(fn, ONE)
-    return sequential_vmap(fn)  # type: ignore[no-any-return]
+
+    def call(*args: Any) -> Any:
+        numbers = sum(jnp.size(x) for x in jax.tree.leaves(args))
+        if resolve(backend) == "native" and default_platform() == "cpu" and numbers <= LARGEST:
+            return alone(fn, ONE)(*args)
+        return sequential_vmap(fn)(*args)
+
+    return call
 
 
 def alone(fn: Callable[..., Any], backend: str) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ motion near what was expected of it, and steps stay short.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -30,7 +30,7 @@ from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.errors import ConfigError, check_choice, check_count
 from fraxenv.kernels import fusible
 
-from .alone import alone, in_turn
+from .alone import alone, one_by_one
 from .batches import alone_or_many, for_some, while_running
 from .constraints import (
     Multipliers,
@@ -365,6 +365,8 @@ def _gains_within(
     if knots.held is None:
         return _gains(knots, options, terminal, own, first_gap, now, dt), jnp.array(True)
 
+    kernel = one_by_one if now.v.shape[-1] > WIDEST else alone
+
     def gains_with(held: Array) -> Gains:
         trial = knots._replace(held=held)
         return _gains(trial, options, terminal, own, first_gap, now, dt)
@@ -372,7 +374,7 @@ def _gains_within(
     def again(at: tuple[Any, ...]) -> tuple[Any, ...]:
         held, _, _, count = at
         gains, trial = gains_with(held), knots._replace(held=held)
-        right = alone(corrected, options.backend)(trial, gains, first_gap, now.regularisation)
+        right = kernel(corrected, options.backend)(trial, gains, first_gap, now.regularisation)
         return right, gains, jnp.any(right != held), count + 1
 
     def unsettled(at: tuple[Any, ...]) -> Array:
@@ -400,12 +402,10 @@ def _gains(
     """By exact Hessians, or by as much of them as leaves them positive definite."""
     given = knots, terminal, first_gap, now.regularisation, dt
     wide = now.v.shape[-1] > WIDEST
-
-    def once(fn: Callable[..., Gains]) -> Callable[..., Gains]:
-        return in_turn(fn, options.backend) if wide else alone(fn, options.backend)
+    kernel = one_by_one if wide else alone
 
     if own is None or knots.bend is None:
-        return once(backward)(*given)
+        return kernel(backward, options.backend)(*given)  # type: ignore[no-any-return]
     m, shares = len(first_gap), np.asarray(SHARES, own.dtype)
 
     def of(
@@ -417,7 +417,7 @@ def _gains(
 
     def less(given: Any) -> Gains:
         # Side by side, but for wide ones.
-        many = in_turn(of, options.backend) if wide else fusible(of, options.backend)
+        many = one_by_one(of, options.backend) if wide else fusible(of, options.backend)
         # Each with arrays of its own, as the whole has: so they are the same kernel.
         alike = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(shares) - 1, *x.shape)), given)
         tried: Gains = jax.vmap(many)(shares[1:], *alike)
@@ -425,7 +425,7 @@ def _gains(
         taken: Gains = jax.tree.map(lambda x: x[which], tried)
         return taken
 
-    whole = once(of)(shares[0], own, *given)
+    whole: Gains = kernel(of, options.backend)(shares[0], own, *given)
     # Side by side they would take several times as long, and the whole is fine nearly always.
     needed = ~whole.fine & (now.status == RUNNING)
     found: Gains = for_some(needed, less, (own, *given), whole)

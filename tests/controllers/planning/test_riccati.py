@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from jax import Array
 
-from fraxenv.controllers.planning.alone import in_turn
+from fraxenv.controllers.planning import alone as planning_alone
+from fraxenv.controllers.planning.alone import one_by_one
 from fraxenv.controllers.planning.problem import Quadratic
 from fraxenv.controllers.planning.riccati import Gains, Knots, backward
 
@@ -40,6 +41,18 @@ def knots(n: int, rng: np.random.Generator) -> tuple[Knots, Quadratic, Array]:
     return Knots(A, B, draw(N, 2 * n), cost, None, *limits, held), end, draw(2 * n)
 
 
+def test_of_many_numbers_no_kernel_is_made(x64: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be refused with a warning, after a second."""
+    monkeypatch.setattr(planning_alone, "LARGEST", 100)
+    given: Any = knots(14, np.random.default_rng(0))
+
+    def gains(knots: Knots, end: Quadratic, gap: Array) -> Gains:
+        return backward(knots, end, gap, jnp.asarray(1e-6), None)
+
+    monkeypatch.setattr(planning_alone, "alone", None)
+    jax.eval_shape(one_by_one(gains, "auto"), *given)
+
+
 @pytest.mark.parametrize("dt", [None, 0.05])
 @pytest.mark.parametrize("batch", [None, 3])
 def test_gains_are_those_of_jax(dt: float | None, batch: int | None, x64: None) -> None:
@@ -51,7 +64,7 @@ def test_gains_are_those_of_jax(dt: float | None, batch: int | None, x64: None) 
         step = None if dt is None else jnp.asarray(dt)
         return backward(knots, end, gap, jnp.asarray(1e-6), step)
 
-    kernel = jax.jit(jax.vmap(in_turn(with_dt, "auto")))(*given)
+    kernel = jax.jit(jax.vmap(one_by_one(with_dt, "auto")))(*given)
     expected = jax.vmap(with_dt)(*given)
     assert bool(expected.fine.all())
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, 1e-9, 1e-11), kernel, expected)
