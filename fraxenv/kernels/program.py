@@ -127,7 +127,7 @@ class Program:
         self.units: dict[Id, int] = {}
         self.applied = 0
         """Scalar operations asked for, before anything folded."""
-        self._largest = self._most = self._free = times * LARGEST
+        self._limit = self._largest = self._most = self._free = times * LARGEST
 
     # --- values ---
 
@@ -418,7 +418,7 @@ class Program:
         if self._most < self._largest:
             raise TooLongError
         raise BuildError(
-            f"the program has more than {self._largest} scalar operations. Fuse a smaller "
+            f"the program has more than {self._limit} scalar operations. Fuse a smaller "
             "function, of one environment, or pass backend='vmap'."
         )
 

@@ -61,7 +61,7 @@ def test_inputs_do_not_count_up_to_as_many_as_a_program_may_have(
     inputs = made.inputs(0, 90, f4) + made.inputs(1, 30, f4)
     for k in range(80):
         made.apply("add", inputs[k], inputs[k + 1])
-    with pytest.raises(BuildError, match="more than 200 scalar operations"):
+    with pytest.raises(BuildError, match="more than 100 scalar operations"):
         made.apply("mul", *inputs[:2])
 
 
