@@ -14,6 +14,8 @@ import numpy as np
 from ..program import Id
 from .builder import Builder, literal, llvm_type
 from .matmul import write_matmul, write_matmul_of_one
+from .memory import each_part
+from .product import VECTOR_BYTES
 from .workspace import Matrix, Slot, Workspace, in_order, operands
 
 Shape = tuple[int, int]
@@ -195,7 +197,7 @@ def _write_map(b: Builder, i: Id, work: Workspace) -> None:
     matrices = [x for x in given if isinstance(x, Matrix)]
     if all((x.row, x.column) == (columns * each, each) for x in (*matrices, result)):
         rows, columns = 1, rows * columns
-    lanes = min(64 // each, 1 << (columns.bit_length() - 1))
+    lanes = min(VECTOR_BYTES // each, 1 << (columns.bit_length() - 1))
     with b.repeat(rows) as r:
         lines = [
             b.step(x.pointer, r, x.row, x.begin) if isinstance(x, Matrix) else x for x in given
@@ -214,10 +216,7 @@ def _write_map(b: Builder, i: Id, work: Workspace) -> None:
                 b.value(b.broadcast(x, dtype)) if alone else x
                 for x, alone in zip(scalars, spread, strict=True)
             ]
-            with b.repeat(-(-columns // lanes)) as k:
-                begin = b.value(f"mul i64 {k}, {lanes}")
-                within = b.value(f"icmp ult i64 {begin}, {columns - lanes}")
-                begin = b.value(f"select i1 {within}, i64 {begin}, i64 {columns - lanes}")
+            with each_part(b, columns, lanes) as begin:
                 names = [
                     x if alone else b.value(f"load {t}, ptr {b.step(x, begin, each)}, align {each}")
                     for x, alone in zip(vectors, spread, strict=True)

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..program import Id
 from .builder import Builder, llvm_type
+from .product import VECTOR_BYTES
 from .workspace import Matrix
 
 BLOCK = 4, 6
@@ -28,9 +29,6 @@ SMALL_BLOCK = 3, 3
 
 VECTOR = 8
 """Sums that are under way at once of a product with a vector."""
-
-VECTOR_BYTES = 64
-"""Of a vector of columns; processors of less take several."""
 
 _STRIDES = "a_row", "a_step", "b_row", "b_step", "c_row", "rows", "columns", "depth"
 
@@ -50,13 +48,13 @@ def write_matmul(b: Builder, i: Id, matrices: tuple[Matrix, Matrix, Matrix]) -> 
         most = VECTOR, VECTOR
     high, wide = (_alike(n, limit) for n, limit in zip(size, most, strict=False))
     f = _begun(b, f"matmul.{high}.{wide}.{dtype.char}")
-    with _blocks(f, "%rows", high) as n:
-        a, above = f.step("%a", n, "%a_row"), f.step("%c", n, "%c_row")
+    with _blocks(f, "%rows", high) as row:
+        a, above = f.step("%a", row, "%a_row"), f.step("%c", row, "%c_row")
         rows = _lines(f, a, high, "%a_row")
-        with _blocks(f, "%columns", wide) as k:
-            columns = _lines(f, f.step("%b", k, "%b_row"), wide, "%b_row")
+        with _blocks(f, "%columns", wide) as column:
+            columns = _lines(f, f.step("%b", column, "%b_row"), wide, "%b_row")
             sums = _sums(f, dtype, rows, columns)
-            _store(f, dtype, sums, f.step(above, k, each), [j * each for j in range(wide)])
+            _store(f, dtype, sums, f.step(above, column, each), [j * each for j in range(wide)])
     _call(b, f, matrices, size)
     b.divide()  # what was loaded before need not wait in registers
     return f
@@ -89,9 +87,9 @@ def write_matmul_of_one(
             with f.across(lanes):
                 sums = _sums(f, dtype, rows, ["%b"], offsets)
                 _store(f, dtype, sums, above, offsets)
-        rows_, *others = matrices
-        moved = [x._replace(begin=x.begin + part[0] * each) for x in others]
-        _call(b, f, (rows_, moved[0], moved[1]), size)
+        a, columns, result = matrices
+        moved = [x._replace(begin=x.begin + part[0] * each) for x in (columns, result)]
+        _call(b, f, (a, moved[0], moved[1]), size)
         called.append(f)
     return called
 

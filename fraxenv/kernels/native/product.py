@@ -17,8 +17,8 @@ from .builder import Builder, llvm_type
 AT_A_TIME, VECTORS = 8, 4
 """Sums that are under way at once: of rows, and of vectors of rows."""
 
-VECTOR = 64
-"""Bytes of a vector of rows; processors of less take several."""
+VECTOR_BYTES = 64
+"""Of a vector in a kernel of one environment, of rows or columns; processors of less take several."""
 
 
 def write_product(b: Builder, i: Id) -> None:
@@ -27,7 +27,7 @@ def write_product(b: Builder, i: Id) -> None:
     matrix: np.ndarray = p.matrices[p.attributes[i]]
     dtype, columns = matrix.dtype, matrix.shape[1]
     each = width * dtype.itemsize
-    lanes, sums = (VECTOR // dtype.itemsize, VECTORS) if width == 1 else (width, AT_A_TIME)
+    lanes, sums = (VECTOR_BYTES // dtype.itemsize, VECTORS) if width == 1 else (width, AT_A_TIME)
     rows = sums * (lanes if width == 1 else 1)
     blocks = -(-len(matrix) // rows)
     table = b.table([*_laid_out(matrix, blocks, rows)])
@@ -67,7 +67,7 @@ def _sums(
             spread = [b.broadcast(b.value(f"load {s}, ptr {one}"), dtype) for one in ones]
             return b.load(dtype, number), [b.value(code) for code in spread]
         x = b.value(b.broadcast(b.value(f"load {s}, ptr {number}"), dtype))
-        return x, [b.load(dtype, b.address(at, j * VECTOR)) for j in range(sums)]
+        return x, [b.load(dtype, b.address(at, j * VECTOR_BYTES)) for j in range(sums)]
 
     def added(x: str, w: str, to: str) -> str:
         if b.program.joined:

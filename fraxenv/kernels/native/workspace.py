@@ -207,7 +207,9 @@ def plan(
     for x, (k, j, t) in kept_at.items():
         at, step = made.rounds[k][j]
         made.slots[x] = made.pointer, at + t * step
-    _place_matrices(program, made, whole, set(computed), {**(known or {}), **made.slots}, size)
+    if whole:
+        there = {**(known or {}), **made.slots}
+        _place_matrices(program, made, whole, set(computed), there, size)
     for x in made.slots:
         made.homes.pop(x, None)
     return made
