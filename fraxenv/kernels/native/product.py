@@ -18,7 +18,7 @@ AT_A_TIME, VECTORS = 8, 4
 """Sums that are under way at once: of rows, and of vectors of rows."""
 
 VECTOR_BYTES = 64
-"""Of a vector in a kernel of one environment, of rows or columns; processors of less take several."""
+"""Of a vector of rows or columns in a kernel of one environment; some processors take several."""
 
 
 def write_product(b: Builder, i: Id) -> None:
