@@ -143,6 +143,8 @@ class Plan(NamedTuple):
         improvement: (), what a full step promised in the last iteration.
         iterations: (), how many there were.
         status: (), see `plan.STATUS`.
+        regularisation: (), with which another iteration would be, as it is where this plan is the
+            guess: one that failed is not tried again as it was.
     """
 
     q: Array
@@ -156,6 +158,7 @@ class Plan(NamedTuple):
     improvement: Array
     iterations: Array
     status: Array
+    regularisation: Array
 
 
 class _Iterate(NamedTuple):
@@ -245,11 +248,11 @@ def solve(
         step = _iteration(augmented(problem, now.multipliers), options, begin, now)
         return _round(problem, options, step)
 
-    zero = jnp.zeros((), dtype)
+    zero, no = jnp.zeros((), dtype), jnp.array(False)
     count = jnp.zeros((), jnp.int32)
     start = _Iterate(
         q, v, tau, jnp.zeros((N, robot.nv, 2 * robot.nv), dtype), zero + jnp.inf, zero,
-        zero + LEAST, jnp.array(False), jnp.array(False), multipliers, count, count + RUNNING,
+        _regularisation(first, dtype), no, no, multipliers, count, count + RUNNING,
     )  # fmt: skip
     end = while_running(lambda now: now.status == RUNNING, again, (problem, begin), start)
     gap = jnp.max(jnp.abs(_gaps(problem, options, begin, end)))
@@ -262,8 +265,16 @@ def solve(
         worth = tuple(shift * at.penalty for shift in at.shifts)
     return Plan(
         end.q, end.v, end.tau, end.gains, total, gap, missed, worth, end.improvement,
-        end.iterations, end.status,
+        end.iterations, end.status, end.regularisation,
     )  # fmt: skip
+
+
+def _regularisation(guess: Guess | Plan, dtype: Any) -> Array:
+    """That of an earlier plan, if it has not given up with it."""
+    if not isinstance(guess, Plan):
+        return jnp.asarray(LEAST, dtype)
+    given_up = guess.status == REGULARISATION
+    return jnp.where(given_up, LEAST, jnp.clip(guess.regularisation, LEAST, MOST)).astype(dtype)
 
 
 def _round(problem: Problem, options: Options, step: _Iterate) -> _Iterate:

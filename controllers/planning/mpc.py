@@ -28,7 +28,7 @@ from ..base import Telemetry, finite_or
 from ..joint_velocity import joint_velocity_torque
 from ..torque import BRAKING_GAIN
 from .constraints import no_multipliers
-from .ddp import ITERATIONS, NOT_FINITE, Options, Plan, solve
+from .ddp import ITERATIONS, LEAST, NOT_FINITE, Options, Plan, solve
 from .guess import guess
 from .problem import CONTACTS, Problem, clipped, of_dtype
 from .residuals import Residual
@@ -40,7 +40,7 @@ References = Mapping[str, Any]
 LATE = 1e-3
 """Part of a step before a knot that counts as after it: sums of times are rounded."""
 
-TORN = 10.0
+TORN = 1000.0
 """rad, m, rad/s and m/s: after a plan with such a gap the next one does not begin with it."""
 
 
@@ -274,4 +274,5 @@ def _still(problem: Problem, terms: Terms) -> Plan:
     gains = jnp.zeros((N, n, 2 * n), zero.dtype)
     count = jnp.zeros((), jnp.int32)
     worth = no_multipliers(problem, zero.dtype)
-    return Plan(*still, gains, zero, zero, zero, worth, zero, count, count + ITERATIONS)
+    ended = count, count + ITERATIONS, zero + LEAST
+    return Plan(*still, gains, zero, zero, zero, worth, zero, *ended)

@@ -19,7 +19,7 @@ from fraxenv.errors import ArrayError, ConfigError, check_count, is_concrete
 
 from ..safety.barriers import NO_OBSTACLES, Barrier
 from .norms import expansion
-from .residuals import Residual, bend, factors, value
+from .residuals import Residual, bend, factors, slopes, value
 from .scheduled import Schedule, needs_contacts
 
 CONTACTS = "contacts"
@@ -231,11 +231,17 @@ def quadratic_cost(
 
 
 def cost_bend(robot: Robot, residuals: Mapping[str, Residual], terms: Terms, tau: Array) -> Array:
-    """What the cost's second derivative (3 nv, 3 nv) has besides: of the residuals' curvature."""
+    """What the cost's second derivative (3 nv, 3 nv) has besides.
+
+    Of the residuals' curvature, and of norms that curve less than `Expansion.curvature`.
+    """
     total = jnp.zeros((3 * robot.nv, 3 * robot.nv), terms.q.dtype)
     for term in residuals.values():
         it = expansion(term.norm, term.weight, value(term, robot, terms, tau))
         total = total + bend(term, robot, terms, tau, it.gradient)
+        if it.bend is not None:
+            J = jnp.concatenate(slopes(term, robot, terms, tau), axis=1)
+            total = total + mirrored(symmetric_product(J, matmul(it.bend, J)))
     return total
 
 

@@ -26,7 +26,7 @@ from fraxenv.errors import ArrayError, ConfigError, check_choice, check_count, i
 from fraxenv.kernels import fusible
 
 from .alone import alone
-from .ddp import ITERATIONS, NOT_FINITE, Plan
+from .ddp import ITERATIONS, LEAST, NOT_FINITE, Plan
 from .guess import guess as standing
 from .problem import Problem, beginning, of_dtype, shaped, spread
 from .rollout import rolled
@@ -172,6 +172,7 @@ def sample(
         improvement=found.improvement,
         iterations=jnp.asarray(options.rounds, jnp.int32),
         status=status.astype(jnp.int32),
+        regularisation=jnp.asarray(LEAST, dtype),
     )
 
 

@@ -159,6 +159,35 @@ def test_with_limits_a_linear_robots_plan_is_quadprogs(
     np.testing.assert_allclose(found.tau.ravel(), tau, atol=1e-7)
 
 
+def test_one_iteration_after_another_is_as_many_at_once(sliders: Robot, x64: None) -> None:
+    """A plan knows how much to regularise the next iteration."""
+
+    def wavy(robot: Robot, terms: dynamics.Terms, tau: Array, _: Any) -> Array:
+        return jnp.sin(20.0 * terms.q) - terms.v
+
+    running = {"wavy": plan.residual(wavy, None, 9.0), "effort": plan.torque(0.0, 1e-3)}
+    problem = plan.Problem(sliders, horizon=12, dt=0.1, running=running)
+    begin = np.array([0.4, -0.2]), np.array([1.0, -2.0])
+
+    @jax.jit
+    def once(at: Any) -> plan.Plan:
+        return plan.solve(problem, begin, at, plan.Options(1))
+
+    guess = plan.guess(problem, *begin)
+    turns = [once(guess)]
+    for _ in range(4):
+        turns.append(once(turns[-1]))
+    at_once = jax.jit(lambda: plan.solve(problem, begin, guess, plan.Options(5)))()
+    np.testing.assert_allclose(turns[-1].tau, at_once.tau, rtol=1e-9, atol=1e-9)
+    # What did not go well is not tried again as it was, but after a plan that has given up.
+    stiff = turns[0]._replace(regularisation=jnp.asarray(1e3))
+    slow, as_ever = once(stiff), once(turns[0])
+    assert float(slow.regularisation) in (1e2, 1e4)
+    assert np.abs(slow.tau - stiff.tau).max() < 0.1 * np.abs(as_ever.tau - stiff.tau).max()
+    given_up = stiff._replace(status=jnp.int32(plan.STATUS.index("regularisation")))
+    np.testing.assert_allclose(once(given_up).q, as_ever.q, atol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("hessian", ["gauss-newton", "exact"])
 def test_a_pendulum_swings_up_by_one_motor_at_its_limit(hessian: str, x64: None) -> None:

@@ -37,7 +37,7 @@ def made(q: np.ndarray, status: str = "converged") -> plan.Plan:
     tau = jnp.zeros((N, 2)).at[::2, 0].set(4.0)
     number = plan.STATUS.index(status) * one
     states = jnp.asarray(q), jnp.zeros((N + 1, 2))
-    return plan.Plan(*states, tau, zero, zero, zero, zero, (), zero + 0.5, 7 * one, number)
+    return plan.Plan(*states, tau, zero, zero, zero, zero, (), zero + 0.5, 7 * one, number, zero)
 
 
 def test_it_says_what_a_plan_costs_and_misses(sliders: Robot, x64: None) -> None:
