@@ -165,6 +165,7 @@ class _Iterate(NamedTuple):
     """What an iteration changes.
 
     Attributes:
+        gap: the largest component of any.
         closed: whether there are no gaps left.
         near: whether the last step was a full one without gaps: then exact Hessians pay.
     """
@@ -174,6 +175,7 @@ class _Iterate(NamedTuple):
     tau: Array
     gains: Array
     cost: Array
+    gap: Array
     improvement: Array
     regularisation: Array
     closed: Array
@@ -251,11 +253,10 @@ def solve(
     zero, no = jnp.zeros((), dtype), jnp.array(False)
     count = jnp.zeros((), jnp.int32)
     start = _Iterate(
-        q, v, tau, jnp.zeros((N, robot.nv, 2 * robot.nv), dtype), zero + jnp.inf, zero,
+        q, v, tau, jnp.zeros((N, robot.nv, 2 * robot.nv), dtype), zero + jnp.inf, zero, zero,
         _regularisation(first, dtype), no, no, multipliers, count, count + RUNNING,
     )  # fmt: skip
     end = while_running(lambda now: now.status == RUNNING, again, (problem, begin), start)
-    gap = jnp.max(jnp.abs(_gaps(problem, options, begin, end)))
     total, missed = end.cost, zero
     worth: tuple[Array, ...] = ()
     if end.multipliers is not None:
@@ -264,7 +265,7 @@ def solve(
         missed = violation(beyond(problem, options.backend, end.q, end.v))
         worth = tuple(shift * at.penalty for shift in at.shifts)
     return Plan(
-        end.q, end.v, end.tau, end.gains, total, gap, missed, worth, end.improvement,
+        end.q, end.v, end.tau, end.gains, total, end.gap, missed, worth, end.improvement,
         end.iterations, end.status, end.regularisation,
     )  # fmt: skip
 
@@ -353,6 +354,7 @@ def _iteration(
         chosen(best.tau, now.tau),
         jnp.where(gains.fine, gains.K, now.gains),
         chosen(best.cost, total),
+        (1 - length) * jnp.max(jnp.abs(gaps)),
         promised,
         regularisation,
         now.closed | (length == 1),
@@ -622,19 +624,6 @@ def _rolled(
         good,
         good & (expected >= 0) & (found > CONTENT * expected),
     )
-
-
-def _gaps(problem: Problem, options: Options, begin: tuple[Array, Array], now: _Iterate) -> Array:
-    """Of all knots (N + 1, 2 nv)."""
-    robot = problem.robot
-
-    def knot(q: Array, v: Array, tau: Array, q_next: Array, v_next: Array, contacts: Any) -> Array:
-        after = advanced(problem, compute_terms(robot, q, v), tau, contacts)
-        return between(robot, q_next, v_next, *after)
-
-    at = now.q[:-1], now.v[:-1], now.tau, now.q[1:], now.v[1:], problem.contacts
-    gaps = jax.vmap(fusible(knot, options.backend))(*at)
-    return jnp.concatenate([between(robot, now.q[0], now.v[0], *begin)[None], gaps])
 
 
 def _axes(terms: Mapping[str, Residual]) -> dict[str, Any]:

@@ -97,8 +97,8 @@ def test_the_slope_of_the_cost_is_that_of_the_rollout(x64: None) -> None:
     (value, (q, v)), slope = jax.jit(jax.value_and_grad(total, has_aux=True))(tau)
     zero = jnp.zeros(())
     now = ddp._Iterate(
-        q, v, tau, jnp.zeros((4, 2, 4)), value, zero, zero, jnp.array(True), jnp.array(False),
-        None, zero, zero,
+        q, v, tau, jnp.zeros((4, 2, 4)), value, zero, zero, zero, jnp.array(True),
+        jnp.array(False), None, zero, zero,
     )  # fmt: skip
     knots, last, _ = jax.jit(lambda now: ddp._expanded(problem, plan.Options(), now))(now)
     np.testing.assert_allclose(jnp.sum(knots.cost.value) + last.value, value, rtol=1e-12)
@@ -157,6 +157,30 @@ def test_with_limits_a_linear_robots_plan_is_quadprogs(
     tau = quadprog.solve_qp(H, -g, C, b)[0]
     assert 10 < np.sum((np.abs(tau) > 0.999) & (np.abs(tau) < 2.001)) < 2 * N
     np.testing.assert_allclose(found.tau.ravel(), tau, atol=1e-7)
+
+
+def test_the_gap_that_is_told_is_the_one_that_is_left(x64: None) -> None:
+    """After each iteration, of which some close it partly."""
+    robot = dynamics.load_robot("double_pendulum")
+    problem, begin = swing(robot, horizon=20), (np.array([0.1, 0.0]), np.zeros(2))
+    away = jnp.asarray(np.random.default_rng(0).normal(size=(2, 21, 2)))
+    at: Any = plan.Guess(2 * away[0], 9 * away[1], jnp.zeros((20, 2)))
+
+    @jax.jit
+    def once(at: Any) -> Any:
+        found = plan.solve(problem, begin, at, plan.Options(1))
+        q, v = jax.vmap(dynamics.step, (None, 0, 0, 0, None))(
+            robot, found.q[:-1], found.v[:-1], found.tau, 0.05
+        )
+        left = [found.q[1:] - q, found.v[1:] - v, found.q[0] - begin[0], found.v[0] - begin[1]]
+        return found, jnp.max(jnp.stack([jnp.abs(x).max() for x in left]))
+
+    told = []
+    for _ in range(4):
+        at, left = once(at)
+        told.append(float(at.gap))
+        np.testing.assert_allclose(at.gap, left, rtol=1e-9, atol=1e-12)
+    assert told[0] > told[-1] > 1.0
 
 
 def test_one_iteration_after_another_is_as_many_at_once(sliders: Robot, x64: None) -> None:

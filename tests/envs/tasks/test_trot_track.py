@@ -87,9 +87,11 @@ def test_a_hand_that_is_not_there_is_told() -> None:
 
 
 @pytest.mark.slow
-def test_plans_keep_the_hand_on_it() -> None:
-    options: Any = {"policy_hz": 100, "control_hz": 500, "max_steps_in_episode": 300}
-    env, params = fraxenv.make("B2Z1Track-v0", action="torque", **options)
+@pytest.mark.parametrize(("action", "hz"), [("torque", 100), (None, 50)])
+def test_plans_keep_the_hand_on_it(action: str | None, hz: int) -> None:
+    """With torques, and with joints on springs."""
+    options: Any = {"policy_hz": hz, "control_hz": 500, "max_steps_in_episode": 3 * hz}
+    env, params = fraxenv.make("B2Z1Track-v0", action=action, **options)
     episode = episode_of(env, params, mpc_policy(env, params))
     for k in range(3):
         terminated, info = episode(jax.random.key(k))
