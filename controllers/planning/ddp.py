@@ -79,6 +79,10 @@ FLAT = 1e-12
 LEAST, MOST, FACTOR = 1e-9, 1e9, 10.0
 """Regularisation: its range, and by how much it changes."""
 
+HANDED_ON = 1e-4
+"""Most regularisation that a plan hands on to the next. With none a humanoid falls that is planned
+an iteration at a time; with all of it plans that push stop short of the goal, at a kink."""
+
 SHORT, LONG = 0.25, 0.5
 """Steps no longer than the first raise the regularisation, longer ones than the second lower it."""
 
@@ -143,8 +147,8 @@ class Plan(NamedTuple):
         improvement: (), what a full step promised in the last iteration.
         iterations: (), how many there were.
         status: (), see `plan.STATUS`.
-        regularisation: (), with which another iteration would be, as it is where this plan is the
-            guess: one that failed is not tried again as it was.
+        regularisation: (), with which another iteration would be, as it is, up to a limit, where
+            this plan is the guess: what failed is not tried again as it was.
     """
 
     q: Array
@@ -271,11 +275,9 @@ def solve(
 
 
 def _regularisation(guess: Guess | Plan, dtype: Any) -> Array:
-    """That of an earlier plan, if it has not given up with it."""
-    if not isinstance(guess, Plan):
-        return jnp.asarray(LEAST, dtype)
-    given_up = guess.status == REGULARISATION
-    return jnp.where(given_up, LEAST, jnp.clip(guess.regularisation, LEAST, MOST)).astype(dtype)
+    """That of an earlier plan, as far as it is handed on."""
+    known = guess.regularisation if isinstance(guess, Plan) else LEAST
+    return jnp.clip(jnp.asarray(known, dtype), LEAST, HANDED_ON)
 
 
 def _round(problem: Problem, options: Options, step: _Iterate) -> _Iterate:

@@ -203,13 +203,12 @@ def test_one_iteration_after_another_is_as_many_at_once(sliders: Robot, x64: Non
         turns.append(once(turns[-1]))
     at_once = jax.jit(lambda: plan.solve(problem, begin, guess, plan.Options(5)))()
     np.testing.assert_allclose(turns[-1].tau, at_once.tau, rtol=1e-9, atol=1e-9)
-    # What did not go well is not tried again as it was, but after a plan that has given up.
-    stiff = turns[0]._replace(regularisation=jnp.asarray(1e3))
-    slow, as_ever = once(stiff), once(turns[0])
-    assert float(slow.regularisation) in (1e2, 1e4)
-    assert np.abs(slow.tau - stiff.tau).max() < 0.1 * np.abs(as_ever.tau - stiff.tau).max()
-    given_up = stiff._replace(status=jnp.int32(plan.STATUS.index("regularisation")))
-    np.testing.assert_allclose(once(given_up).q, as_ever.q, atol=1e-6)
+    # What did not go well is not tried again as it was, but does not hold back for long.
+    stiff = [turns[0]._replace(regularisation=jnp.asarray(x)) for x in (1e-4, 1e9)]
+    slow, slower = (once(x) for x in stiff)
+    assert float(slow.regularisation) in (1e-5, 1e-3)
+    np.testing.assert_array_equal(slow.tau, slower.tau)
+    assert np.abs(slow.tau - once(turns[0]).tau).max() > 1e-6
 
 
 @pytest.mark.slow
