@@ -47,7 +47,7 @@ STEPPING = (2.0, 0.06, 0.6)
 """Cadence, height of a step, m, and share of a period for which a foot stands."""
 
 PUSHES = ((0, 0), (10, 0), (-10, 0), (0, 10), (0, -10))
-"""N s, ahead and to the left."""
+"""N s, ahead and to the left, where it stands; where it steps, twice and five times as much."""
 
 BEGINS, LASTS = 50, 10
 """Plans before a push, and during it."""
@@ -251,7 +251,7 @@ def main(options: Options) -> None:
     plans = round(options.seconds / DT)
     walker = Walker(options.locked, options.physics)
     rows: dict[str, dict[str, Any]] = {f"stands, {x} {y} N s": {"push": (x, y)} for x, y in PUSHES}
-    for x, y in ((2 * x, 2 * y) for x, y in PUSHES):
+    for x, y in (*((2 * x, 2 * y) for x, y in PUSHES), *((5 * x, 5 * y) for x, y in PUSHES[1:])):
         rows[f"steps, {x} {y} N s"] = {"push": (x, y), "gait": STEPPING}
     rows[AHEAD] = {"gait": STEPPING, "place": (1.0, 0.0)}
     rows["steps, to 0.5 m to the left"] = {"gait": STEPPING, "place": (0.0, 0.5)}
