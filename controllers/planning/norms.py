@@ -122,8 +122,9 @@ def expansion(norm: Norm, weight: ArrayLike, x: Array) -> Expansion:
     p, q = jnp.asarray(norm.p, x.dtype), jnp.asarray(norm.q, x.dtype)
     weight = jnp.asarray(weight, x.dtype)
     if is_joint(norm):
-        it = _JOINT[norm.kind](x, p, q)
-        return Expansion(*(None if part is None else weight * part for part in it))
+        value, gradient, curvature, bend = _JOINT[norm.kind](x, p, q)
+        bent = None if bend is None else weight * bend
+        return Expansion(weight * value, weight * gradient, weight * curvature, bent)
     values, gradient, curvature, bend = _BY_COMPONENT[norm.kind](x, p, q)
 
     def diagonal(of: Array) -> Array:
