@@ -169,7 +169,7 @@ class _Iterate(NamedTuple):
     """What an iteration changes.
 
     Attributes:
-        gap: the largest component of any.
+        gap: the largest component of any gap that is left.
         closed: whether there are no gaps left.
         near: whether the last step was a full one without gaps: then exact Hessians pay.
     """
