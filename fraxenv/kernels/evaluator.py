@@ -166,7 +166,7 @@ class Evaluator:
         known = self._literals.get(id(atom))
         if known is None:
             # Its dtype is that of the abstract value: it may be a Python number.
-            known = atom, self.program.constants(np.asarray(atom.val, atom.aval.dtype))
+            known = atom, self.program.constants(np.asarray(atom.val, _held_as(atom.aval.dtype)))
             self._literals[id(atom)] = known
         return known[1]
 
@@ -322,6 +322,11 @@ class Evaluator:
         return self.program.dtypes[x]
 
 
+def _held_as(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Tangents of integers, which are nothing, are False: they are only handed on."""
+    return np.dtype(bool) if dtype == jax.dtypes.float0 else dtype
+
+
 class _Rule(NamedTuple):
     """How an equation is evaluated.
 
@@ -353,7 +358,7 @@ class _Rule(NamedTuple):
         keys = [v.aval.dtype for v in equation.invars if is_key(v.aval)]
         key = keys[0] if keys and name in STRUCTURAL else None
         results = [Buffer.of(v.aval, True) for v in equation.outvars]
-        return _Rule(equation, rule, key, [(b.shape, b.dtype) for b in results])
+        return _Rule(equation, rule, key, [(b.shape, _held_as(b.dtype)) for b in results])
 
 
 def _check_computed(name: str, variables: Sequence[Any]) -> None:

@@ -94,3 +94,15 @@ def test_windows_at_places_that_are_known_and_that_are_not() -> None:
     found, expected = fuse(windows, "native")(X, n), jax.jit(jax.vmap(windows))(X, n)
     for k, (x, y) in enumerate(zip(found, expected, strict=True)):
         np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7, err_msg=str(k))
+
+
+def test_tangents_of_integers_are_handed_on() -> None:
+    """They are nothing; forward derivatives of loops carry them all the same."""
+    double = jax.jit(lambda x, nothing: (2 * x + 1, nothing))
+
+    def above(x: Array) -> Any:
+        nothing = lax.broadcast(np.zeros((), jax.dtypes.float0), (3,))
+        return lax.while_loop(lambda c: c[0] < 100, lambda c: double(*c), (x, nothing))[0]
+
+    x = X[:, 0]
+    np.testing.assert_allclose(fuse(above, "native")(x), jax.jit(jax.vmap(above))(x), rtol=1e-6)
