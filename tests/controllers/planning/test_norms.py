@@ -1,4 +1,4 @@
-"""Norms: their gradients and curvatures are those of their values."""
+"""Norms: their gradients and curvatures against those of their values."""
 
 from __future__ import annotations
 
