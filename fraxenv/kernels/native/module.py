@@ -141,9 +141,10 @@ def write_module(
         work=own,
     )
     check_size(tile + work + spare)
+    vector = max(4 * width, vector_bytes)
     # Without it vectors for which there are no registers would lie across lines of the cache.
-    aligned = f"alignstack={4 * width}"
-    bits = " ".join(f'"{name}-vector-width"="{32 * width}"' for name in ("prefer", "min-legal"))
+    aligned = f"alignstack={vector}"
+    bits = " ".join(f'"{name}-vector-width"="{8 * vector}"' for name in ("prefer", "min-legal"))
     attributes = f"attributes #0 = {{ noinline nounwind {aligned} {bits} }}\n{RARELY}"
     functions = [body.builder for body in parts]
     others = [[b] for b in functions if len(parts) > 1 and len(b.lines) > APART]
