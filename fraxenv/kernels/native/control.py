@@ -19,7 +19,7 @@ from .product import write_product
 from .registers import BLOCK as BLOCK_OF_CHOSEN
 from .registers import WITHOUT_INSTRUCTIONS, Registers, choose
 from .schedule import captured_values, operands, schedule, spilled_values, waiting_bytes
-from .workspace import FEW, Workspace
+from .workspace import FEW, NOT_STORED, Workspace
 
 Values = Mapping[int, Sequence[Id]]
 """Values of each scope."""
@@ -196,7 +196,7 @@ class Body:
         if self._registers is None:
             self._compute(ids)
         else:
-            self._compute_chosen(ids, self._registers)
+            self._compute_chosen(scope, ids, self._registers)
         if scope == 0:
             return
         rounds = self._loop_of(scope).count or 1
@@ -221,7 +221,7 @@ class Body:
 
     def _compute_one(self, i: Id) -> None:
         op = self._program.ops[i]
-        if op == "loop" and self._registers is not None:
+        if op == "loop" and self._program.attributes[i] in self._calls:
             self._call(self._calls[self._program.attributes[i]])
         elif op == "loop":
             self._loop(self._program.attributes[i])
@@ -239,23 +239,29 @@ class Body:
         if self.workspace is not None and i in self.workspace.homes:
             self.builder.settle(i, *self.workspace.homes[i])
 
-    def _compute_chosen(self, ids: Sequence[Id], registers: Registers) -> None:
-        """Compute all, with the values in registers that are chosen here."""
+    def _compute_chosen(self, scope: int, ids: Sequence[Id], registers: Registers) -> None:
+        """Compute all of a scope, with the values in registers that are chosen here."""
         b, homes = self.builder, self._homes()
+        begin, wanted = self.inputs, self._wanted
+        if scope:
+            loop = self._loop_of(scope)
+            begin = [x for x in (*loop.carries, loop.counter) if x in b.names]
+            wanted = self._following(scope)
         chosen = choose(
-            self._program, ids, self.inputs, self._wanted,
+            self._program, ids, begin, wanted,
             lambda i: operands(self._program, i, self._captured),
-            lambda x: x in homes or self._program.ops[x] == "final" or b.is_loaded(x),
+            lambda x: x in homes or self._is_found(x) or b.is_loaded(x),
             registers, b.width,
         )  # fmt: skip
+        stem = b.register("p") + "."
         for place, size in enumerate(chosen.sizes):
-            b.reserve(f"%p{place}", size)
+            b.reserve(f"{stem}{place}", size)
 
         def move(x: Id) -> None:
             if x in chosen.places:
-                b.settle(x, f"%p{chosen.places[x]}", 0)
+                b.settle(x, f"{stem}{chosen.places[x]}", 0)
 
-        for x in self.inputs:
+        for x in begin:
             move(x)
             b.forget(x)
         for k, i in enumerate(ids):
@@ -268,6 +274,13 @@ class Body:
                 b.forget(x)
             if k % BLOCK_OF_CHOSEN == BLOCK_OF_CHOSEN - 1:
                 b.divide()
+
+    def _is_found(self, x: Id) -> bool:
+        """Whether a value will be where a loop has left it, or in a table in memory."""
+        p = self._program
+        if p.ops[x] == "lookup":
+            return any(p.ops[value] != "constant" for value in p.args[x][1:])
+        return p.ops[x] == "final"
 
     def _call(self, call: Call) -> None:
         """Hand a loop what it needs, in memory, where its results are then."""
@@ -309,6 +322,7 @@ class Body:
         b.begin(start)
         counter, following = b.register("i"), b.register("i")
         b.set(loop.counter, b.broadcast(counter, np.dtype(np.int32)))
+        rows = self._rows(loop, places, counter)
         before_round = self.operations
         if loop.condition is not None:
             self._leave(loop, loop.condition, end)
@@ -320,7 +334,8 @@ class Body:
             t = b.type(p.dtypes[x])
             at = b.value(f"getelementptr {t}, ptr {memory}, i32 {counter}")
             b.emit(f"store {t} {b.name(x)}, ptr {at}")
-        self._keep(loop, places, counter)
+        ordered = sorted((step, at, loop.stacked[j]) for j, (at, step) in places.items())
+        b.copy([x for *_, x in ordered], [(rows[step], at) for step, at, _ in ordered], FEW)
         b.emit(f"{following} = add i32 {counter}, 1")
         ends = {k: self._carried_name(loop.carries[k], loop.following[k]) for k in carried}
         taken = set(homes.values())
@@ -328,7 +343,11 @@ class Body:
             if p.ops[i] == "final" and p.attributes[i][0] == index:
                 k = p.attributes[i][1]
                 # What is kept of the last round is read before its place is another value's.
-                if k not in homes and b.slots.get(loop.following[k]) in taken:
+                outside = p.scopes[loop.following[k]] != loop.scope
+                leaving = b.slots.get(loop.following[k]) in taken or (
+                    outside and self._registers is not None
+                )
+                if k not in homes and leaving:
                     self._last[i] = b.name(loop.following[k])
         self._hand_on([(loop.following[k], home) for k, home in homes.items()])
         latch = b.block
@@ -365,16 +384,24 @@ class Body:
         rest = [(x, home) for x, home in moved if b.slots.get(x) not in read]
         b.copy([x for x, _ in rest], [home for _, home in rest], FEW)
 
-    def _keep(self, loop: Loop, places: Mapping[int, tuple[int, int]], counter: str) -> None:
-        """Write a round's kept values to the workspace."""
+    def _rows(
+        self, loop: Loop, places: Mapping[int, tuple[int, int]], counter: str
+    ) -> dict[int, str]:
+        """Where a round's kept values go in the workspace, by how far a round's are from the next.
+
+        What the round computes is stored there at once.
+        """
         if not places:
-            return
+            return {}
         assert self.workspace is not None
-        b, pointer = self.builder, self.workspace.pointer
+        p, b, pointer = self._program, self.builder, self.workspace.pointer
         number = b.value(f"zext i32 {counter} to i64")
         rows = {step: b.step(pointer, number, step) for step in {s for _, s in places.values()}}
-        ordered = sorted((step, at, loop.stacked[j]) for j, (at, step) in places.items())
-        b.copy([x for *_, x in ordered], [(rows[step], at) for step, at, _ in ordered], FEW)
+        for j, (at, step) in places.items():
+            x = loop.stacked[j]
+            if p.scopes[x] == loop.scope and p.ops[x] not in NOT_STORED:
+                self.workspace.homes.setdefault(x, (rows[step], at))
+        return rows
 
     def _leave(self, loop: Loop, condition: Id, end: str) -> None:
         """Leave a while loop before a round, if no lane goes on: most, before the first."""

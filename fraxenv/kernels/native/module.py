@@ -174,17 +174,18 @@ def _loops(
 
     None if that is left to LLVM: for functions of few values, and loops that need tables.
     """
-    ids = np.flatnonzero(alive).tolist()
-    once = [i for i in ids if program.scopes[i] == 0]
+    here = {0}  # and the scopes of counted loops in these
+    for loop in sorted(program.loops, key=lambda loop: program.depth[loop.scope]):
+        if loop.condition is None and loop.outer in here:
+            here.add(loop.scope)
+    once = [i for i in np.flatnonzero(alive).tolist() if program.scopes[i] in here]
     if len(once) < LONG:
         return None
     captured, found = captured_values(program, alive), {}
     for i in once:
-        if program.ops[i] != "loop":
-            continue
         index = program.attributes[i]
-        if program.loops[index].condition is None:
-            return None
+        if program.ops[i] != "loop" or program.loops[index].condition is None:
+            continue
         given = [x for x in operands(program, i, captured) if program.ops[x] != "constant"]
         results = [
             x for x in once if program.ops[x] == "final" and program.attributes[x][0] == index
@@ -209,7 +210,7 @@ def _loop(
     body = part(gather.with_known(program, given), results, slots={x: places[x] for x in given})
     b = body.builder
     b.define("void", f"loop{index}", "ptr %handed", linkage="")
-    body.compute_scope(0)
+    body.compute_round(program.loops[index].outer, None)
     _store(b, {x: places[x] for x in results})
     b.emit("ret void")
     offsets = layout.offsets

@@ -142,7 +142,9 @@ def choose(
             continue
         called = program.ops[i] in ("loop", "matmul", "map")
         for x, next_use in reads[k]:
-            if x in here or (not called and (x in moved or in_memory(x))):
+            if x in here and program.ops[i] == "loop":
+                move(x, k)  # its rounds have registers of their own
+            elif x in here or (not called and (x in moved or in_memory(x))):
                 keep(x, next_use, k)
         if program.ops[i] not in _UNMOVED:
             keep(i, first_uses[k], k)

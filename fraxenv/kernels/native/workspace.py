@@ -270,7 +270,7 @@ def _place_by_rounds(
         at += each
 
 
-_NOT_STORED = WITHOUT_INSTRUCTIONS | WHOLE | {"pin", "final", "round", "loop", "lookup"}
+NOT_STORED = WITHOUT_INSTRUCTIONS | WHOLE | {"pin", "final", "round", "loop", "lookup"}
 """What is not written to a home of its own when it is computed."""
 
 
@@ -297,7 +297,7 @@ def _place_matrices(
     size: Callable[[Id], int],
 ) -> None:
     """Lay out what is computed as matrices: the largest first, of which others are parts."""
-    stored_at = {x: at for x, at in made.homes.items() if program.ops[x] not in _NOT_STORED}
+    stored_at = {x: at for x, at in made.homes.items() if program.ops[x] not in NOT_STORED}
     places = stored_at | dict(known)
 
     def placed(values: Sequence[Id], shape: tuple[int, int]) -> Matrix | None:
@@ -305,7 +305,7 @@ def _place_matrices(
         if in_order([places.get(x) for x in sources], shape) is not None:
             return None
         homeless = [
-            x not in places and x in computed and program.ops[x] not in _NOT_STORED for x in sources
+            x not in places and x in computed and program.ops[x] not in NOT_STORED for x in sources
         ]
         if not any(homeless):
             return None

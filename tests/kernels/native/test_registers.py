@@ -253,17 +253,55 @@ def test_loops_are_functions_of_their_own(
         assert np.array_equal(np.asarray(x), np.asarray(y))
 
 
-def test_what_is_short_or_needs_tables_is_left_to_llvm(
-    chosen: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def looped(x: Any) -> Any:
-        return lax.fori_loop(0, 30, lambda _, c: jnp.sin(c) * x, x)
+def with_counted_loops(x: Any) -> Any:
+    """One in the other, with a loop in them that ends by a condition; tables, and kept values."""
+    table, scale = jnp.outer(jnp.cos(x), x), jnp.sin(x)
 
-    fuse(looped, "native")(ROWS)
+    def settled(y: Any, row: Any, n: Any) -> Any:
+        return lax.while_loop(
+            lambda c: (c[0] < n) & (jnp.max(c[1]) > 0.4),
+            lambda c: (c[0] + 1, 0.7 * jnp.sin(c[1]) + 0.1 * scale * row),
+            (0, y),
+        )[1]
+
+    def round_(c: Any, given: Any) -> Any:
+        y, first, odd = c
+        row, n = given
+        z = settled(y, row, n) + 0.1 * table[n]
+        turned, sums = lax.scan(lambda w, k: (w * 0.9 + row, w[k] + z), z, jnp.arange(3))
+        return (turned - 0.5 * first, x, ~odd), (sums[:, :5], z, y, odd, first[0] + row)
+
+    carried, kept = lax.scan(round_, (x, scale, x[0] > 0), (table, jnp.arange(24)))
+    return carried, kept, jnp.sum(kept[1] * table) + carried[0]
+
+
+@pytest.mark.parametrize("size", [1, 16, 50])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rounds_of_counted_loops(size: int, dtype: Any, chosen: list[str]) -> None:
+    """Their registers are chosen as well; what ends by a condition is a function of its own."""
+    with jax.enable_x64(dtype is np.float64):
+        rows = ROWS[:size].astype(dtype)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "LONG", 1 << 60)
+            usual = fuse(with_counted_loops, "native")(rows)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gather, "rare_branch", lambda *_: None)
+            patch.setattr(refill, "plan", lambda *_: None)
+            found = fuse(lambda x: with_counted_loops(x), "native")(rows)
+            about = explain(with_counted_loops, "native")(rows)
+    if about.vector > 1:
+        assert chosen[-1].startswith(module.CHOSEN)
+        translated, optimised, *_ = chosen[-1].split(module.OPTIMISED)
+        assert translated.count("call void @loop") == optimised.count("define  void @loop") == 1
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(usual), strict=True):
+        assert np.array_equal(np.asarray(x), np.asarray(y))
+
+
+def test_what_is_short_is_left_to_llvm(chosen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONG", registers.LONG)
     fuse(mixed, "native")(ROWS)
-    assert len(chosen) == 2
-    assert not any(text.startswith(module.CHOSEN) for text in chosen)
+    assert len(chosen) == 1
+    assert not chosen[0].startswith(module.CHOSEN)
 
 
 def beyond(text: str) -> int:
