@@ -241,7 +241,8 @@ def residual_derivatives(
     def moved(displacement: Array, v: Array, tau: Array) -> Array:
         return residual(integrate(robot, q, displacement, 1.0), v, tau)
 
-    by_q, by_v, by_tau = jax.jacfwd(moved, (0, 1, 2))(jnp.zeros_like(v), v, tau)
+    # One after the other: what does not depend on one of them costs nothing for it.
+    by_q, by_v, by_tau = (jax.jacfwd(moved, i)(jnp.zeros_like(v), v, tau) for i in range(3))
     return jnp.concatenate([by_q, by_v], axis=1), by_tau
 
 
