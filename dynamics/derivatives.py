@@ -319,7 +319,7 @@ def coriolis_matrix(
     v = checked_tangent(robot, "v", v)
     kin = compute_kinematics(robot, q) if kin is None else kin
     U, masks = tree_mask(robot, v.dtype), axis_masks(robot.topology)
-    S, inertia = spatial_axes(robot.topology, kin), _spatial_inertia(robot, kin)
+    S, inertia = spatial_axes(robot.topology, kin), spatial_inertias(robot, kin)
     V = matmul(U, S * axis_rates(robot, v)[:, None])
     S_dot = motion_cross(of_carriers(robot.topology, V), S)
     composite = _Composites.of(robot.topology, inertia, coriolis_inertia(inertia, V))
@@ -330,7 +330,7 @@ def coriolis_matrix(
 # --- parts ----------------------------------------------------------------------------------------
 
 
-def _spatial_inertia(robot: Robot, kin: Kinematics) -> Array:
+def spatial_inertias(robot: Robot, kin: Kinematics) -> Array:
     """Spatial inertias (nb, 6, 6) about `reference_points`, as `spatial_axes`."""
     mass = jnp.asarray(robot.mass, kin.axis.dtype)
     shift = mass[:, None] * kin.relative
@@ -382,7 +382,7 @@ def _residual_derivatives(
 ) -> tuple[Array, Array]:
     """Derivatives (nv, nv) of inverse dynamics by `q`, on the tangent space, and by `v`."""
     v, a = checked_tangent(robot, "v", v), checked_tangent(robot, "a", a)
-    masks, inertia = axis_masks(robot.topology), _spatial_inertia(robot, kin)
+    masks, inertia = axis_masks(robot.topology), spatial_inertias(robot, kin)
     dtype = inertia.dtype
     gravity = jnp.asarray(robot.gravity, dtype)
     lift = -jnp.concatenate([gravity, jnp.zeros_like(gravity)])
