@@ -116,6 +116,7 @@ from .momentum import (
     centroidal_momentum,
     centroidal_momentum_matrix,
 )
+from .momentum_derivatives import centroidal_momentum_derivative
 from .payload import Payload, terms_with_payload, with_payload
 from .rnea import bias_forces, generalized_forces, gravity_forces, rnea
 from .scene.actuators import (
@@ -209,6 +210,7 @@ __all__ = [
     "center_of_mass",
     "center_of_mass_jacobian",
     "centroidal_momentum",
+    "centroidal_momentum_derivative",
     "centroidal_momentum_matrix",
     "combine",
     "compute_kinematics",

@@ -20,12 +20,14 @@ from fraxenv.dynamics import (
     Terms,
     center_of_mass,
     center_of_mass_jacobian,
+    centroidal_momentum_derivative,
+    frame_jacobian,
     frame_pose,
 )
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.errors import ConfigError, is_concrete
 
-from .residuals import Residual, residual
+from .residuals import Residual, Slopes, of_q, residual
 
 GRAVITY = 9.81
 """m/s^2, of the time that a fall takes."""
@@ -140,6 +142,11 @@ def _positions(robot: Robot, terms: Terms, feet: tuple[str, ...]) -> Array:
     return jnp.stack([frame_pose(robot, terms.q, f, kin=terms.kin)[0] for f in feet])
 
 
+def _moved(robot: Robot, terms: Terms, feet: tuple[str, ...]) -> Array:
+    """Derivatives (n, 3, nv) of their positions by the configuration."""
+    return jnp.stack([frame_jacobian(robot, terms.q, f, kin=terms.kin)[:3] for f in feet])
+
+
 @dataclass(frozen=True)
 class _Upright:
     frame: str
@@ -149,6 +156,11 @@ class _Upright:
 
     def __call__(self, robot: Robot, terms: Terms, tau: Array, _: Any) -> Array:
         return frame_pose(robot, terms.q, self.frame, kin=terms.kin)[1][2, 2:] - 1
+
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, _: Any) -> Slopes:
+        z = frame_pose(robot, terms.q, self.frame, kin=terms.kin)[1][:, 2]
+        turned = frame_jacobian(robot, terms.q, self.frame, kin=terms.kin)[3:]
+        return of_q((turned[0] * z[1] - turned[1] * z[0])[None])
 
 
 @dataclass(frozen=True)
@@ -163,6 +175,10 @@ class _Height:
         own = frame_pose(robot, terms.q, self.frame, kin=terms.kin)[0][2]
         return (own - jnp.mean(_positions(robot, terms, self.feet)[:, 2]) - wanted)[None]
 
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, _: Array) -> Slopes:
+        own = frame_jacobian(robot, terms.q, self.frame, kin=terms.kin)[2]
+        return of_q((own - jnp.mean(_moved(robot, terms, self.feet)[:, 2], axis=0))[None])
+
 
 @dataclass(frozen=True)
 class _Swing:
@@ -175,6 +191,10 @@ class _Swing:
     def __call__(self, robot: Robot, terms: Terms, tau: Array, wanted: Array) -> Array:
         above = _positions(robot, terms, self.feet)[:, 2] - self.sole
         return jnp.where(wanted > 0, above - wanted, 0.0)
+
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, wanted: Array) -> Slopes:
+        risen = _moved(robot, terms, self.feet)[:, 2]
+        return of_q(jnp.where((wanted > 0)[:, None], risen, 0.0))
 
 
 @dataclass(frozen=True)
@@ -189,3 +209,11 @@ class _Balance:
         J = center_of_mass_jacobian(robot, terms.q, kin=terms.kin)
         point = center_of_mass(robot, terms.q, kin=terms.kin) + self.fall * matmul(J, terms.v)
         return (point - jnp.mean(_positions(robot, terms, self.feet), axis=0))[:2]
+
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, _: Any) -> Slopes:
+        J = center_of_mass_jacobian(robot, terms.q, kin=terms.kin)
+        momentum = centroidal_momentum_derivative(robot, terms.q, terms.v, kin=terms.kin)
+        faster = momentum[:3] / jnp.sum(jnp.asarray(robot.mass, J.dtype))
+        by_q = J + self.fall * faster - jnp.mean(_moved(robot, terms, self.feet), axis=0)
+        by_v = self.fall * J[:2]
+        return jnp.concatenate([by_q[:2], by_v], axis=1), jnp.zeros_like(by_v)

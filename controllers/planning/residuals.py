@@ -23,13 +23,17 @@ from fraxenv.dynamics import (
     center_of_mass,
     center_of_mass_jacobian,
     centroidal_momentum,
+    centroidal_momentum_derivative,
+    centroidal_momentum_matrix,
     compute_terms,
     difference_derivatives,
+    frame_derivatives,
     frame_jacobian,
     frame_pose,
     frame_velocity,
     gravity_forces,
     integrate,
+    inverse_dynamics_derivatives,
     residual_derivatives,
 )
 from fraxenv.dynamics.math.algebra import matmul
@@ -319,7 +323,7 @@ class _Pose:
         own = frame_pose(robot, terms.q, self.frame, kin=terms.kin)[1]
         J = frame_jacobian(robot, terms.q, self.frame, kin=terms.kin)
         local = jnp.concatenate([matmul(own.T, J[:3]), matmul(own.T, J[3:])])
-        return _of_q(matmul(pose_log_derivative(position, rotation), local))
+        return of_q(matmul(pose_log_derivative(position, rotation), local))
 
     def _seen(self, robot: Robot, terms: Terms, target: Any) -> tuple[Array, Array]:
         """The frame's pose in the target's axes."""
@@ -339,7 +343,7 @@ class _Position:
         return frame_pose(robot, terms.q, self.frame, kin=terms.kin)[0] - target
 
     def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Slopes:
-        return _of_q(frame_jacobian(robot, terms.q, self.frame, kin=terms.kin)[:3])
+        return of_q(frame_jacobian(robot, terms.q, self.frame, kin=terms.kin)[:3])
 
 
 @dataclass(frozen=True)
@@ -357,7 +361,7 @@ class _Orientation:
         turned = right_jacobian_inverse(self(robot, terms, tau, target))
         rotation = frame_pose(robot, terms.q, self.frame, kin=terms.kin)[1]
         J = frame_jacobian(robot, terms.q, self.frame, kin=terms.kin)[3:]
-        return _of_q(matmul(turned, matmul(rotation.T, J)))
+        return of_q(matmul(turned, matmul(rotation.T, J)))
 
 
 @dataclass(frozen=True)
@@ -369,7 +373,7 @@ class _Posture:
         return displacement(robot, target.astype(terms.q.dtype), terms.q)
 
     def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Slopes:
-        return _of_q(difference_derivatives(robot, target.astype(terms.q.dtype), terms.q)[1])
+        return of_q(difference_derivatives(robot, target.astype(terms.q.dtype), terms.q)[1])
 
 
 @dataclass(frozen=True)
@@ -395,6 +399,12 @@ class _Twist:
     def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Array:
         return frame_velocity(robot, terms.q, terms.v, self.frame, kin=terms.kin) - target
 
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Slopes:
+        at_rest = jnp.zeros_like(terms.v)
+        (by,) = frame_derivatives(robot, terms.q, terms.v, at_rest, self.frame, kin=terms.kin)
+        J = frame_jacobian(robot, terms.q, self.frame, kin=terms.kin)
+        return jnp.concatenate([by.velocity_dq, J], axis=1), jnp.zeros_like(J)
+
 
 @dataclass(frozen=True)
 class _Torque:
@@ -417,6 +427,11 @@ class _TorqueBeyondGravity:
     def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Array:
         return tau - gravity_forces(robot, terms.q, kin=terms.kin) - target
 
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Slopes:
+        at_rest = jnp.zeros_like(terms.v)
+        by = inverse_dynamics_derivatives(robot, terms.q, at_rest, at_rest, kin=terms.kin)
+        return of_q(-by.dq)[0], jnp.eye(robot.nv, dtype=tau.dtype)
+
 
 @dataclass(frozen=True)
 class _CentreOfMass:
@@ -427,7 +442,7 @@ class _CentreOfMass:
         return center_of_mass(robot, terms.q, kin=terms.kin) - target
 
     def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Slopes:
-        return _of_q(center_of_mass_jacobian(robot, terms.q, kin=terms.kin))
+        return of_q(center_of_mass_jacobian(robot, terms.q, kin=terms.kin))
 
 
 @dataclass(frozen=True)
@@ -437,6 +452,11 @@ class _Momentum:
 
     def __call__(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Array:
         return centroidal_momentum(robot, terms.q, terms.v, kin=terms.kin) - target
+
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, target: Array) -> Slopes:
+        by_q = centroidal_momentum_derivative(robot, terms.q, terms.v, kin=terms.kin)
+        by_v = centroidal_momentum_matrix(robot, terms.q, kin=terms.kin)
+        return jnp.concatenate([by_q, by_v], axis=1), jnp.zeros_like(by_v)
 
 
 def _below(robot: Robot, terms: Terms, tau: Array, about: tuple[Barrier, Obstacles]) -> Array:
@@ -449,8 +469,8 @@ def above_margin(robot: Robot, terms: Terms, barrier: Barrier, obstacles: Obstac
     return values - jnp.asarray(barrier.margin, values.dtype)
 
 
-def _of_q(by_q: Array) -> Slopes:
-    """Derivatives of what depends on the configuration alone."""
+def of_q(by_q: Array) -> Slopes:
+    """Derivatives of what depends on the configuration alone, by those (m, nv)."""
     none = jnp.zeros_like(by_q)
     return jnp.concatenate([by_q, none], axis=1), none
 

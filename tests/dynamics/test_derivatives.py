@@ -201,6 +201,25 @@ def test_residual_derivatives_are_those_of_the_frame(panda: Robot, x64: None) ->
     np.testing.assert_allclose(D, np.concatenate([np.zeros((10, 7)), 3 * np.eye(7)]), atol=0)
 
 
+@pytest.mark.parametrize("name", ["joints", "forest"])
+def test_the_momentum_s_derivative_is_the_automatic_one(
+    joints: Robot, panda: Robot, name: str, x64: None
+) -> None:
+    robot = joints if name == "joints" else dynamics.combine(panda.replace(gravity=joints.gravity), joints)
+
+    def both(s: States) -> tuple[Array, Array]:
+        def momentum(d: Array) -> Array:
+            q = dynamics.integrate(robot, s.q, d, 1.0)
+            return dynamics.centroidal_momentum(robot, q, s.v)
+
+        automatic = jax.jacfwd(momentum)(jnp.zeros(robot.nv))
+        return dynamics.centroidal_momentum_derivative(robot, s.q, s.v), automatic
+
+    program = jax.jit(jax.vmap(both), compiler_options=FAST)
+    ours, automatic = program(random_states(robot, STATES, np.float64))
+    assert relative(np.asarray(ours), np.asarray(automatic)) < 1e-12
+
+
 def special_configurations(robot: Robot) -> np.ndarray:
     """All zero; quaternions at -1, near it, and near the identity."""
     neutral = np.asarray(dynamics.neutral(robot))

@@ -157,12 +157,13 @@ def test_derivatives_agree_with_pinocchio(
     robot, oracle = load(name, "float64", tree_path, joints_path)
     states = random_states(robot, STATES, np.dtype(float))
 
-    def ours(s: States) -> Array:
+    def ours(s: States) -> tuple[Array, Array]:
         of_a = dynamics.forward_dynamics_derivatives(robot, s.q, s.v, s.tau)
         of_tau = dynamics.inverse_dynamics_derivatives(robot, s.q, s.v, s.a)
-        return jnp.stack([*of_a, *of_tau])
+        of_momentum = dynamics.centroidal_momentum_derivative(robot, s.q, s.v)
+        return jnp.stack([*of_a, *of_tau]), of_momentum
 
-    def theirs(q: np.ndarray, v: np.ndarray, a: np.ndarray, tau: np.ndarray) -> np.ndarray:
+    def theirs(q: np.ndarray, v: np.ndarray, a: np.ndarray, tau: np.ndarray) -> Any:
         model, data = oracle.model, oracle.model.createData()
         T, _ = oracle.transform(q, v)  # the order of degrees of freedom
         q = oracle.configuration(q)
@@ -170,13 +171,15 @@ def test_derivatives_agree_with_pinocchio(
         forward = [np.array(part) for part in forward]
         inverse = [np.array(x) for x in pin.computeRNEADerivatives(model, data, q, T @ v, T @ a)]
         inverse[2] = np.triu(inverse[2]) + np.triu(inverse[2], 1).T
-        return np.stack([T.T @ part @ T for part in (*forward, *inverse)])
+        momentum, *_ = pin.computeCentroidalDynamicsDerivatives(model, data, q, T @ v, T @ a)
+        return np.stack([T.T @ part @ T for part in (*forward, *inverse)]), momentum @ T
 
     program = jax.jit(jax.vmap(ours), compiler_options=COMPILER["float64"])
-    result = np.asarray(program(states))
-    reference = np.stack([theirs(*one(states, i)[:4]) for i in range(STATES)])
+    result, momentum = map(np.asarray, program(states))
+    reference, of_momentum = zip(*(theirs(*one(states, i)[:4]) for i in range(STATES)), strict=True)
     for part in range(6):
-        assert_close(result[:, part], reference[:, part], DERIVATIVES_TOLERANCE)
+        assert_close(result[:, part], np.stack(reference)[:, part], DERIVATIVES_TOLERANCE)
+    assert_close(momentum, np.stack(of_momentum), DERIVATIVES_TOLERANCE)
 
 
 @pytest.mark.parametrize("name", with_slow(["panda_floating", "g1_floating"], "g1_floating"))

@@ -43,6 +43,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "frame_pose": ("q", "frame"),
     "center_of_mass_jacobian": ("q",),
     "centroidal_momentum": ("q", "v"),
+    "centroidal_momentum_derivative": ("q", "v"),
     "centroidal_momentum_matrix": ("q",),
     "coordinate_rates": ("q",),
     "coriolis_matrix": ("q", "v"),

@@ -12,7 +12,7 @@ import pytest
 from support import load_script, with_slow
 
 from fraxenv import dynamics, plan
-from fraxenv.controllers.planning import ddp
+from fraxenv.controllers.planning import ddp, residuals
 from fraxenv.dynamics import Robot, compute_terms
 from fraxenv.errors import ConfigError
 
@@ -39,17 +39,44 @@ def test_feet_rise_as_in_mujoco_mpc(duty: float, x64: None) -> None:
     assert np.max(found) == pytest.approx(0.0 if duty == 1 else 0.03, abs=2e-5)
 
 
-def test_residuals_are_those_of_mujoco_s_quantities(x64: None) -> None:
-    mujoco = pytest.importorskip("mujoco")
-    model = mujoco.MjModel.from_xml_path(str(A1))
-    data, rng = mujoco.MjData(model), np.random.default_rng(0)
-    robot = dynamics.load_mjcf(A1).system
-    terms = {
+def of_legs() -> dict[str, plan.Residual]:
+    return {
         "upright": plan.upright("trunk"),
         "height": plan.height("trunk", FEET, 0.25),
         "swing": plan.swing(FEET, [0.02, 0.0, 0.01, 0.03], sole=0.01),
         "balance": plan.balance(FEET, 0.25),
     }
+
+
+def test_own_derivatives_are_the_automatic_ones(x64: None) -> None:
+    pytest.importorskip("mujoco")
+    robot, terms = dynamics.load_mjcf(A1).system, of_legs()
+    n = robot.nv
+
+    def moved(q: jax.Array, v: jax.Array, z: jax.Array) -> dict[str, jax.Array]:
+        q = dynamics.integrate(robot, q, z[:n], 1.0)
+        at = compute_terms(robot, q, v + z[n : 2 * n])
+        return {k: residuals.value(t, robot, at, z[2 * n :]) for k, t in terms.items()}
+
+    def both(q: jax.Array, v: jax.Array) -> dict[str, tuple[jax.Array, jax.Array]]:
+        automatic = jax.jacfwd(lambda z: moved(q, v, z))(jnp.zeros(3 * n))
+        at, tau = compute_terms(robot, q, v), jnp.zeros(n)
+        ours = {k: residuals.slopes(t, robot, at, tau) for k, t in terms.items()}
+        return {k: (jnp.concatenate(ours[k], axis=1), automatic[k]) for k in terms}
+
+    q = dynamics.random_configuration(robot, jax.random.key(0))
+    v = np.random.default_rng(0).normal(size=n)
+    compiled = jax.jit(both, compiler_options={"xla_backend_optimization_level": 0})
+    for name, (ours, automatic) in compiled(q, v).items():
+        assert np.any(ours), name
+        np.testing.assert_allclose(ours, automatic, rtol=0, atol=1e-12, err_msg=name)
+
+
+def test_residuals_are_those_of_mujoco_s_quantities(x64: None) -> None:
+    mujoco = pytest.importorskip("mujoco")
+    model = mujoco.MjModel.from_xml_path(str(A1))
+    data, rng = mujoco.MjData(model), np.random.default_rng(0)
+    robot, terms = dynamics.load_mjcf(A1).system, of_legs()
 
     @jax.jit
     def all_of(q: jax.Array, v: jax.Array) -> dict[str, jax.Array]:
