@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 
 from fraxenv.controllers import planning as plan
 from fraxenv.controllers.planning.problem import cost
-from fraxenv.dynamics import Robot, Scene, Terms, frame_pose
+from fraxenv.dynamics import Robot, Scene, Terms, frame_jacobian, frame_pose
 from fraxenv.dynamics.manifold import among_all
 from fraxenv.dynamics.math.algebra import matmul
 from fraxenv.dynamics.math.rotation import matrix_to_quaternion
@@ -239,7 +239,8 @@ def _place(robot: Robot, task: Trot) -> dict[str, plan.Residual]:
     place = {GOAL: plan.residual(head, jnp.zeros(2), 0.2, norm=plan.l2(0.1))}
     if not isinstance(task, Pull):
         return place
-    sled = _Pulled(int(robot.topology.q_index[_sled_joint(robot, task)]))
+    joint = _sled_joint(robot, task)
+    sled = _Pulled(int(robot.topology.q_index[joint]), int(robot.topology.v_index[joint]))
     still = {
         f"stand {foot}": plan.frame_twist(foot, weight=STAND * np.repeat([1.0, 0.0], 3))
         for foot in task.feet
@@ -261,10 +262,19 @@ class _Place:
     def __call__(self, robot: Robot, terms: Terms, tau: Array, goal: Array) -> Array:
         return frame_pose(robot, terms.q, self.frame, kin=terms.kin)[0][:2] - goal
 
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, _: Array) -> tuple[Array, Array]:
+        J = frame_jacobian(robot, terms.q, self.frame, kin=terms.kin)[:2]
+        return jnp.concatenate([J, jnp.zeros_like(J)], axis=1), jnp.zeros_like(J)
+
 
 @dataclass(frozen=True)
 class _Pulled:
     coordinate: int
+    dof: int
 
     def __call__(self, robot: Robot, terms: Terms, tau: Array, goal: Array) -> Array:
         return terms.q[self.coordinate, None] - goal
+
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, _: Array) -> tuple[Array, Array]:
+        none = jnp.zeros((1, robot.nv), terms.q.dtype)
+        return jnp.concatenate([none.at[0, self.dof].set(1.0), none], axis=1), none

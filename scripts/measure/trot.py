@@ -170,9 +170,13 @@ def run(options: Options) -> Run:
         terms = compute_terms(robot, q, v)
         state = mpc.replan(robot, terms, gait_references(TASK, time, PLACE), state)
         tau = mpc.torque(robot, terms, state)
+        return mpc.later(state, DT), tau, state.plan.cost / (HORIZON * DT)
+
+    @jax.jit
+    def seen_by(q: Array, v: Array, tau: Array, time: Array) -> tuple[Array, Array]:
         feet = jnp.stack([dynamics.frame_pose(robot, q, f)[0][2] for f in TASK.feet])
-        now = gait_cost(problem, TASK, SOLE, terms, tau, time, PLACE)
-        return mpc.later(state, DT), tau, now, state.plan.cost / (HORIZON * DT), feet
+        terms = compute_terms(robot, q, v)
+        return gait_cost(problem, TASK, SOLE, terms, tau, time, PLACE), feet
 
     @jax.jit
     def step(q: Array, v: Array, tau: Array) -> tuple[Array, Array]:
@@ -187,12 +191,14 @@ def run(options: Options) -> Run:
     jax.block_until_ready(ready(q, v, state, jnp.zeros(())))
     seen: list[Any] = []
     for k in range(options.plans):
-        began = time.perf_counter()
-        state, tau, *told = jax.block_until_ready(ready(q, v, state, jnp.asarray(k * DT, float)))
-        seen.append((time.perf_counter() - began, *told, q))
+        now, began = jnp.asarray(k * DT, float), time.perf_counter()
+        state, tau, of_plan = jax.block_until_ready(ready(q, v, state, now))
+        took = time.perf_counter() - began
+        cost, feet = seen_by(q, v, tau, now)
+        seen.append((took, cost, of_plan, feet, q))
         q, v = move(q, v, tau)
-    seconds, now, of_plans, feet, qs = (np.stack(x) for x in zip(*seen, strict=True))
-    return Run(compiled, seconds, now, of_plans, qs, feet)
+    seconds, costs, of_plans, feet, qs = (np.stack(x) for x in zip(*seen, strict=True))
+    return Run(compiled, seconds, costs, of_plans, qs, feet)
 
 
 def in_mujoco() -> Any:

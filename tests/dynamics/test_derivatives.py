@@ -205,7 +205,11 @@ def test_residual_derivatives_are_those_of_the_frame(panda: Robot, x64: None) ->
 def test_the_momentum_s_derivative_is_the_automatic_one(
     joints: Robot, panda: Robot, name: str, x64: None
 ) -> None:
-    robot = joints if name == "joints" else dynamics.combine(panda.replace(gravity=joints.gravity), joints)
+    robot = (
+        joints
+        if name == "joints"
+        else dynamics.combine(panda.replace(gravity=joints.gravity), joints)
+    )
 
     def both(s: States) -> tuple[Array, Array]:
         def momentum(d: Array) -> Array:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +12,12 @@ import pytest
 from support import episode_of
 
 import fraxenv
-from fraxenv.dynamics import frame_pose
+from fraxenv.controllers.planning.problem import at_knot
+from fraxenv.controllers.planning.residuals import slopes, value
+from fraxenv.dynamics import compute_terms, frame_pose, integrate, random_configuration
 from fraxenv.envs import Environment, EnvParams, mpc_policy
 from fraxenv.envs.observed import terms_of
-from fraxenv.envs.predictive_gait import seen_with_sled
+from fraxenv.envs.predictive_gait import gait_problem, seen_with_sled
 
 Env = tuple[Environment, EnvParams]
 RESISTANCE = 100.0
@@ -50,6 +53,38 @@ def sled_place(environment: Environment) -> Any:
     physics: Any = environment.physics
     body = physics.objects["sled"].bodies.start
     return np.asarray(physics.scene.system.topology.position[body])
+
+
+def test_derivatives_of_what_a_plan_costs(env: Env, x64: None) -> None:
+    """Those that residuals have of their own are the automatic ones."""
+    environment, params = env
+    scene = cast(Any, environment.physics).scene
+    problem = gait_problem(scene, cast(Any, params.task), sole=0.03)
+    robot, n = problem.robot, problem.robot.nv
+    terms = {**problem.running, **problem.terminal}
+    own = {
+        k: at_knot(t, (jax.tree.map(lambda x: x[1], t.reference), t.weight) if t.each else None)
+        for k, t in terms.items()
+        if hasattr(t.function, "slopes")
+    }
+    assert {"position", "pulled", "upright", "height", "balance"} <= set(own)
+    assert any(name.startswith("stand ") for name in own)
+
+    def moved(z: Any, d: Any) -> Any:
+        q = integrate(robot, z[0], d[:n], 1.0)
+        at = compute_terms(robot, q, z[1] + d[n : 2 * n]), z[2] + d[2 * n :]
+        return {k: value(t, robot, *at) for k, t in own.items()}
+
+    def both(z: Any) -> Any:
+        at = compute_terms(robot, z[0], z[1]), z[2]
+        found = {k: jnp.concatenate(slopes(t, robot, *at), axis=1) for k, t in own.items()}
+        return found, jax.jacfwd(partial(moved, z))(jnp.zeros(3 * n))
+
+    v, tau = np.random.default_rng(0).normal(size=(2, n))
+    quick = jax.jit(both, compiler_options={"xla_backend_optimization_level": 0})
+    found, automatic = quick((random_configuration(robot, jax.random.key(0)), v, tau))
+    for name, x in found.items():
+        np.testing.assert_allclose(x, automatic[name], rtol=0, atol=1e-11, err_msg=name)
 
 
 @pytest.mark.slow
