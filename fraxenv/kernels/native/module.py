@@ -170,9 +170,9 @@ def _text(builders: Sequence[Builder], rest: Sequence[str]) -> str:
 def _loops(
     part: Callable[..., Body], program: Program, alive: np.ndarray, width: int
 ) -> dict[int, tuple[Call, Body]] | None:
-    """The loops of a function whose registers are chosen here, as functions of their own.
+    """Loops that end by a condition, of a function whose registers are chosen here, as functions.
 
-    None if that is left to LLVM: for functions of few values, and loops that need tables.
+    None if that is left to LLVM: for functions of few values, and such loops that need tables.
     """
     here = {0}  # and the scopes of counted loops in these
     for loop in sorted(program.loops, key=lambda loop: program.depth[loop.scope]):

@@ -3,7 +3,8 @@
 LLVM chooses well, and takes most of its time for it, more than in proportion to a function's
 length. Chosen here, LLVM need but translate. Whenever there are more values than registers, that
 goes whose next use is farthest. What goes is stored where it is computed, and loaded again where it
-is needed. Loops, which are short and run often, are functions of their own that LLVM optimises.
+is needed. So it is in the rounds of counted loops; loops that end by a condition, which are short
+and run often, are functions of their own that LLVM optimises.
 
 Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
 Journal 5(2), 1966.
