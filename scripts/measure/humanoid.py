@@ -15,6 +15,7 @@ by motors within their limits; physics takes steps of 2 ms. Residuals are those 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ import numpy as np
 import tyro
 from jax import Array
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from fraxenv import dynamics, plan, rendering
@@ -47,10 +49,15 @@ STEPPING = (2.0, 0.06, 0.6)
 """Cadence, height of a step, m, and share of a period for which a foot stands."""
 
 PUSHES = ((0, 0), (10, 0), (-10, 0), (0, 10), (0, -10))
-"""N s, ahead and to the left, where it stands; where it steps, twice and five times as much."""
+"""N s, ahead and to the left, where it stands; where it steps, twice as much."""
 
 BEGINS, LASTS = 50, 10
 """Plans before a push, and during it."""
+
+HARD, DIRECTIONS, TIMES, AFTERWARDS = (20, 50), 8, (50, 58, 66), 300
+"""N s of pushes where it steps, in so many directions, after so many plans: three parts of a step;
+and the plans for which it has to stay up.
+"""
 
 AHEAD = "steps, to 1 m ahead"
 """The row that is drawn."""
@@ -205,6 +212,7 @@ class Walker:
         plans: int,
         *,
         push: tuple[float, float] = (0.0, 0.0),
+        begins: int = BEGINS,
         gait: tuple[float, float, float] = STANDING,
         place: tuple[float, float] = (0.0, 0.0),
     ) -> Run:
@@ -213,6 +221,7 @@ class Walker:
         Args:
             plans: how many, at most: it ends where the robot falls.
             push: N s, ahead and to the left.
+            begins: plans before it.
             gait: cadence, height of a step, m, share of a period for which a foot stands.
             place: m, where to go.
         """
@@ -224,7 +233,7 @@ class Walker:
             inputs = (q, v, state, now, jnp.asarray(gait, float), jnp.asarray(place, float))
             state, tau, *told = jax.block_until_ready(self.tick(*inputs))
             seen.append((np.asarray(q), *told, 1e3 * (time.perf_counter() - began)))
-            pushed = BEGINS <= k < BEGINS + LASTS
+            pushed = begins <= k < begins + LASTS
             force = jnp.asarray(push, float) / (LASTS * DT) if pushed else jnp.zeros(2)
             q, v = self.step(q, v, tau, force)
             if q[2] < LOW:
@@ -251,8 +260,8 @@ def main(options: Options) -> None:
     plans = round(options.seconds / DT)
     walker = Walker(options.locked, options.physics)
     rows: dict[str, dict[str, Any]] = {f"stands, {x} {y} N s": {"push": (x, y)} for x, y in PUSHES}
-    for x, y in (*((2 * x, 2 * y) for x, y in PUSHES), *((5 * x, 5 * y) for x, y in PUSHES[1:])):
-        rows[f"steps, {x} {y} N s"] = {"push": (x, y), "gait": STEPPING}
+    for x, y in PUSHES:
+        rows[f"steps, {2 * x} {2 * y} N s"] = {"push": (2 * x, 2 * y), "gait": STEPPING}
     rows[AHEAD] = {"gait": STEPPING, "place": (1.0, 0.0)}
     rows["steps, to 0.5 m to the left"] = {"gait": STEPPING, "place": (0.0, 0.5)}
     table = Table(
@@ -279,7 +288,24 @@ def main(options: Options) -> None:
             f"{np.median(found.milliseconds):.1f}",
             f"{low:.1f}, {high:.1f}",
         )
-    Console(width=150).print(table)
+    console = Console(width=150)
+    console.print(table)
+    for size in HARD:
+        name = f"steps, pushed by {size} N s in {DIRECTIONS} directions, at {len(TIMES)} times"
+        if name.startswith(options.only):
+            fell = falls(walker, size)
+            console.print(f"{name}: {sum(fell)} of {len(fell)} fell")
+
+
+def falls(walker: Walker, size: float) -> list[bool]:
+    """Whether it fell, of pushes in all directions at all times, N s."""
+    fell = []
+    for begins, k in track(list(itertools.product(TIMES, range(DIRECTIONS))), f"{size} N s"):
+        angle = 2 * np.pi * k / DIRECTIONS
+        push = (size * np.cos(angle), size * np.sin(angle))
+        found = walker.run(begins + AFTERWARDS, push=push, begins=begins, gait=STEPPING)
+        fell.append(found.fell)
+    return fell
 
 
 if __name__ == "__main__":
