@@ -297,6 +297,30 @@ def test_rounds_of_counted_loops(size: int, dtype: Any, chosen: list[str]) -> No
         assert np.array_equal(np.asarray(x), np.asarray(y))
 
 
+def test_what_a_loop_hands_on_from_outside_of_it(
+    chosen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Is read before its place is another value's."""
+
+    def fn(x: Any) -> Any:
+        outside = x * jnp.roll(x, 1)
+
+        def turn(_: Any, c: Any) -> Any:
+            y, w = c
+            return jnp.sin(y) * w + x, outside
+
+        y, w = lax.fori_loop(0, 60, turn, (x, 0.5 * x))
+        return jnp.outer(y, y) @ jnp.cos(jnp.outer(y, x)), w
+
+    monkeypatch.setattr(module, "LONG", 1 << 60)
+    usual = fuse(fn, "native")(ROWS)
+    monkeypatch.setattr(module, "LONG", 0)
+    found = fuse(lambda x: fn(x), "native")(ROWS)
+    assert chosen[-1].startswith(module.CHOSEN)
+    for x, y in zip(found, usual, strict=True):
+        assert np.array_equal(np.asarray(x), np.asarray(y))
+
+
 def test_what_is_short_is_left_to_llvm(chosen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONG", registers.LONG)
     fuse(mixed, "native")(ROWS)
