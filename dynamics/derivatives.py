@@ -346,10 +346,10 @@ class _Composites(NamedTuple):
 
     @classmethod
     def of(cls, topology: Topology, inertia: Array, coriolis: Array) -> _Composites:
-        return cls(_moved_sums(topology, inertia), _moved_sums(topology, coriolis))
+        return cls(moved_sums(topology, inertia), moved_sums(topology, coriolis))
 
 
-def _moved_sums(topology: Topology, x: Array) -> Array:
+def moved_sums(topology: Topology, x: Array) -> Array:
     """Sum of per-body rows (nb, ...) over the subtree that each axis moves (na, ...)."""
     return of_bodies(topology, subtree_sums(topology, x))
 
@@ -399,7 +399,7 @@ def _residual_derivatives(
         F = F - jnp.concatenate([external[:, :3], moment], axis=-1)
         dq = dq + _fixed_in_the_world(robot.topology, masks, S, external, kin)
     # Forces on displaced bodies turn with them; carried axes turn as well, and see no change.
-    turned = force_cross(S, _moved_sums(robot.topology, F))
+    turned = force_cross(S, moved_sums(robot.topology, F))
     dq = dq + jnp.where(masks.above.T & ~masks.carried, matmul(S, turned.T), 0.0)
     return _to_dofs(robot, dq), _to_dofs(robot, dv)
 
@@ -417,7 +417,7 @@ def _fixed_in_the_world(
     turned_force = cross(eye, force[:, None])  # (nb, 3, 3): row k for a turn about axis k
     turned_moment = cross(eye, moment[:, None]) + cross(p[:, None], turned_force)
     turned = jnp.concatenate([turned_force, turned_moment], axis=-1)
-    composite = _moved_sums(topology, turned)
+    composite = moved_sums(topology, turned)
     at_i = matmul(einsum("il,ikl->ik", S, composite), S[:, 3:].T)
     at_j = matmul(S, einsum("jk,jkl->jl", S[:, 3:], composite).T)
     return jnp.where(masks.above, at_i, jnp.where(masks.above.T, at_j, 0.0))

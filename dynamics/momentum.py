@@ -86,11 +86,17 @@ def centroidal_momentum_matrix(
     """
     kin = compute_kinematics(robot, q) if kin is None else kin
     linear, moment = composite_forces(robot, kin)
-    mass = jnp.asarray(robot.mass, linear.dtype)[:, None]
     position = relative_to_first(robot.topology, kin)
-    com = jnp.sum(mass * position + kin.first_moment, axis=0) / jnp.sum(mass)
+    com = com_from_first(robot, kin)
     angular = moment + cross(of_bodies(robot.topology, position) - com, linear)
     return dof_forces(robot, jnp.concatenate([linear, angular], axis=-1)).T
+
+
+def com_from_first(robot: Robot, kin: Kinematics) -> Array:
+    """Centre of mass (3,), m, in world axes, from the origin of `relative_to_first`."""
+    mass = jnp.asarray(robot.mass, kin.first_moment.dtype)[:, None]
+    moment = mass * relative_to_first(robot.topology, kin) + kin.first_moment
+    return jnp.sum(moment, axis=0) / jnp.sum(mass)
 
 
 def body_com(robot: Robot, q: ArrayLike, *, kin: Kinematics | None = None) -> Array:

@@ -12,13 +12,14 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Real
 
 from .crba import composite_forces
-from .derivatives import spatial_inertias
+from .derivatives import moved_sums, spatial_inertias
 from .displaced_motion import displaced_motion
 from .kinematics import Kinematics, checked_tangent, compute_kinematics, relative_to_first
 from .math.algebra import cross, einsum
 from .math.spatial import apply_inertia, force_cross
 from .model.robot import Robot
-from .model.tree import dof_forces, of_bodies, subtree_sums
+from .model.tree import dof_forces, of_bodies
+from .momentum import com_from_first
 
 
 def centroidal_momentum_derivative(
@@ -50,17 +51,13 @@ def centroidal_momentum_derivative(
     motion = displaced_motion(robot, kin, v, jnp.zeros_like(v), jnp.zeros(6, v.dtype))
     inertia = spatial_inertias(robot, kin)
     momentum = apply_inertia(inertia, motion.V)
-    carried, composite = (
-        of_bodies(topology, subtree_sums(topology, x)) for x in (momentum, inertia)
-    )
+    carried, composite = (moved_sums(topology, x) for x in (momentum, inertia))
     displaced = force_cross(motion.S, carried) + einsum("jkl,jl->jk", composite, motion.psi_dot)
     linear, angular = displaced[:, :3], displaced[:, 3:]
 
-    mass = jnp.asarray(robot.mass, linear.dtype)[:, None]
-    position, total = relative_to_first(topology, kin), jnp.sum(mass)
-    com = jnp.sum(mass * position + kin.first_moment, axis=0) / total
     # From about each tree's own point to about the centre of mass, which moves as well.
-    angular = angular + cross(of_bodies(topology, position - kin.relative) - com, linear)
-    moved = composite_forces(robot, kin)[0] / total
+    origin = of_bodies(topology, relative_to_first(topology, kin) - kin.relative)
+    angular = angular + cross(origin - com_from_first(robot, kin), linear)
+    moved = composite_forces(robot, kin)[0] / jnp.sum(jnp.asarray(robot.mass, linear.dtype))
     angular = angular - cross(moved, jnp.sum(momentum[:, :3], axis=0))
     return dof_forces(robot, jnp.concatenate([linear, angular], axis=-1)).T
