@@ -57,6 +57,11 @@ def stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.uint8) if dtype == BOOL else dtype
 
 
+def aligned(size: int) -> int:
+    """A size in bytes, up to the next multiple of a vector's."""
+    return -(-size // 64) * 64
+
+
 def literal(number: Any) -> str:
     """A NumPy scalar as LLVM reads it."""
     dtype = number.dtype
@@ -87,6 +92,8 @@ class Builder:
         lines: the text so far.
         function: the function's name.
         workspace: the parameter that points to its workspace, if it has one.
+        frame: the bytes of what its parts have on the stack in common, `%frame`; None if it is in
+            one part.
         loads_numbers: whether known floats are loaded where they are needed, as what is in memory.
         leaving: the values that leave the registers with what is being written.
         gpu: whether it is written for a GPU, where LLVM joins products with sums, and has a
@@ -104,6 +111,7 @@ class Builder:
         self.lines: list[str] = []
         self.function = self._signature = self._result = self._linkage = self._first = ""
         self.workspace = ""
+        self.frame: int | None = None
         self.loads_numbers = self.gpu = False
         self.leaving: Collection[Id] = ()
         self._divided = False
@@ -123,6 +131,12 @@ class Builder:
         """What a module declares that calls the function, which then is in another module."""
         self._linkage = ""
         return f"declare {self._signature}\n"
+
+    def go_on(self, name: str, parameters: str) -> None:
+        """Go on in another part, a function of its own: what is not in memory is gone."""
+        self.lines, self._allocas, self._divided = [], [], False
+        self.define("void", name, parameters, linkage="")
+        self.names, self._loaded, self.block = {}, {}, "entry"
 
     def text(self) -> str:
         """The function's definition."""
@@ -181,8 +195,7 @@ class Builder:
 
     def set(self, x: Id, code: str) -> None:
         """Compute a value by an instruction."""
-        self.names[x] = f"%v{x}"
-        self.emit(f"%v{x} = {code}")
+        self.names[x] = self.value(code)
 
     def alias(self, x: Id, source: Id) -> None:
         """Let a value be another one."""
@@ -273,6 +286,18 @@ class Builder:
         name = self.register("m")
         self._allocas.append(f"{name} = alloca [{count} x {self.type(dtype)}], align 64")
         return name
+
+    def room(self, count: int, dtype: np.dtype[Any]) -> tuple[str, int]:
+        """Room for vectors on the stack, for all parts: a pointer's name, and bytes from there."""
+        if self.frame is None:
+            return self.alloca(count, dtype), 0
+        return self.room_in_frame(count * self.width * stored(dtype).itemsize)
+
+    def room_in_frame(self, size: int) -> tuple[str, int]:
+        """Room for so many bytes, for all parts."""
+        at = self.frame or 0
+        self.frame = at + aligned(size)
+        return "%frame", at
 
     def reserve(self, pointer: str, size: int) -> None:
         """Room for so many bytes on the stack, by the name of its pointer."""

@@ -17,7 +17,7 @@ from .contraction import operations
 from .packs import WIDEST
 from .product import write_product
 from .registers import BLOCK as BLOCK_OF_CHOSEN
-from .registers import WITHOUT_INSTRUCTIONS, Registers, choose
+from .registers import PART, WITHOUT_INSTRUCTIONS, Choice, Registers, choose, source
 from .schedule import captured_values, operands, schedule, spilled_values, waiting_bytes
 from .workspace import FEW, NOT_STORED, Workspace
 
@@ -70,6 +70,7 @@ class Body:
         operations: vector operations, rounds of loops counted.
         rarely: vector operations of the rare branch, which are in `operations`.
         multiplying: the functions that multiply matrices for it.
+        go_on: where registers are chosen, goes on in another part if the function is long.
     """
 
     def __init__(
@@ -89,17 +90,20 @@ class Body:
     ) -> None:
         self.builder = Builder(program, width, slots)
         self.builder.loads_numbers = registers is not None
+        self.builder.frame = None if registers is None else 0
         self._registers, self._calls = registers, calls or {}
+        self.go_on: Callable[[], None] | None = None
         self.operations = self.rarely = 0
         self.multiplying: list[Builder] = []
         self._program, self._wanted = program, wanted
         self._alive = live_values(program, wanted) if alive is None else alive
         self._rare = None if rare is None else program.loops[rare]
-        self._tables: dict[tuple[Id, ...], str] = {}
+        self._tables: dict[tuple[Id, ...], tuple[str, int]] = {}
         self._found: dict[tuple[Id, ...], tuple[str, int, int] | str] = {}
         self._addresses: dict[tuple[int, Id, str, int], str] = {}
-        self._rounds: dict[int, dict[int, str]] = {}
+        self._rounds: dict[int, dict[int, tuple[str, int]]] = {}
         self._last: dict[Id, str] = {}
+        self._done: set[int] = set()
         self._lanes = vectors.Lanes(self.builder)
         computed = [i for i in np.flatnonzero(self._alive).tolist() if i not in self.builder.slots]
         self.workspace = workspace.plan(
@@ -253,13 +257,11 @@ class Body:
             lambda x: x in homes or self._is_found(x) or b.is_loaded(x),
             registers, b.width,
         )  # fmt: skip
-        stem = b.register("p") + "."
-        for place, size in enumerate(chosen.sizes):
-            b.reserve(f"{stem}{place}", size)
+        places = [b.room_in_frame(size) for size in chosen.sizes]
 
         def move(x: Id) -> None:
             if x in chosen.places:
-                b.settle(x, f"{stem}{chosen.places[x]}", 0)
+                b.settle(x, *places[chosen.places[x]])
 
         for x in begin:
             move(x)
@@ -272,8 +274,23 @@ class Body:
             move(i)
             for x in chosen.left[k]:
                 b.forget(x)
-            if k % BLOCK_OF_CHOSEN == BLOCK_OF_CHOSEN - 1:
+            if scope == 0 and self.go_on is not None and k % PART == PART - 1:
+                self._keep_all(ids[k + 1 :], k, chosen)
+                self.go_on()
+            elif k % BLOCK_OF_CHOSEN == BLOCK_OF_CHOSEN - 1:
                 b.divide()
+
+    def _keep_all(self, following: Sequence[Id], k: int, chosen: Choice) -> None:
+        """Keep in memory what another part needs of the operations up to number `k`."""
+        p, b = self._program, self.builder
+        for i in following:
+            done = p.ops[i] == "final" and p.attributes[i][0] in self._done
+            if done and i not in b.slots:
+                self._final(i)
+        # Masks, and what loops leave in registers.
+        for x in [*b.names]:
+            if chosen.ends.get(source(p, x), -1) > k and x not in b.slots:
+                b.settle(x, *b.room(1, p.dtypes[x]))
 
     def _is_found(self, x: Id) -> bool:
         """Whether a value will be where a loop has left it, or in a table in memory."""
@@ -285,14 +302,13 @@ class Body:
     def _call(self, call: Call) -> None:
         """Hand a loop what it needs, in memory, where its results are then."""
         b = self.builder
-        memory = b.register("handed")
-        b.reserve(memory, call.bytes)
+        memory, begin = b.room_in_frame(call.bytes)
         for x, at in call.given.items():
-            b.store(x, b.address(memory, at))
+            b.store(x, b.address(memory, begin + at))
             b.forget(x)  # in the call registers are the loop's
         b.declared[call.name] = f"declare void @{call.name}(ptr)"
-        b.emit(f"call void @{call.name}(ptr {memory})")
-        b.slots |= {x: (memory, at) for x, at in call.results.items()}
+        b.emit(f"call void @{call.name}(ptr {b.address(memory, begin)})")
+        b.slots |= {x: (memory, begin + at) for x, at in call.results.items()}
         self.operations += call.operations
 
     # --- loops ---
@@ -306,14 +322,15 @@ class Body:
         b.copy([loop.initial[k] for k in homes], list(homes.values()), FEW)
         b.slots |= {loop.carries[k]: home for k, home in homes.items()}
         for k in carried:
-            b.names[loop.carries[k]] = f"%v{loop.carries[k]}"
+            b.names[loop.carries[k]] = b.register("v")
         kept = {
             p.attributes[i][1]
             for i in self._scopes.get(loop.outer, ())
             if p.ops[i] == "round" and p.attributes[i][0] == index
         }
-        rounds = {j: b.alloca(loop.count or 0, p.dtypes[loop.stacked[j]]) for j in kept}
+        rounds = {j: b.room(loop.count or 0, p.dtypes[loop.stacked[j]]) for j in kept}
         places = {} if self.workspace is None else self.workspace.rounds.get(index, {})
+        names = {k: b.names[loop.carries[k]] for k in carried}
         initial = {k: self._carried_name(loop.carries[k], loop.initial[k]) for k in carried}
         start, end = b.label("loop"), b.label("end")
         before = b.block
@@ -332,7 +349,7 @@ class Body:
         for j, memory in rounds.items():
             x = loop.stacked[j]
             t = b.type(p.dtypes[x])
-            at = b.value(f"getelementptr {t}, ptr {memory}, i32 {counter}")
+            at = b.value(f"getelementptr {t}, ptr {b.address(*memory)}, i32 {counter}")
             b.emit(f"store {t} {b.name(x)}, ptr {at}")
         ordered = sorted((step, at, loop.stacked[j]) for j, (at, step) in places.items())
         b.copy([x for *_, x in ordered], [(rows[step], at) for step, at, _ in ordered], FEW)
@@ -361,10 +378,13 @@ class Body:
             c = loop.carries[k]
             with b.like(c):
                 t = b.type(p.dtypes[c])
-            phis.append(f"  %v{c} = phi {t} [ {initial[k]}, %{before} ], [ {ends[k]}, %{latch} ]")
+            phis.append(
+                f"  {names[k]} = phi {t} [ {initial[k]}, %{before} ], [ {ends[k]}, %{latch} ]"
+            )
         b.lines[header + 1 : header + 1] = phis
         b.begin(end)
         self._rounds[index] = rounds
+        self._done.add(index)
 
     def _carried_name(self, carry: Id, x: Id) -> str:
         """What a loop carries, as an operand."""
@@ -445,15 +465,16 @@ class Body:
                     continue
                 self._tables[values] = self._lay_out(values, stored(p.dtypes[i]))
 
-    def _lay_out(self, values: Sequence[Id], dtype: np.dtype[Any]) -> str:
+    def _lay_out(self, values: Sequence[Id], dtype: np.dtype[Any]) -> tuple[str, int]:
         """A table of values on the stack."""
         b = self.builder
-        memory = b.alloca(len(values) + (WIDEST if self._program.lanes else 0), dtype)
+        place = b.room(len(values) + (WIDEST if self._program.lanes else 0), dtype)
+        memory = b.address(*place)
         there = self._lanes.lay_out(values, memory) if self._program.lanes else ()
         for k, x in enumerate(values):
             if k not in there:
                 b.store(x, b.value(f"getelementptr {b.type(dtype)}, ptr {memory}, i32 {k}"))
-        return memory
+        return place
 
     def _find_table(self, values: Sequence[Id], work: Workspace) -> tuple[str, int, int] | str:
         """Where values can be looked up, put there if they are not in order anywhere.
@@ -486,7 +507,7 @@ class Body:
         if values not in self._tables:
             self._tables[values] = self._lay_out(values, stored(p.dtypes[i]))
         place = b.value(f"extractelement {b.type(p.dtypes[index])} {b.name(index)}, i32 0")
-        memory, t = self._tables[values], b.type(stored(p.dtypes[i]))
+        memory, t = b.address(*self._tables[values]), b.type(stored(p.dtypes[i]))
         at = b.value(f"getelementptr {t}, ptr {memory}, i32 {place}")
         b.names[i] = b.load(p.dtypes[i], at)
 
@@ -541,5 +562,6 @@ class Body:
         index, j, number = self._program.attributes[i]
         b = self.builder
         t = b.type(self._program.dtypes[i])
-        at = b.value(f"getelementptr {t}, ptr {self._rounds[index][j]}, i32 {number}")
+        memory = b.address(*self._rounds[index][j])
+        at = b.value(f"getelementptr {t}, ptr {memory}, i32 {number}")
         b.set(i, f"load {t}, ptr {at}")

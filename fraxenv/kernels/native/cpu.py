@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -17,8 +19,8 @@ from ..errors import BuildError, KernelError
 from ..program import IdArray, Program
 from . import ffi
 from .contraction import contracted
-from .cores import at_once, available_cores
-from .module import CHOSEN, OPTIMISED, Module, write_module
+from .cores import at_once, available_cores, beside
+from .module import CHOSEN, NEXT, Module, write_module
 from .registers import Registers
 
 OPTIMISATION = 2
@@ -157,6 +159,8 @@ def write(
 ) -> Module:
     """A program as a module for this machine; see `module.write_module`.
 
+    LLVM begins with what is written, and goes on with it while the rest is being written.
+
     Args:
         program: made with `mathlib.expand`.
         buffers: its inputs.
@@ -166,26 +170,42 @@ def write(
     """
     if multiplies_and_adds():
         program = contracted(program, outputs)
+    begun: dict[str, Future[bytes]] = {}
+
+    def begin(text: str) -> None:
+        # A part is of one kernel alone; a loop that is called may be in several.
+        begun[text] = (_begin.__wrapped__ if text.startswith(CHOSEN) else _begin)(text)
+
     made = write_module(
-        program, buffers, outputs, dtypes, 0 if few else vector_bytes(), registers()
+        program, buffers, outputs, dtypes, 0 if few else vector_bytes(), registers(), begin
     )
-    return replace(made, text=ffi.with_version(made.text, ffi.version()))
+    return replace(made, text=ffi.with_version(made.text, ffi.version()), begun=begun)
 
 
-def machine_code(text: str) -> bytes:
-    """A module's machine code, with the handler `ffi.TARGET` in it. Threads may make it at once."""
-    first, *others = text.split(OPTIMISED)
-    level = 0 if first.startswith(CHOSEN) else OPTIMISATION
-    objects = at_once(
-        [
-            partial(_machine_code, first, level),
-            *(partial(_machine_code, part, OPTIMISATION) for part in others),
-        ]
-    )
+def machine_code(text: str, begun: Mapping[str, Future[bytes]] = MappingProxyType({})) -> bytes:
+    """A module's machine code, with the handler `ffi.TARGET` in it. Threads may make it at once.
+
+    Args:
+        text: the module, and those that it calls.
+        begun: machine code that is being made already, by what of.
+    """
+    texts = text.split(NEXT)
+    rest = [t for t in texts if t not in begun]
+    made = dict(zip(rest, at_once([partial(_machine_code, t) for t in rest]), strict=True))
+    objects = [made[t] if t in made else begun[t].result() for t in texts]
     if len(objects) == 1:
         return objects[0]
     return _SEVERAL + b"".join(len(x).to_bytes(8, "little") + x for x in objects)
 
+
+@lru_cache(maxsize=8)
+def _begin(text: str) -> Future[bytes]:
+    """A module's machine code that another thread makes, or made for another kernel."""
+    return beside(partial(_machine_code, text))
+
+
+if hasattr(os, "register_at_fork"):  # a process that was forked has none of the threads
+    os.register_at_fork(after_in_child=_begin.cache_clear)
 
 _SEVERAL = b"several objects\n"
 """What machine code begins with that is several objects, each after its size."""
@@ -203,10 +223,11 @@ def _objects(code: bytes) -> Iterator[bytes]:
         at += 8 + size
 
 
-def _machine_code(text: str, level: int) -> bytes:
+def _machine_code(text: str) -> bytes:
     import llvmlite.binding as llvm
     from llvmlite.binding import ffi as library
 
+    level = 0 if text.startswith(CHOSEN) else OPTIMISATION
     machine, context = _target_machine(level), llvm.create_context()
     # As by llvmlite itself, but without its lock, for which others would wait meanwhile: contexts
     # have nothing in common.

@@ -22,6 +22,7 @@ from ..errors import BuildError, KernelError
 from ..program import Id, IdArray, Program
 from . import cache, cpu, gpu, waiting
 from .cores import beside
+from .module import Module
 
 LONG = 200_000
 """Characters of a module that LLVM takes half a second over: others go on while it does."""
@@ -81,7 +82,7 @@ def build(
         processor = _processor(platform)
         write = partial(cpu.write, few=True) if one_by_one else processor.write
         module = write(program, buffers, outputs, [r.dtype for r in results])
-        name, cached = _compile(module.text, processor, meanwhile)
+        name, cached = _compile(module, processor, meanwhile)
     except (BuildError, KernelError):
         raise
     except Exception as error:
@@ -199,12 +200,17 @@ def _name(digest: str) -> str:
     return f"fraxenv_{digest[:32]}"
 
 
-def _compile(text: str, processor: Any, meanwhile: Callable[[], None] | None) -> tuple[str, bool]:
+def _compile(
+    module: Module, processor: Any, meanwhile: Callable[[], None] | None
+) -> tuple[str, bool]:
     """Compile, or load from the cache, and register with XLA: the target's name."""
+    text = module.text
     digest = hashlib.sha256("\n".join((*processor.host(), text)).encode()).hexdigest()
 
+    begun = {"begun": module.begun} if module.begun else {}
+
     def made() -> bytes:
-        code: bytes = processor.machine_code(text)
+        code: bytes = processor.machine_code(text, **begun)
         cache.save(digest, code)
         return code
 

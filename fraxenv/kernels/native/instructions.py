@@ -47,6 +47,8 @@ def write(b: Builder, i: Id) -> None:
     code = instruction.of(dtype) if instruction is not None else ""
     if not code:
         raise BuildError(f"no instructions for the operation {op!r} on {dtype}")
+    if OPERATIONS[op].commutative and b.program.ops[args[0]] == "constant":
+        args = args[::-1]  # whenever the number was needed first, so that the same is the same text
     names = [b.name(a) for a in args]
     # A difference of one product is zero, not what its rounding left.
     if b.gpu and code in ("fadd", "fsub", "fmul") and not (code == "fsub" and args[0] == args[1]):

@@ -40,11 +40,16 @@ def load_inputs(
     for number, elements in sorted(wanted.items()):
         _load_buffer(b, number, buffers[number], elements)
     if workspace is not None:
-        for number, pointer in workspace.direct.items():
-            base, _ = _base(b, number, buffers[number])
-            b.emit(f"{pointer} = getelementptr i8, ptr {base}, i64 0")
+        find_inputs(b, buffers, workspace)
         for number, offset in workspace.inputs.items():
             _load_wide(b, number, buffers[number], (workspace.pointer, offset))
+
+
+def find_inputs(b: Builder, buffers: Sequence[Buffer], workspace: Workspace) -> None:
+    """Point to the inputs that are read where they are."""
+    for number, pointer in workspace.direct.items():
+        base, _ = _base(b, number, buffers[number])
+        b.emit(f"{pointer} = getelementptr i8, ptr {base}, i64 0")
 
 
 def _base(b: Builder, number: int, buffer: Buffer) -> tuple[str, int]:

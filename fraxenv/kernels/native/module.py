@@ -10,8 +10,10 @@ out among threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -25,7 +27,7 @@ from .builder import Builder
 from .control import BLOCK, Body, Call
 from .ffi import write_handler
 from .instructions import RARELY
-from .memory import load_inputs, store_outputs
+from .memory import find_inputs, load_inputs, store_outputs
 from .registers import LONG, Registers
 from .schedule import captured_values, operands
 from .workspace import check_size
@@ -33,8 +35,8 @@ from .workspace import check_size
 CHOSEN = "; Its registers are chosen.\n"
 """What a module begins with that LLVM need but translate."""
 
-OPTIMISED = "\n; What it calls.\n"
-"""What is between it and each module that LLVM is to optimise, with functions that it calls."""
+NEXT = "\n; What it calls.\n"
+"""What is between a kernel's module and each of those with the functions that it calls."""
 
 _ROOM = "@room = internal global i64 0\n"
 """In each of these: addresses of what is called from elsewhere are written beside it, for which
@@ -59,6 +61,7 @@ class Module:
             whose lanes are refilled; not in `operations`.
         workspace: memory of each thread, bytes: of a tile, of tables and wide buffers; 0 where
             the stack is enough.
+        begun: machine code that is being made already, of modules with functions that it calls.
     """
 
     text: str
@@ -66,6 +69,7 @@ class Module:
     operations: int
     rare: int
     workspace: int
+    begun: Mapping[str, Future[bytes]] = field(default_factory=dict)
 
 
 def write_module(
@@ -75,6 +79,7 @@ def write_module(
     dtypes: Sequence[np.dtype[Any]],
     vector_bytes: int,
     registers: Registers | None = None,
+    written: Callable[[str], None] = lambda text: None,
 ) -> Module:
     """A program as an LLVM module.
 
@@ -85,12 +90,20 @@ def write_module(
         dtypes: the dtype of each result.
         vector_bytes: width of the machine's vectors; 0 to compute one environment after the other.
         registers: the machine's, for a function so long that they are not left to LLVM.
+        written: what to do with a module of functions that the kernel's calls, while the others
+            are not written yet.
     """
     results = [int(x) for o in outputs for x in o.ravel()]
     alive = live_values(program, results)
     read = [i for i in np.flatnonzero(alive).tolist() if program.ops[i] == "input"]
     floats = [program.dtypes[i].itemsize for i in read if program.dtypes[i].kind == "f"]
     width = max(1, vector_bytes // max([4, *floats]))
+    vector = max(4 * width, vector_bytes)
+    # Without it vectors for which there are no registers would lie across lines of the cache.
+    aligned = f"alignstack={vector}"
+    bits = " ".join(f'"{name}-vector-width"="{8 * vector}"' for name in ("prefer", "min-legal"))
+    attributes = f"attributes #0 = {{ noinline nounwind {aligned} {bits} }}\n{RARELY}"
+    called = _Called(attributes, written)
     part = partial(Body, width=width, buffers=buffers)
     # One environment waits for no other.
     rare = gather.rare_branch(program, alive) if width > 1 else None
@@ -101,35 +114,45 @@ def write_module(
         plan = gather.plan(program, alive, rare, results, buffers, width)
         plan = plan if plan.vectors > 1 else None  # alone, a vector has nobody to share with
     again = tile = 0
-    called = None
+    begin = ""
     if loop is not None:
         part = partial(part, work=("%shared", loop.around.shared.bytes))
-        rounds = _turns(part, program, loop)
-        parts = _parts(part, program, loop.around, rounds, buffers, outputs, dtypes)
+        rounds = _turns(part, program, loop, called)
+        parts = _parts(part, program, loop.around, rounds, buffers, outputs, dtypes, called)
         head, going, turn, tail = (body.operations for body in rounds)
         operations, again = loop.around.rounds * (head + going + tail), turn + going
         operations += sum(body.operations for body in parts if body not in rounds)
         work = _work(parts)
         vectors, tile = refill.write_vectors(loop, width, work), loop.workspace(width)
+        functions = [body.builder for body in parts]
     elif plan is not None:
         part = partial(part, work=("%shared", plan.shared.bytes))
-        round = _round(part, program, plan)
-        parts = _parts(part, program, plan, [round], buffers, outputs, dtypes)
+        round = _round(part, program, plan, called)
+        parts = _parts(part, program, plan, [round], buffers, outputs, dtypes, called)
         counted = {body.builder.function: body.operations for body in parts}
         again = counted["round"]
         usual = again - sum(body.rarely for body in parts)
         operations = counted["before"] + plan.rounds * usual + counted["after"]
         work = _work(parts)
         vectors, tile = gather.write_vectors(plan, width, work), plan.workspace(width)
+        functions = [body.builder for body in parts]
     else:
+        loops = None
         if width > 1 and registers is not None:
-            called = _loops(part, program, alive, width)
-        if called is not None:
-            calls = {index: call for index, (call, _) in called.items()}
+            loops = _loops(part, program, alive, width)
+        if loops is None:
+            whole = part(program, results, outputs=outputs, alive=alive)
+            functions = [_block(whole, buffers, outputs, dtypes)]
+        else:
+            begin = CHOSEN
+            for body in {call.name: body for call, body in loops.values()}.values():
+                called.add([body.builder])
+            calls = {index: call for index, (call, _) in loops.items()}
             part = partial(part, registers=registers, calls=calls)
-        whole = part(program, results, outputs=outputs, alive=alive)
-        parts = [_block(whole, buffers, outputs, dtypes)]
-        operations, work = parts[0].operations, _work(parts)
+            whole = part(program, results, outputs=outputs, alive=alive)
+            functions = [_in_parts(whole, buffers, outputs, dtypes, called)]
+        parts = [whole]
+        operations, work = whole.operations, _work(parts)
         vectors = _VECTORS.replace("<<WIDTH>>", str(width))
         vectors = vectors.replace("<<WORK>>", ", ptr %work" if work else "")
     own = tile + work if work else 0
@@ -141,24 +164,50 @@ def write_module(
         work=own,
     )
     check_size(tile + work + spare)
-    vector = max(4 * width, vector_bytes)
-    # Without it vectors for which there are no registers would lie across lines of the cache.
-    aligned = f"alignstack={vector}"
-    bits = " ".join(f'"{name}-vector-width"="{8 * vector}"' for name in ("prefer", "min-legal"))
-    attributes = f"attributes #0 = {{ noinline nounwind {aligned} {bits} }}\n{RARELY}"
-    functions = [body.builder for body in parts]
-    others = [[b] for b in functions if len(parts) > 1 and len(b.lines) > APART]
-    elsewhere = [b.apart() for (b,) in others]
-    here = [b for b in functions if [b] not in others]
-    multiplying = list({b.function: b for body in parts for b in body.multiplying}.values())
-    called_there = [b.apart() for b in multiplying]
-    text = _text(here, (*elsewhere, *called_there, vectors, handler, attributes))
-    if called is not None:
-        text, others = CHOSEN + text, [[body.builder for _, body in called.values()]]
-    texts = [_text(builders, (*called_there, _ROOM, attributes)) for builders in others if builders]
-    texts += [_text(multiplying, (_ROOM, attributes))] if multiplying else []
-    text = OPTIMISED.join((text, *texts))
+    called.add(_multiplying(parts))
+    here = [b for b in functions if b.function not in called.declared]
+    text = _text(here, (*called.declared.values(), vectors, handler, attributes))
+    text = NEXT.join((begin + text, *called.texts))
     return Module(text, width, operations, again, tile + work + spare)
+
+
+class _Called:
+    """The modules with functions that a kernel's calls.
+
+    Args:
+        attributes: of all functions.
+        written: what to do with each when it is written.
+
+    Attributes:
+        texts: the modules.
+        declared: the functions in them, as other modules declare them, by their names.
+    """
+
+    def __init__(self, attributes: str, written: Callable[[str], None]) -> None:
+        self._attributes, self._written = attributes, written
+        self.texts: list[str] = []
+        self.declared: dict[str, str] = {}
+
+    def add(
+        self, builders: Sequence[Builder], multiplying: Sequence[Builder] = (), begin: str = ""
+    ) -> None:
+        """A module of functions, which call what multiplies matrices."""
+        if not builders:
+            return
+        self.declared |= {b.function: b.apart() for b in builders}
+        elsewhere = [b.apart() for b in multiplying]
+        self.texts.append(begin + _text(builders, (*elsewhere, _ROOM, self._attributes)))
+        self._written(self.texts[-1])
+
+    def add_long(self, body: Body) -> None:
+        """A function by itself, if it is long."""
+        if len(body.builder.lines) > APART:
+            self.add([body.builder], _multiplying([body]))
+
+
+def _multiplying(bodies: Sequence[Body]) -> list[Builder]:
+    """The functions that multiply matrices for others, each once."""
+    return list({b.function: b for body in bodies for b in body.multiplying}.values())
 
 
 def _text(builders: Sequence[Builder], rest: Sequence[str]) -> str:
@@ -209,10 +258,13 @@ def _loop(
     places = {x: ("%handed", at) for x, at in layout.offsets.items()}
     body = part(gather.with_known(program, given), results, slots={x: places[x] for x in given})
     b = body.builder
-    b.define("void", f"loop{index}", "ptr %handed", linkage="")
+    b.define("void", "loop", "ptr %handed", linkage="")
     body.compute_round(program.loops[index].outer, None)
     _store(b, {x: places[x] for x in results})
     b.emit("ret void")
+    # Other kernels that have the loop find it made.
+    name = f"loop_{hashlib.sha256(b.text().encode()).hexdigest()[:16]}"
+    b.define("void", name, "ptr %handed", linkage="")
     offsets = layout.offsets
     call = Call(
         b.function,
@@ -256,16 +308,50 @@ def _block(
     buffers: Sequence[Buffer],
     outputs: Sequence[IdArray],
     dtypes: Sequence[np.dtype[Any]],
-) -> Body:
-    """The whole program for one vector."""
+    name: str = "block",
+    more: str = "",
+) -> Builder:
+    """The whole program for one vector: a function, of `more` parameters than others."""
     b = body.builder
     work = "" if body.workspace is None else ", ptr %work"
-    b.define("void", "block", f"ptr %in, ptr %out, i64 %row{work}")
+    b.define("void", name, f"ptr %in, ptr %out, i64 %row{work}{more}")
     load_inputs(b, body.inputs, buffers, body.workspace)
     body.compute_scope(0)
     store_outputs(b, outputs, dtypes, body.workspace)
     b.emit("ret void")
-    return body
+    return b
+
+
+def _in_parts(
+    body: Body,
+    buffers: Sequence[Buffer],
+    outputs: Sequence[IdArray],
+    dtypes: Sequence[np.dtype[Any]],
+    called: _Called,
+) -> Builder:
+    """The same where registers are chosen: a function that calls others, its parts, in turn."""
+    b, names = body.builder, ["part0"]
+    work = "" if body.workspace is None else ", ptr %work"
+    parameters = f"ptr %in, ptr %out, i64 %row{work}"
+
+    def go_on() -> None:
+        b.emit("ret void")
+        called.add([b], _multiplying([body]), CHOSEN)
+        names.append(f"part{len(names)}")
+        b.go_on(names[-1], f"{parameters}, ptr %frame")
+        if body.workspace is not None:
+            find_inputs(b, buffers, body.workspace)
+
+    body.go_on = go_on
+    _block(body, buffers, outputs, dtypes, names[0], ", ptr %frame")
+    called.add([b], _multiplying([body]), CHOSEN)
+    block = Builder(b.program, b.width)
+    block.define("void", "block", parameters)
+    block.reserve("%frame", b.frame or 0)
+    for name in names:
+        block.emit(f"call void @{name}({parameters}, ptr %frame)")
+    block.emit("ret void")
+    return block
 
 
 def _parts(
@@ -276,6 +362,7 @@ def _parts(
     buffers: Sequence[Buffer],
     outputs: Sequence[IdArray],
     dtypes: Sequence[np.dtype[Any]],
+    called: _Called,
 ) -> list[Body]:
     """The functions that `gather.write_tiles` calls, those for its rounds among them."""
     shared, fixed, _ = _slots(plan)
@@ -288,6 +375,7 @@ def _parts(
     share.compute_scope(0)
     _store(b, shared)
     b.emit("ret void")
+    called.add_long(share)
 
     before = part(gather.with_known(program, shared), plan.before, slots=shared)
     b = before.builder
@@ -298,6 +386,7 @@ def _parts(
     for k, x in plan.initial.items():
         b.store(x, b.address("%now", plan.state.offsets[k]))
     b.emit("ret void")
+    called.add_long(before)
 
     results = [int(x) for o in outputs for x in o.ravel()]
     after = part(plan.after, results, outputs=outputs, slots=shared | fixed | finals)
@@ -307,6 +396,7 @@ def _parts(
     after.compute_scope(0)
     store_outputs(b, outputs, dtypes, after.workspace)
     b.emit("ret void")
+    called.add_long(after)
     return [share, before, *rounds, after]
 
 
@@ -335,7 +425,7 @@ def _return_lanes(b: Builder, x: Id) -> None:
     b.emit("ret i32 %lanes")
 
 
-def _round(part: Callable[..., Body], program: Program, plan: gather.Plan) -> Body:
+def _round(part: Callable[..., Body], program: Program, plan: gather.Plan, called: _Called) -> Body:
     """The round of `gather.write_vectors`."""
     shared, fixed, now = _slots(plan)
     known = shared | fixed | now
@@ -350,10 +440,13 @@ def _round(part: Callable[..., Body], program: Program, plan: gather.Plan) -> Bo
     for k, x in plan.following.items():
         b.store(x, b.address("%next", plan.state.offsets[k]))
     _return_lanes(b, plan.rare.taken)
+    called.add_long(one)
     return one
 
 
-def _turns(part: Callable[..., Body], program: Program, plan: refill.Plan) -> list[Body]:
+def _turns(
+    part: Callable[..., Body], program: Program, plan: refill.Plan, called: _Called
+) -> list[Body]:
     """The head, the condition, the round and the tail of `refill.write_vectors`."""
     around, loop = plan.around, program.loops[plan.loop]
     outer = None if around.rare.loop is None else program.loops[around.rare.loop]
@@ -384,6 +477,7 @@ def _turns(part: Callable[..., Body], program: Program, plan: refill.Plan) -> li
     for k, x in plan.early.items():
         b.store(x, b.address("%next", around.state.offsets[k]))
     b.emit("ret void")
+    called.add_long(head)
 
     # What is kept for the tail alone does not go with a lane: it is computed again.
     moved = {x: live[x] for x in plan.moved.offsets}
@@ -394,6 +488,7 @@ def _turns(part: Callable[..., Body], program: Program, plan: refill.Plan) -> li
     going.compute_round(around.scope, outer)
     going.compute_round(loop.scope, loop)
     _return_lanes(b, loop.condition)
+    called.add_long(going)
 
     # A lane goes on if it was told to: computed once more, the condition might round otherwise.
     following = {k: loop.following[k] for k in plan.carry.offsets}
@@ -408,6 +503,7 @@ def _turns(part: Callable[..., Body], program: Program, plan: refill.Plan) -> li
     for k, x in following.items():
         b.store(x, b.address("%carry", plan.carry.offsets[k]))
     b.emit("ret void")
+    called.add_long(turn)
 
     tail = body(list(plan.late.values()), shared | fixed | now | live | finals)
     b = tail.builder
@@ -416,4 +512,5 @@ def _turns(part: Callable[..., Body], program: Program, plan: refill.Plan) -> li
     for k, x in plan.late.items():
         b.store(x, b.address("%next", around.state.offsets[k]))
     b.emit("ret void")
+    called.add_long(tail)
     return [head, going, turn, tail]

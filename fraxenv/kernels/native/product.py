@@ -31,15 +31,15 @@ def write_product(b: Builder, i: Id) -> None:
     rows = sums * (lanes if width == 1 else 1)
     blocks = -(-len(matrix) // rows)
     table = b.table([*_laid_out(matrix, blocks, rows)])
-    given, found = b.alloca(columns, dtype), b.alloca(blocks * rows, dtype)
+    given, (found, begin) = b.alloca(columns, dtype), b.room(blocks * rows, dtype)
     for k, x in enumerate(vector):
         b.store(x, b.address(given, k * each))
     for k in range(len(matrix)):
-        b.slots[i + 1 + k] = found, k * each
+        b.slots[i + 1 + k] = found, begin + k * each
     with b.repeat(blocks) as block, b.across(lanes):
         weights = b.step(table, block, columns * rows * dtype.itemsize)
         results = _sums(b, dtype, given, weights, (width, columns, rows, sums))
-        at = b.step(found, block, rows * each)
+        at = b.step(found, block, rows * each, begin)
         for j, result in enumerate(results):
             b.write(dtype, result, b.address(at, j * lanes * dtype.itemsize))
     b.workspace = b.workspace or found  # what follows are as many values as rows

@@ -30,6 +30,10 @@ BLOCK = 1000
 LLVM's translation takes time that grows with a block's square, as its own choice does.
 """
 
+PART = 20 * BLOCK
+"""Operations of a part that is a function, and a module, of its own: LLVM translates it while the
+next one is written."""
+
 SPARE = 4
 """Registers that are LLVM's, for what instructions need besides their operands."""
 
@@ -64,11 +68,13 @@ class Choice(NamedTuple):
         places: the values that are to be stored once they are computed, and the place of each.
         sizes: the bytes of each place.
         left: the values that leave the registers with each operation.
+        ends: the number of the operation that needs a value last.
     """
 
     places: dict[Id, int]
     sizes: list[int]
     left: list[list[Id]]
+    ends: dict[Id, int]
 
 
 def choose(
@@ -159,7 +165,8 @@ def choose(
     first = dict.fromkeys(begin, -1)
     lives = [(-1, x) for x in begin if x in moved]
     lives += [(k, x) for k, x in enumerate(ids) if x in moved and x not in first]
-    return Choice(*_places(lives, ends, lambda x: width * stored(program.dtypes[x]).itemsize), left)
+    found = _places(lives, ends, lambda x: width * stored(program.dtypes[x]).itemsize)
+    return Choice(*found, left, ends)
 
 
 def source(program: Program, x: Id) -> Id:

@@ -21,7 +21,7 @@ import numpy as np
 from ..buffer import WIDE, Buffer
 from ..errors import BuildError
 from ..program import WHOLE, Id, IdArray, Program
-from .builder import stored
+from .builder import aligned, stored
 from .registers import WITHOUT_INSTRUCTIONS, source
 
 ON_STACK = 1 << 16
@@ -109,11 +109,6 @@ class Workspace:
         """A place for a matrix of numbers of a size."""
         rows, columns = shape
         return Matrix(self.pointer, self.room(rows * columns * size), columns * size, size)
-
-
-def aligned(size: int) -> int:
-    """A size in bytes, up to the next multiple of a vector's."""
-    return -(-size // 64) * 64
 
 
 def check_size(size: int) -> None:

@@ -29,9 +29,9 @@ class Compiled:
         monkeypatch.setattr(cpu, "machine_code", self._kept)
         monkeypatch.setattr(executor.cache, "load", lambda *_: None)
 
-    def _kept(self, text: str) -> bytes:
+    def _kept(self, text: str, **begun: Any) -> bytes:
         self.texts.append(text)
-        self.codes.append(self._compile(text))
+        self.codes.append(self._compile(text, **begun))
         return self.codes[-1]
 
 
