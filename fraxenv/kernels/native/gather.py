@@ -213,13 +213,17 @@ class Plan:
     @property
     def vectors(self) -> int:
         """Vectors in a tile."""
-        each = self.fixed.bytes + 2 * self.state.bytes
-        return int(np.clip(TILE_BYTES // each - 1, 1, MOST_VECTORS))
+        return vectors(self.fixed.bytes + 2 * self.state.bytes)
 
     def workspace(self, width: int) -> int:
         """Memory of a tile, bytes."""
         each = self.fixed.bytes + 2 * self.state.bytes
         return self.shared.bytes + (self.vectors + 1) * each + 4 * self.vectors * width
+
+
+def vectors(each: int) -> int:
+    """Vectors in a tile that keeps so many bytes for each."""
+    return int(np.clip(TILE_BYTES // each - 1, 1, MOST_VECTORS))
 
 
 def plan(
@@ -229,8 +233,10 @@ def plan(
     outputs: Sequence[Id],
     buffers: Sequence[Buffer],
     width: int,
-) -> Plan:
+) -> Plan | None:
     """The parts of a program with a rare branch.
+
+    None where a tile has room for one vector only: alone, it has nobody to share with.
 
     Args:
         program: the program.
@@ -263,6 +269,10 @@ def plan(
         carries = {k: c for k, c in enumerate(loop.carries) if alive[c]}
         initial = {k: loop.initial[k] for k in carries}
         following = {k: loop.following[k] for k in sorted({*carries, *finals.values()})}
+    state = Layout.of({k: program.dtypes[x] for k, x in following.items()}, width)
+    if vectors(2 * state.bytes) == 1:
+        return None
+    if rare.loop is not None:
         begun = live_values(program, [*captured, *initial.values()])
         known = [
             i
@@ -274,20 +284,21 @@ def plan(
     later = live_values(after, outputs)
     needed = captured | {i for i in known if later[i]}
     shared, fixed = _common(program, needed, buffers)
-    return Plan(
+    made = Plan(
         rare=rare,
         rounds=rounds,
         scope=scope,
         before=[*sorted(needed), *initial.values()],
         shared=Layout.of({i: program.dtypes[i] for i in shared}, width),
         fixed=Layout.of({i: program.dtypes[i] for i in fixed}, width),
-        state=Layout.of({k: program.dtypes[x] for k, x in following.items()}, width),
+        state=state,
         initial=initial,
         carries=carries,
         following=following,
         finals=finals,
         after=after,
     )
+    return made if made.vectors > 1 else None
 
 
 def _common(
@@ -425,7 +436,7 @@ def listed(name: str, index: str, width: int) -> str:
   %{name}.l = urem i64 %{name}.w, {width}"""
 
 
-def write_vectors(plan: Plan, width: int, work: int = 0) -> str:
+def writevectors(plan: Plan, width: int, work: int = 0) -> str:
     """The function `@vectors`, which calls the parts of a plan for `count` vectors from `row`.
 
     Their workspace, of `work` bytes, follows what is at `shared`. They are `@share(in, shared)`,

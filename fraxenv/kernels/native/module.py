@@ -112,7 +112,6 @@ def write_module(
     plan = None
     if loop is None and rare is not None:
         plan = gather.plan(program, alive, rare, results, buffers, width)
-        plan = plan if plan.vectors > 1 else None  # alone, a vector has nobody to share with
     again = tile = 0
     begin = ""
     if loop is not None:

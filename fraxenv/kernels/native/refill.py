@@ -82,27 +82,18 @@ class Plan:
     @property
     def bytes(self) -> int:
         """Memory of a vector."""
-        return _bytes(self.around) + self.live.bytes + self.carry.bytes
+        around = self.around
+        return around.fixed.bytes + 2 * around.state.bytes + self.live.bytes + self.carry.bytes
 
     @property
     def vectors(self) -> int:
         """Vectors in a tile."""
-        return _vectors(self.bytes)
+        return gather.vectors(self.bytes)
 
     def workspace(self, width: int) -> int:
         """Memory of a tile, bytes."""
         list_bytes = 4 * self.vectors * width
         return self.around.shared.bytes + (self.vectors + 1) * self.bytes + list_bytes
-
-
-def _bytes(around: gather.Plan) -> int:
-    """Memory of a vector outside of the loop."""
-    return around.fixed.bytes + 2 * around.state.bytes
-
-
-def _vectors(size: int) -> int:
-    """Vectors in a tile, of so many bytes each."""
-    return int(np.clip(gather.TILE_BYTES // max(1, size) - 1, 1, gather.MOST_VECTORS))
 
 
 def plan(
@@ -155,7 +146,7 @@ def _plan(
     around = gather.plan(
         program, alive, gather.Rare(index, within, loop.condition), outputs, buffers, width
     )
-    if _vectors(_bytes(around)) < FEWEST_VECTORS:
+    if around is None or around.vectors < FEWEST_VECTORS:
         return None  # whatever else a vector has to keep
     graph = Graph(program, alive, loop.outer)
     dependent = graph.dependents(index)

@@ -104,18 +104,27 @@ def choose(
     uses = dict.fromkeys(stay, len(ids))
     reads: list[list[tuple[Id, int]]] = []
     first_uses: list[int] = []
+    ops = program.ops
     for k in reversed(range(len(ids))):
-        first_uses.append(uses.get(ids[k], _NEVER))
-        read = () if program.ops[ids[k]] in _READING_NOTHING else operands(ids[k])
-        sources = dict.fromkeys(source(program, x) for x in read)
-        reads.append([(x, uses.get(x, _NEVER)) for x in sources])
-        for x, _ in reads[-1]:
+        i = ids[k]
+        first_uses.append(uses.get(i, _NEVER))
+        found: list[tuple[Id, int]] = []
+        for x in () if ops[i] in _READING_NOTHING else operands(i):
+            if ops[x] == "pin":
+                x = source(program, x)
+            next_use = uses.get(x)
+            if next_use is None:
+                ends[x], next_use = k, _NEVER
+            elif next_use == k:  # read twice
+                continue
+            found.append((x, next_use))
             uses[x] = k
-            ends.setdefault(x, k)
+        reads.append(found)
     reads.reverse()
     first_uses.reverse()
 
-    sizes = {dtype: _registers_of(dtype, registers, width) for dtype in set(program.dtypes)}
+    of_dtype = {dtype: _registers_of(dtype, registers, width) for dtype in set(program.dtypes)}
+    sizes = [of_dtype[dtype] for dtype in program.dtypes]
     here: dict[Id, int] = {}
     farthest: list[tuple[int, Id]] = []
     taken, room = 0, registers.number - SPARE
@@ -124,7 +133,7 @@ def choose(
 
     def keep(x: Id, next_use: int, k: int) -> None:
         nonlocal taken
-        size = sizes[program.dtypes[x]]
+        size = sizes[x]
         if not size or next_use == _NEVER:
             leave(x, k)
             return
@@ -136,7 +145,7 @@ def choose(
     def leave(x: Id, k: int) -> None:
         nonlocal taken
         if here.pop(x, None) is not None:
-            taken -= sizes[program.dtypes[x]]
+            taken -= sizes[x]
         left[k].append(x)
 
     def move(x: Id, k: int) -> None:

@@ -37,14 +37,13 @@ def schedule(
         kept: the loop of each value that is in memory from its rounds on.
     """
     here = {x: k for k, x in enumerate(members)}
+    there = here.copy()
+    for x, loop in kept.items():
+        there.pop(x, None)
+        if loop in here:
+            there[x] = here[loop]
     needs = [
-        list(
-            dict.fromkeys(
-                here[a]
-                for a in (kept.get(a, a) for a in operands(program, x, captured))
-                if a in here
-            )
-        )
+        [*dict.fromkeys([there[a] for a in operands(program, x, captured) if a in there])]
         for x in members
     ]
     users: list[list[int]] = [[] for _ in members]
