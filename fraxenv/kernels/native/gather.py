@@ -436,7 +436,7 @@ def listed(name: str, index: str, width: int) -> str:
   %{name}.l = urem i64 %{name}.w, {width}"""
 
 
-def writevectors(plan: Plan, width: int, work: int = 0) -> str:
+def write_vectors(plan: Plan, width: int, work: int = 0) -> str:
     """The function `@vectors`, which calls the parts of a plan for `count` vectors from `row`.
 
     Their workspace, of `work` bytes, follows what is at `shared`. They are `@share(in, shared)`,
