@@ -60,7 +60,7 @@ def guess(
         motion = alone(lambda *given: rolled(*given)[0], "auto")
         return cast(Guess, motion(spread(own), begin, torques))
     if own.contacts is None:
-        hold = jnp.broadcast_to(gravity_forces(robot, q), (N, robot.nv))
+        hold = jnp.broadcast_to(alone(gravity_forces, "auto")(robot, q), (N, robot.nv))
     else:
         hold = jax.vmap(fusible(partial(_holding, own, q)))(own.contacts)
     still = jnp.broadcast_to(rest, (N, robot.nv))

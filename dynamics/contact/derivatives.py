@@ -148,7 +148,10 @@ def contact_force_derivatives(
     by_pose, found = jax.vmap(along, out_axes=(-1, None))(moved.by_pose)
     sees = jnp.asarray(_sees(robot, first, second), v.dtype)
     changed = einsum("pij,pkj->pki", by_pose, W)
-    for derivative, parts in ((found.by_velocity, by_v), (found.by_acceleration, by_a)):
+    felt = [(found.by_velocity, by_v), (found.by_acceleration, by_a)]
+    if found.damping is not None:
+        felt = [(found.by_acceleration, found.damping[:, None, None] * by_v + by_a)]
+    for derivative, parts in felt:
         rate = motion_cross(W, einsum("pjk,pji->pki", sees, parts))
         changed = changed + einsum("pij,pkj->pki", derivative, rate)
     dq = einsum("pji,pki->jk", W, changed)
@@ -167,12 +170,14 @@ def contact_force_derivatives(
 class _Wrenches(NamedTuple):
     """Wrenches (np, 6) on the second bodies of pairs about their points, in world axes.
 
-    Derivatives (np, 6, 6) by the relative velocity and acceleration.
+    Derivatives (np, 6, 6) by the relative velocity and acceleration. Where all directions of a
+    contact are damped alike, the one is `damping` (np,), 1/s, times the other.
     """
 
     wrench: Array
     by_velocity: Array
     by_acceleration: Array
+    damping: Array | None
 
 
 def _wrenches(
@@ -187,6 +192,8 @@ def _wrenches(
     parameters = mixed_parameters(c, dtype)
     condims = np.array([layout.pairs[p].condim for p in layout.slot_pair])
     total = [jnp.zeros((len(layout.pairs), 6, *more), dtype) for more in ((), (6,), (6,))]
+    alike = layout.cone == "pyramidal" or all(p.parameters < 0 for p in layout.pairs)
+    rates = jnp.zeros(len(layout.pairs), dtype)
     for d in sorted(set(condims)):
         slots = np.flatnonzero(condims == d)
         pair = layout.slot_pair[slots]
@@ -214,16 +221,22 @@ def _wrenches(
         )
         x = acceleration - rows.reference
         pushed = einsum("nji,njk->nik", maps, contact_hessian(rows, x))
-        parts = (
-            einsum("nij,ni->nj", maps, contact_force(rows, x)),
-            -matmul(pushed, resisted.damping[:, :, None] * maps),
-            -matmul(pushed, maps),
-        )
+        by_acceleration = -matmul(pushed, maps)
+        by_velocity = jnp.zeros_like(by_acceleration)
+        if alike:
+            rates = rates.at[pair].set(resisted.damping[:, 0])
+        else:
+            by_velocity = -matmul(pushed, resisted.damping[:, :, None] * maps)
+        wrench = einsum("nij,ni->nj", maps, contact_force(rows, x))
+        parts = (wrench, by_velocity, by_acceleration)
         of_pair = jnp.asarray(pair == np.arange(len(layout.pairs))[:, None], dtype)
         total = [
             t + einsum("pn,n...->p...", of_pair, part) for t, part in zip(total, parts, strict=True)
         ]
-    return _Wrenches(*total)
+    if not alike:
+        return _Wrenches(*total, damping=None)
+    wrench, _, by_acceleration = total
+    return _Wrenches(wrench, rates[:, None, None] * by_acceleration, by_acceleration, rates)
 
 
 def _bodies(c: Constraints) -> np.ndarray:

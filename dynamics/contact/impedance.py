@@ -12,6 +12,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from ..math.tracing import traced_once
+
 SMALLEST = 1e-15
 """Regularisation, and width of an impedance, that counts as none."""
 
@@ -28,6 +30,7 @@ class Spring(NamedTuple):
     damping: Array
 
 
+@traced_once
 def spring(solref: Array, solimp: Array, timestep: Array) -> Spring:
     """Stiffness and damping of n constraints.
 
@@ -50,6 +53,7 @@ def spring(solref: Array, solimp: Array, timestep: Array) -> Spring:
     )
 
 
+@traced_once
 def impedance(solimp: Array, position: Array) -> Array:
     """Impedance `d` (n,) of constraints that are violated by `position` (n,), m or rad.
 

@@ -29,7 +29,7 @@ from ..derivatives import InverseDynamicsDerivatives, inverse_dynamics_derivativ
 from ..kinematics import Kinematics, checked_tangent
 from ..manifold import coordinate_rates, integrate, integrate_derivatives
 from ..math.algebra import matmul
-from ..solvers.cholesky import cholesky, cholesky_solve
+from ..solvers.cholesky import cholesky, cholesky_solve, spd_inverse
 from ..terms import Terms, compute_terms
 from .forces import (
     actuator_forces,
@@ -134,7 +134,7 @@ def contact_transition_derivatives(
         by_ctrl,
     )
     hessian = terms.mass_matrix + jnp.diag(metric.slope) + rows.hessian(rows.violation(a))
-    inverse = cholesky_solve(cholesky(hessian), eye)
+    inverse = spd_inverse(hessian)
 
     if integrator == "euler" and not is_zero(system.damping):
         slope = dt * jnp.asarray(system.damping, v.dtype)
@@ -175,7 +175,7 @@ def _implicit(
     """
     system, M = scene.system, terms.mass_matrix
     # By what is left of `a`, b = a - P diag(slope) a: `M` is not needed again.
-    P = cholesky_solve(cholesky(M + jnp.diag(slope)), jnp.eye(system.nv, dtype=a.dtype))
+    P = spd_inverse(M + jnp.diag(slope))
     lost = matmul(P, slope * a)
     # What M does to a fixed vector changes as inverse dynamics does without gravity and velocity.
     weightless = system.replace(gravity=np.zeros(3))

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ..math.algebra import matmul
 from ..math.tracing import traced_once
 
 
@@ -79,6 +80,17 @@ def solve_upper_transposed(factor: Array, rhs: Array) -> Array:
 def cholesky_solve(factor: Array, rhs: Array) -> Array:
     """Solve `U U^T x = rhs` with the factor `U` of `cholesky`; rhs (n,) or (n, k)."""
     return solve_upper_transposed(factor, solve_upper(factor, rhs))
+
+
+@traced_once
+def spd_inverse(matrix: Array) -> Array:
+    """The inverse (n, n) of a symmetric positive definite matrix, symmetric to the last bit.
+
+    Args:
+        matrix: (n, n); only the upper triangle is read.
+    """
+    root = solve_upper(cholesky(matrix), jnp.eye(len(matrix), dtype=matrix.dtype))
+    return matmul(root.T, root)
 
 
 @traced_once

@@ -267,7 +267,7 @@ def main(options: Options) -> None:
             f"{np.median(ms):.1f}",
             f"{np.percentile(ms, 5):.1f}, {np.percentile(ms, 95):.1f}",
             f"{found.seconds.sum():.2f}",
-            f"{found.compiled:.0f}",
+            f"{found.compiled:.1f}",
         )
         if i == 0 and options.picture is not None:
             draw(found, options.picture)

@@ -179,8 +179,10 @@ class Builder:
 
     def value(self, code: str) -> str:
         """The register of an instruction's result."""
-        name = self.register()
-        self.emit(f"{name} = {code}")
+        # Most of a text is written here: what is done by others is written out.
+        self._fresh += 1
+        name = f"%t{self._fresh}"
+        self.lines.append(f"  {name} = {code}")
         return name
 
     # --- values of the program ---
@@ -206,18 +208,20 @@ class Builder:
 
     def name(self, x: Id) -> str:
         """A value as an operand."""
-        if self.program.ops[x] == "constant" and x not in self.slots:
+        # Loaded anew in every block, where it is needed: it need not stay at hand.
+        loaded = self._loaded.get(x)
+        if loaded is not None:
+            return loaded
+        if x not in self.slots:
+            if self.program.ops[x] != "constant":
+                return self.names[x]
             number = splat(self.program.dtypes[x], literal(self.program.attributes[x]))
             if not self.is_loaded(x):
                 return number
             self.slots[x] = self._in_every_lane(x, number), 0
-        if x not in self.slots:
-            return self.names[x]
-        # Loaded anew in every block, where it is needed: it need not stay at hand.
-        if x not in self._loaded:
-            pointer, offset = self.slots[x]
-            self._loaded[x] = self.load(self.program.dtypes[x], self.address(pointer, offset))
-        return self._loaded[x]
+        place = self.address(*self.slots[x])
+        self._loaded[x] = loaded = self.load(self.program.dtypes[x], place)
+        return loaded
 
     def is_loaded(self, x: Id) -> bool:
         """Whether a value is in memory already, or a known number that is loaded."""
@@ -342,10 +346,7 @@ class Builder:
         if first is None or second is None:
             return None
         step = second[1] - first[1]
-        alike = all(
-            place is not None and place == (first[0], first[1] + k * step)
-            for k, place in enumerate(places)
-        )
+        alike = places == [(first[0], first[1] + k * step) for k in range(len(places))]
         return (*first, step) if alike else None
 
     def copy(self, values: Sequence[Id], places: Sequence[tuple[str, int]], few: int) -> None:

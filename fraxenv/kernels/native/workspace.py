@@ -12,6 +12,7 @@ round by round. What a result is made of besides is put there as soon as it is c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -146,7 +147,6 @@ def plan(
     """
     kept: dict[int, set[int]] = {}
     tables: dict[tuple[Id, ...], int] = {}
-    read: dict[int, int] = {}
 
     def size(x: Id) -> int:
         return width * stored(program.dtypes[x]).itemsize
@@ -161,8 +161,7 @@ def plan(
     for i in by_op["lookup"]:
         values = program.args[i][1:]
         tables[values] = len(values) * size(i)
-    for i in by_op["input"]:
-        read[attributes[i][0]] = read.get(attributes[i][0], 0) + 1
+    read = Counter(attributes[i][0] for i in by_op["input"])
     rounds = sum(
         (program.loops[k].count or 0) * size(program.loops[k].stacked[j])
         for k, values in kept.items()
@@ -193,12 +192,14 @@ def plan(
             _place_in_result(program, made, flat, made.outputs[number], size(flat[0]), kept_at)
     for k, members in kept.items():
         _place_by_rounds(program, made, k, members, size)
+    wide = {k: (made.pointer, at) for k, at in made.inputs.items()}
+    wide |= {k: (pointer, 0) for k, pointer in made.direct.items()}
+    each_of = {k: width * stored(buffers[k].dtype).itemsize for k in wide}
     for i in by_op["input"]:
         number, element = attributes[i]
-        if number in made.inputs:
-            made.slots[i] = made.pointer, made.inputs[number] + element * size(i)
-        elif number in made.direct:
-            made.slots[i] = made.direct[number], element * size(i)
+        if number in wide:
+            pointer, at = wide[number]
+            made.slots[i] = pointer, at + element * each_of[number]
     for x, (k, j, t) in kept_at.items():
         at, step = made.rounds[k][j]
         made.slots[x] = made.pointer, at + t * step
