@@ -227,15 +227,18 @@ def _wrenches(
             rates = rates.at[pair].set(resisted.damping[:, 0])
         else:
             by_velocity = -matmul(pushed, resisted.damping[:, :, None] * maps)
-        wrench = einsum("nij,ni->nj", maps, contact_force(rows, x))
-        parts = (wrench, by_velocity, by_acceleration)
+        parts = (
+            einsum("nij,ni->nj", maps, contact_force(rows, x)),
+            by_velocity,
+            by_acceleration,
+        )
         of_pair = jnp.asarray(pair == np.arange(len(layout.pairs))[:, None], dtype)
         total = [
             t + einsum("pn,n...->p...", of_pair, part) for t, part in zip(total, parts, strict=True)
         ]
+    wrench, by_velocity, by_acceleration = total
     if not alike:
-        return _Wrenches(*total, damping=None)
-    wrench, _, by_acceleration = total
+        return _Wrenches(wrench, by_velocity, by_acceleration, None)
     return _Wrenches(wrench, rates[:, None, None] * by_acceleration, by_acceleration, rates)
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import jax
 
 from ..errors import BuildError
-from .workspace import ON_STACK, aligned
+from .builder import aligned
+from .workspace import ON_STACK
 
 THREADS = "fraxenv_threads"
 """Symbol of the number (i32) of threads to use."""

@@ -174,8 +174,8 @@ def choose(
     first = dict.fromkeys(begin, -1)
     lives = [(-1, x) for x in begin if x in moved]
     lives += [(k, x) for k, x in enumerate(ids) if x in moved and x not in first]
-    found = _places(lives, ends, lambda x: width * stored(program.dtypes[x]).itemsize)
-    return Choice(*found, left, ends)
+    places, bytes_ = _places(lives, ends, lambda x: width * stored(program.dtypes[x]).itemsize)
+    return Choice(places, bytes_, left, ends)
 
 
 def source(program: Program, x: Id) -> Id:
