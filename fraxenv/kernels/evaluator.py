@@ -8,7 +8,7 @@ Program Generation", 1993, chapter 4).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -280,9 +280,43 @@ class Evaluator:
         flat = zip(*[x.ravel().tolist() for x in arrays], strict=True)
         if self.program.alone:
             ids = self._noted(shape, (apply(op, *a, dtype=dtype) for a in flat))
+        elif op in ("mul", "add", "sub") and arrays[0].size:
+            ids = self._with_zeros(op, flat)
+        elif op == "select":
+            ids = self._selected(flat)
         else:
             ids = [apply(op, *a, dtype=dtype) for a in flat]
         return np.array(ids, int).reshape(shape)
+
+    def _with_zeros(self, op: str, pairs: Iterable[tuple[Id, Id]]) -> list[Id]:
+        """As `apply`, which need not be asked of the zeros that most of an array may be."""
+        p, ids = self.program, []
+        apply, ops, zero = p.apply, p.ops, None
+        for x, y in pairs:
+            if zero is None:
+                zero = p.constant(0, p.dtypes[x])
+            if y == zero and (x == zero or ops[x] != "constant"):
+                p.applied += 1
+                ids.append(zero if op == "mul" else x)
+            elif x == zero and op != "sub" and ops[y] != "constant":
+                p.applied += 1
+                ids.append(zero if op == "mul" else y)
+            else:
+                ids.append(apply(op, x, y))
+        return ids
+
+    def _selected(self, triples: Iterable[tuple[Id, Id, Id]]) -> list[Id]:
+        """As `apply`, which need not be asked where the condition is known: most are masks."""
+        p = self.program
+        ops, numbers, apply = p.ops, p.attributes, p.apply
+        ids = []
+        for c, x, y in triples:
+            if ops[c] == "constant":
+                p.applied += 1
+                ids.append(x if numbers[c] else y)
+            else:
+                ids.append(apply("select", c, x, y))
+        return ids
 
     def _is_large(self, arrays: Sequence[IdArray]) -> bool:
         """Whether what is computed of arrays is a loop over them."""

@@ -102,13 +102,12 @@ def choose(
     stay = {source(program, x) for x in wanted}
     ends = dict.fromkeys(stay, _NEVER)
     uses = dict.fromkeys(stay, len(ids))
-    reads: list[list[tuple[Id, int]]] = []
-    first_uses: list[int] = []
     ops = program.ops
+    # Of each operation what it reads, and itself, and when each is needed next.
+    needed: list[list[tuple[Id, int]]] = []
     for k in reversed(range(len(ids))):
         i = ids[k]
-        first_uses.append(uses.get(i, _NEVER))
-        found: list[tuple[Id, int]] = []
+        found = [] if ops[i] in _UNMOVED else [(i, uses.get(i, _NEVER))]
         for x in () if ops[i] in _READING_NOTHING else operands(i):
             if ops[x] == "pin":
                 x = source(program, x)
@@ -119,9 +118,8 @@ def choose(
                 continue
             found.append((x, next_use))
             uses[x] = k
-        reads.append(found)
-    reads.reverse()
-    first_uses.reverse()
+        needed.append(found[::-1])
+    needed.reverse()
 
     of_dtype = {dtype: _registers_of(dtype, registers, width) for dtype in set(program.dtypes)}
     sizes = [of_dtype[dtype] for dtype in program.dtypes]
@@ -131,46 +129,40 @@ def choose(
     moved = {x for x in begin if x in uses}
     left: list[list[Id]] = [[] for _ in ids]
 
-    def keep(x: Id, next_use: int, k: int) -> None:
-        nonlocal taken
-        size = sizes[x]
-        if not size or next_use == _NEVER:
-            leave(x, k)
-            return
-        if x not in here:
-            taken += size
-        here[x] = next_use
-        heapq.heappush(farthest, (-next_use, x))
-
-    def leave(x: Id, k: int) -> None:
-        nonlocal taken
-        if here.pop(x, None) is not None:
-            taken -= sizes[x]
-        left[k].append(x)
-
     def move(x: Id, k: int) -> None:
-        leave(x, k)
+        left[k].append(x)
         if not in_memory(x):
             moved.add(x)
 
     for k, i in enumerate(ids):
-        if program.ops[i] in WITHOUT_INSTRUCTIONS:
+        if ops[i] in WITHOUT_INSTRUCTIONS:
             continue
-        called = program.ops[i] in ("loop", "matmul", "map")
-        for x, next_use in reads[k]:
-            if x in here and program.ops[i] == "loop":
-                move(x, k)  # its rounds have registers of their own
-            elif x in here or (not called and (x in moved or in_memory(x))):
-                keep(x, next_use, k)
-        if program.ops[i] not in _UNMOVED:
-            keep(i, first_uses[k], k)
+        called = ops[i] in ("loop", "matmul", "map")
+        for x, next_use in needed[k]:
+            was_here = x in here
+            if was_here and ops[i] == "loop":  # its rounds have registers of their own
+                taken -= sizes[x]
+                del here[x]
+                move(x, k)
+            elif x == i or was_here or (not called and (x in moved or in_memory(x))):
+                if not sizes[x] or next_use == _NEVER:
+                    taken -= sizes[x] if was_here else 0
+                    here.pop(x, None)
+                    left[k].append(x)
+                    continue
+                taken += 0 if was_here else sizes[x]
+                here[x] = next_use
+                heapq.heappush(farthest, (-next_use, x))
         while taken > room:
             far, x = heapq.heappop(farthest)
             if here.get(x) == -far:  # not what it was before it was used
+                taken -= sizes[x]
+                del here[x]
                 move(x, k)
         if called or k % BLOCK == BLOCK - 1:
-            for x in [*here]:
+            for x in here:
                 move(x, k)
+            here, taken = {}, 0
     first = dict.fromkeys(begin, -1)
     lives = [(-1, x) for x in begin if x in moved]
     lives += [(k, x) for k, x in enumerate(ids) if x in moved and x not in first]
