@@ -21,7 +21,7 @@ import numpy as np
 from ..program import BOOL, WHOLE, Id, Program
 from .builder import stored
 
-LONG = 40_000
+LONG = 20_000
 """Values of a function from which on its registers are chosen here: LLVM takes seconds over it."""
 
 BLOCK = 1000
