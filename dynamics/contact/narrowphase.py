@@ -17,6 +17,7 @@ from ...errors import ConfigError
 from ..kinematics import Kinematics, Poses
 from ..math.algebra import cross, matvec
 from ..math.pytree import pytree_dataclass, static
+from ..math.tracing import traced_once
 from ..model.robot import Robot
 from .colliders.box_box import box_box
 from .colliders.capsule import capsule_capsule
@@ -128,6 +129,7 @@ def contacts_between(constraints: Constraints, first: Placed, second: Placed) ->
     return _joined(found)
 
 
+@traced_once
 def pair_contacts(collide: Collider, first: Placed, second: Placed, margin: Array) -> Contacts:
     """Contacts of one pair of geoms, in its slots.
 
