@@ -47,8 +47,8 @@ def write(b: Builder, i: Id) -> None:
     code = instruction.of(dtype) if instruction is not None else ""
     if not code:
         raise BuildError(f"no instructions for the operation {op!r} on {dtype}")
-    if OPERATIONS[op].commutative and b.program.ops[args[0]] == "constant":
-        args = args[::-1]  # whenever the number was needed first, so that the same is the same text
+    if OPERATIONS[op].commutative:
+        args = _number_last(b, *args)
     names = [b.name(a) for a in args]
     # A difference of one product is zero, not what its rounding left.
     if b.gpu and code in ("fadd", "fsub", "fmul") and not (code == "fsub" and args[0] == args[1]):
@@ -57,6 +57,11 @@ def write(b: Builder, i: Id) -> None:
         b.set(i, b.intrinsic(code.removeprefix("llvm."), dtype, *names))
     else:
         b.set(i, f"{code} {b.type(dtype)} {', '.join(names)}")
+
+
+def _number_last(b: Builder, x: Id, y: Id) -> tuple[Id, Id]:
+    """A known number second, whenever it was needed first, so that the same is the same text."""
+    return (y, x) if b.program.ops[x] == "constant" else (x, y)
 
 
 @_emits("call")
@@ -106,7 +111,8 @@ def _select(b: Builder, i: Id) -> None:
 
 @_emits(*JOINED)
 def _joined(b: Builder, i: Id) -> None:
-    one, other, added = b.program.args[i]
+    *factors, added = b.program.args[i]
+    one, other = _number_last(b, *factors)
     if one in b.leaving and other not in b.leaving:  # the result takes the register of the second
         one, other = other, one
     x, y, z = (b.name(a) for a in (one, other, added))

@@ -30,7 +30,7 @@ from .instructions import RARELY
 from .memory import find_inputs, load_inputs, store_outputs
 from .registers import LONG, Registers
 from .schedule import captured_values, operands
-from .workspace import check_size
+from .workspace import NOT_STORED, check_size
 
 CHOSEN = "; Its registers are chosen.\n"
 """What a module begins with that LLVM need but translate."""
@@ -227,7 +227,8 @@ def _loops(
         if loop.condition is None and loop.outer in here:
             here.add(loop.scope)
     once = [i for i in np.flatnonzero(alive).tolist() if program.scopes[i] in here]
-    if len(once) < LONG:
+    # What is in memory anyway, such as inputs and rounds, counts for half.
+    if sum(0.5 if program.ops[i] in NOT_STORED else 1.0 for i in once) < LONG:
         return None
     captured, found = captured_values(program, alive), {}
     for i in once:

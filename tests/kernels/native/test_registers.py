@@ -324,6 +324,48 @@ def test_what_a_loop_hands_on_from_outside_of_it(
         assert np.array_equal(np.asarray(x), np.asarray(y))
 
 
+def test_a_loop_of_several_kernels_is_compiled_once(
+    chosen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And parts are, while others are written."""
+    compiled: list[str] = []
+    compile = cpu._machine_code
+
+    def noted(text: str) -> bytes:
+        compiled.append(text)
+        return compile(text)
+
+    monkeypatch.setattr(cpu, "_machine_code", noted)
+    monkeypatch.setattr(gather, "rare_branch", lambda *_: None)
+    monkeypatch.setattr(refill, "plan", lambda *_: None)
+    cpu._begin.cache_clear()
+
+    def settled(x: Any) -> Any:
+        return lax.while_loop(
+            lambda c: (c[0] < 9) & (jnp.max(c[1]) > 0.4),
+            lambda c: (c[0] + 1, 0.7 * jnp.sin(c[1]) + 0.1 * x),
+            (0, x),
+        )[1]
+
+    def one(x: Any) -> Any:
+        return settled(x) + jnp.outer(x, x).sum(0)
+
+    def other(x: Any) -> Any:
+        return jnp.outer(x, jnp.cos(x)) @ settled(3 * x), jnp.tan(x)
+
+    found = [fuse(fn, "native")(ROWS) for fn in (one, other)]
+    right = [jax.jit(jax.vmap(fn))(ROWS) for fn in (one, other)]
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(right), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4)
+    loops = [text for text in compiled if "define  void @loop" in text]
+    parts = [text for text in compiled if "define  void @part" in text]
+    mains = [text for text in compiled if "define internal void @block" in text]
+    assert len(loops) == 1
+    assert len(mains) == 2
+    assert len(parts) == 2 if control.PART == registers.PART else len(parts) > 20
+    assert compiled.index(parts[0]) < compiled.index(mains[0])
+
+
 def test_what_is_short_is_left_to_llvm(chosen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONG", registers.LONG)
     fuse(mixed, "native")(ROWS)
