@@ -174,7 +174,8 @@ def write(
 
     def begin(text: str) -> None:
         # A part is of one kernel alone; a loop that is called may be in several.
-        begun[text] = (_begin.__wrapped__ if text.startswith(CHOSEN) else _begin)(text)
+        alone = text.startswith(CHOSEN)
+        begun[text] = beside(partial(_machine_code, text)) if alone else _begin(text)
 
     made = write_module(
         program, buffers, outputs, dtypes, 0 if few else vector_bytes(), registers(), begin

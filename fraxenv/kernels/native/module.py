@@ -2,10 +2,10 @@
 
 The text has three layers. `block` computes one vector's width of environments from rows of the
 input buffers to rows of the output buffers; where a branch is rare (see `gather`), several
-functions do. `rows` calls it for a range, the ragged end through scratch rows, so that every
-environment goes through the same instructions whatever the size of the batch. The handler (see
-`ffi`) is what XLA calls: it reads the buffers' addresses from the call frame and shares the range
-out among threads.
+functions do, and where registers are chosen (see `registers`) it calls its parts in turn. `rows`
+calls it for a range, the ragged end through scratch rows, so that every environment goes through
+the same instructions whatever the size of the batch. The handler (see `ffi`) is what XLA calls: it
+reads the buffers' addresses from the call frame and shares the range out among threads.
 """
 
 from __future__ import annotations
