@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fraxenv.dynamics.math.pytree import pytree_dataclass, static
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=["weights"], meta_fields=["actor", "squashed"]
-)
-@dataclass(frozen=True)
+
+@pytree_dataclass
 class Policy:
     """A deterministic policy: the mean of the trained Gaussian, brought into the action space.
 
@@ -24,9 +20,9 @@ class Policy:
         squashed: whether the hyperbolic tangent brings it there, as SAC does, or clipping.
     """
 
-    actor: Any
+    actor: Any = static()
     weights: Any
-    squashed: bool = False
+    squashed: bool = static(default=False)
 
     def __call__(self, obs: Array) -> Array:
         """Action (k,) in [-1, 1] for an observation (n,)."""
