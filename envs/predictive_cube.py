@@ -251,6 +251,15 @@ class _Grip:
         opening = 50.0 * (terms.q[self.finger] - 0.5 * OPEN)
         return jnp.stack([closes * closing + (1.0 - closes) * opening])
 
+    def slopes(self, robot: Robot, terms: Terms, tau: Array, closes: Array) -> tuple[Array, Array]:
+        none = jnp.zeros((1, robot.nv), tau.dtype)
+        by_q = none.at[0, self.finger].set(50.0 * (1.0 - closes))
+        by_tau = none.at[0, self.finger].set(closes / SQUEEZE)
+        return jnp.concatenate([by_q, none], axis=1), by_tau
+
+    def bends(self, robot: Robot) -> tuple[str, ...]:
+        return ()
+
 
 def pick_problem(
     scene: Scene, robot: Robot, task: ObjectGoals, dt: float, place: float = 0.0

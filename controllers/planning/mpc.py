@@ -150,14 +150,13 @@ class MPC:
         """
         problem = _aimed(self._problem(robot), self._given(target)[0])
         last = shift(problem, state.plan, state.time / problem.dt)
-        still = _still(problem, terms)
         failed = (last.status == NOT_FINITE) | ~(last.gap < TORN)
-        start = jax.tree.map(lambda a, b: jnp.where(failed, a, b), still, last)
+        start = jax.lax.cond(failed, lambda: _still(problem, terms), lambda: last)
         new = solve(problem, (terms.q, terms.v), start, self.options)
         total = sum(jnp.sum(x) for x in (new.q, new.v, new.tau, new.gains))
         fine = (new.status != NOT_FINITE) & jnp.isfinite(total)
         instead = last._replace(status=jnp.full_like(new.status, NOT_FINITE))
-        plan: Plan = jax.tree.map(lambda a, b: jnp.where(fine, a, b), new, instead)
+        plan: Plan = jax.lax.cond(fine, lambda: new, lambda: instead)
         return MPCState(plan, jnp.zeros_like(state.time))
 
     def torque(self, robot: Robot, terms: Terms, state: MPCState) -> Array:
