@@ -122,7 +122,7 @@ class Body:
         self._spill(work)
         self._without_instructions: dict[str, Callable[[Id], None]] = {
             "final": self._final, "round": self._round, "pin": self._pin,
-            "lookup": self._lookup, "product": self._product,
+            "lookup": self._lookup, "element": self._element, "product": self._product,
             "matmul": self._whole, "map": self._whole, "lane": self._lanes.write,
             "numbers": partial(vectors.write_numbers, self.builder),
             "assemble": partial(vectors.write_assembled, self.builder),
@@ -297,7 +297,7 @@ class Body:
         p = self._program
         if p.ops[x] == "lookup":
             return any(p.ops[value] != "constant" for value in p.args[x][1:])
-        return p.ops[x] == "final"
+        return p.ops[x] in ("final", "element")
 
     def _call(self, call: Call) -> None:
         """Hand a loop what it needs, in memory, where its results are then."""
@@ -510,6 +510,14 @@ class Body:
         memory, t = b.address(*self._tables[values]), b.type(stored(p.dtypes[i]))
         at = b.value(f"getelementptr {t}, ptr {memory}, i32 {place}")
         b.names[i] = b.load(p.dtypes[i], at)
+
+    def _element(self, i: Id) -> None:
+        assert self.workspace is not None
+        self.operations += 1
+        number, begin, step = self._program.attributes[i]
+        pointer, at = self.workspace.wide_input(number)
+        each = self.builder.width * stored(self._program.dtypes[i]).itemsize
+        self._look_up(i, self._program.args[i][0], (pointer, at + begin * each, step * each))
 
     def _look_up(self, i: Id, index: Id, table: tuple[str, int, int] | str) -> None:
         """Find a value in the workspace, or among known ones."""

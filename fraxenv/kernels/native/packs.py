@@ -37,7 +37,7 @@ NEIGHBOURS = 24
 LEAST = 0.2
 """Share of a scope's instructions that vectors save at least: values reach them later."""
 
-ALONE = BOOKKEEPING | WHOLE | {"call", "lookup"}
+ALONE = BOOKKEEPING | WHOLE | {"call", "lookup", "element"}
 """Operations that are not computed side by side."""
 
 EXCHANGED = frozenset({"add", "mul", "and", "or", "xor", "eq", "ne", "fma", "fms", "fnma"})

@@ -12,6 +12,7 @@ round by round. What a result is made of besides is put there as soon as it is c
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ LARGEST = 64 << 20
 LARGEST_STACK = 1 << 20
 """Bytes of the most values that may wait on the stack: half of that of XLA's threads."""
 
-_LAID_OUT = "input", "round", "final", "carry", "lookup", "matmul", "map"
+_LAID_OUT = "input", "element", "round", "final", "carry", "lookup", "matmul", "map"
 """Values that have to do with memory."""
 
 Slot = tuple[str, int]
@@ -106,6 +107,11 @@ class Workspace:
         self.bytes += aligned(size)
         return at
 
+    def wide_input(self, number: int) -> Slot:
+        """Where a wide input begins, by the number of its buffer."""
+        direct = self.direct.get(number)
+        return (self.pointer, self.inputs[number]) if direct is None else (direct, 0)
+
     def matrix(self, shape: tuple[int, ...], size: int) -> Matrix:
         """A place for a matrix of numbers of a size."""
         rows, columns = shape
@@ -162,6 +168,8 @@ def plan(
         values = program.args[i][1:]
         tables[values] = len(values) * size(i)
     read = Counter(attributes[i][0] for i in by_op["input"])
+    for number in {attributes[i].number for i in by_op["element"]}:
+        read[number] = math.prod(buffers[number].shape)
     rounds = sum(
         (program.loops[k].count or 0) * size(program.loops[k].stacked[j])
         for k, values in kept.items()
@@ -192,8 +200,7 @@ def plan(
             _place_in_result(program, made, flat, made.outputs[number], size(flat[0]), kept_at)
     for k, members in kept.items():
         _place_by_rounds(program, made, k, members, size)
-    wide = {k: (made.pointer, at) for k, at in made.inputs.items()}
-    wide |= {k: (pointer, 0) for k, pointer in made.direct.items()}
+    wide = {k: made.wide_input(k) for k in (*made.inputs, *made.direct)}
     each_of = {k: width * stored(buffers[k].dtype).itemsize for k in wide}
     for i in by_op["input"]:
         number, element = attributes[i]
@@ -266,7 +273,7 @@ def _place_by_rounds(
         at += each
 
 
-NOT_STORED = WITHOUT_INSTRUCTIONS | WHOLE | {"pin", "final", "round", "loop", "lookup"}
+NOT_STORED = WITHOUT_INSTRUCTIONS | WHOLE | {"pin", "final", "round", "loop", "lookup", "element"}
 """What is not written to a home of its own when it is computed."""
 
 
