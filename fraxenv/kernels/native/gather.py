@@ -305,15 +305,18 @@ def _common(
     program: Program, values: Iterable[Id], buffers: Sequence[Buffer]
 ) -> tuple[list[Id], list[Id]]:
     """The values that are uniform over the lanes, and the others."""
-    same = np.zeros(len(program.ops), bool)
-    for i, (op, args) in enumerate(zip(program.ops, program.args, strict=True)):
+    ordered = sorted(values)
+    # What they are computed from comes before them.
+    size = ordered[-1] + 1 if ordered else 0
+    same = np.zeros(size, bool)
+    for i in range(size):
+        op = program.ops[i]
         if op == "input":
             same[i] = not buffers[program.attributes[i][0]].batched
         elif op == "constant":
             same[i] = True
         elif op not in {"loop", "final", "round", "carry", "counter", "entry", *WHOLE}:
-            same[i] = all(same[a] for a in args)
-    ordered = sorted(values)
+            same[i] = all(same[a] for a in program.args[i])
     return [i for i in ordered if same[i]], [i for i in ordered if not same[i]]
 
 
