@@ -82,6 +82,20 @@ def softer(scene: Scene, seconds: float) -> Scene:
     return dataclasses.replace(scene, constraints=constraints)
 
 
+def touching(scene: Scene, name: str) -> Scene:
+    """The scene with the contacts of one of its members alone: all others cost a plan as much."""
+    own, layout = scene.members[name].bodies, scene.constraints.layout
+    pairs = tuple(
+        pair
+        for pair in layout.pairs
+        if any(own.start <= layout.geoms[k].body < own.stop for k in pair.geoms)
+    )
+    constraints = dataclasses.replace(
+        scene.constraints, layout=dataclasses.replace(layout, pairs=pairs)
+    )
+    return dataclasses.replace(scene, constraints=constraints)
+
+
 def _problem(
     scene: Scene,
     dt: float,
@@ -266,6 +280,8 @@ def pick_problem(
 ) -> plan.Problem:
     """A cube to its goal in the gripper; its references are `pick_references`.
 
+    What the pads touch besides is not planned: they are sent to the cube's middle.
+
     Args:
         scene: the environment's.
         robot: the arm, its finger last.
@@ -286,7 +302,8 @@ def pick_problem(
 
     grip = {"grip": plan.residual(_Grip(finger), np.zeros(()), 2.0)}
     still = 1.0 * arm + 0.1 * (dofs == finger) + 2.0 * sliding
-    return _problem(softer(scene, SOFT), dt, arm, still, terms(1.0) | grip, terms(0.2))
+    soft = softer(touching(scene, task.object), SOFT)
+    return _problem(soft, dt, arm, still, terms(1.0) | grip, terms(0.2))
 
 
 def pick_references(task: ObjectGoals, seen: Mapping[str, Array], q: Array) -> dict[str, Any]:

@@ -3,7 +3,7 @@
     python scripts/measure/pick_by_plan.py
     python scripts/measure/pick_by_plan.py --ways planned led --episodes 64 --seed 1
 
-Model-predictive control of the environment's own scene, pads and table and all, its contacts
+Model-predictive control of the environment's own scene, with all contacts of the cube and these
 softer, 100 plans a second; the arm's actions are the plan's torques, the gripper's the width to
 which its spring pulls as the plan says. Where the hand is sent, and when it closes, is the
 expert's. "planned": the cube's distance from the goal costs. "led", the policy `mpc`: it costs
