@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from fraxenv.dynamics.math.pytree import pytree_dataclass, static
+from fraxenv.envs import pytree_dataclass, static
 
 
 @pytree_dataclass
