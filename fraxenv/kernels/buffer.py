@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,11 @@ class Buffer:
     dtype: np.dtype[Any]
     batched: bool
     key: Any = None
+
+    @property
+    def size(self) -> int:
+        """Numbers of one environment."""
+        return math.prod(self.shape)
 
     @staticmethod
     def of(aval: Any, batched: bool) -> Buffer:

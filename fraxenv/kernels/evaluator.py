@@ -133,7 +133,7 @@ class Evaluator:
     def read(self, index: int) -> IdArray:
         """The elements of a buffer."""
         buffer = self.result.buffers[index]
-        size = int(np.prod(buffer.shape))
+        size = buffer.size
         ids = self.program.inputs(index, size, buffer.dtype)
         return np.array(ids, int).reshape(buffer.shape).view(Ids)
 

@@ -78,7 +78,7 @@ def build(
         for k in read:
             b = buffers[k]
             x = arrays[k].astype(stored(b.dtype))
-            n = int(np.prod(b.shape, dtype=int))
+            n = b.size
             if b.batched:
                 # Padding repeats the last environment: it runs no longer than its neighbours.
                 x = jnp.pad(x.reshape(size, n).T, ((0, 0), (0, padded - size)), mode="edge")

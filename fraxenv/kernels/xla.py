@@ -151,7 +151,7 @@ def build(
 
     def run(size: int, *arrays: Array) -> list[Array]:
         flat = [
-            x.reshape(size if b.batched else 1, int(np.prod(b.shape, dtype=int)))
+            x.reshape(size if b.batched else 1, b.size)
             for x, b in zip(arrays, buffers, strict=False)
         ]
         values = run_program(program, wanted, lambda k, element: flat[k][:, element], (size,))

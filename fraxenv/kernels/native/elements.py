@@ -8,7 +8,6 @@ numbers that lie at equal distances are where the counter says.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -38,7 +37,7 @@ def elements(program: Program, buffers: Sequence[Buffer]) -> Program:
         buffers: its inputs.
     """
     ops, args, attributes = program.ops, program.args, program.attributes
-    wide = [math.prod(buffer.shape) > WIDE for buffer in buffers]
+    wide = [buffer.size > WIDE for buffer in buffers]
     made = copy.copy(program)
     made.ops, made.args, made.attributes = list(ops), list(args), list(attributes)
     for i in [i for i, op in enumerate(ops) if op == "lookup"]:

@@ -54,7 +54,7 @@ def find_inputs(b: Builder, buffers: Sequence[Buffer], workspace: Workspace) -> 
 
 def _base(b: Builder, number: int, buffer: Buffer) -> tuple[str, int]:
     """The address of a buffer's numbers for the vector, and how many there are in a row."""
-    size = int(np.prod(buffer.shape, dtype=int))
+    size = buffer.size
     place = b.value(f"getelementptr ptr, ptr %in, i64 {number}")
     base = b.value(f"load ptr, ptr {place}")
     if buffer.batched:

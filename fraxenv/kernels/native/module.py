@@ -157,7 +157,7 @@ def write_module(
     own = tile + work if work else 0
     handler, spare = write_handler(
         width,
-        [int(np.prod(b.shape, dtype=int)) * b.dtype.itemsize if b.batched else 0 for b in buffers],
+        [b.size * b.dtype.itemsize if b.batched else 0 for b in buffers],
         [o.size * d.itemsize for o, d in zip(outputs, dtypes, strict=True)],
         grain=width * max(1, _CHUNK_OPERATIONS // max(1, operations)),
         work=own,

@@ -12,7 +12,6 @@ round by round. What a result is made of besides is put there as soon as it is c
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -169,7 +168,7 @@ def plan(
         tables[values] = len(values) * size(i)
     read = Counter(attributes[i][0] for i in by_op["input"])
     for number in {attributes[i].number for i in by_op["element"]}:
-        read[number] = math.prod(buffers[number].shape)
+        read[number] = buffers[number].size
     rounds = sum(
         (program.loops[k].count or 0) * size(program.loops[k].stacked[j])
         for k, values in kept.items()
@@ -190,7 +189,7 @@ def plan(
             made.direct[number] = f"%in{number}"
         elif read[number] > FEW:
             each = width * stored(buffer.dtype).itemsize
-            made.inputs[number] = made.room(each * int(np.prod(buffer.shape, dtype=int)))
+            made.inputs[number] = made.room(each * buffer.size)
     kept_at = _kept(program, by_op["round"], by_op["final"], kept)
     made.rounds = {k: {} for k in kept}
     for number, ids in enumerate(outputs):
