@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -12,7 +13,14 @@ from jax import Array
 
 import fraxenv
 from fraxenv import record
-from fraxenv.dynamics import frame_pose, load_robot, obstacle_distances
+from fraxenv.controllers.planning import residuals
+from fraxenv.dynamics import (
+    compute_terms,
+    frame_pose,
+    load_robot,
+    obstacle_distances,
+    residual_derivatives,
+)
 from fraxenv.dynamics.math.rotation import quaternion_to_matrix
 from fraxenv.envs import mpc_policy, observed
 from fraxenv.envs.predictive_cube import seen_dragged, seen_free
@@ -82,6 +90,37 @@ def test_where_a_cube_is_planned_from_is_where_it_is(id: str, state: Any) -> Non
     np.testing.assert_allclose(hand[0], of_robot, atol=2e-5)
     assert v.shape == (8, policy.robot.nv)
     assert np.linalg.norm(goal - cube[0], axis=1).min() > 0.05
+
+
+def test_what_picks_is_planned_with_the_contacts_of_the_cube() -> None:
+    env, params = fraxenv.make("PandaPick-v0", action="torque", policy_hz=100)
+    problem = mpc_policy(env, params).mpc.problem
+    there, planned = (s.constraints.layout for s in (env.physics.scene, problem.scene))
+    names = [{planned.geoms[k].name for k in pair.geoms} for pair in planned.pairs]
+    assert names == [{"cube", name} for name in ("table", "left_pad", "right_pad")]
+    assert (there.slots, planned.slots) == (28, 20)
+
+
+@pytest.mark.parametrize("closes", [0.0, 0.3, 1.0])
+def test_derivatives_of_a_grip_are_the_automatic_ones(closes: float) -> None:
+    env, params = fraxenv.make("PandaPick-v0", action="torque", policy_hz=100)
+    problem = mpc_policy(env, params).mpc.problem
+    robot, grip = problem.robot, problem.running["grip"]
+
+    def both(tau: Array) -> Any:
+        q, v = jnp.asarray(robot.q_default), jnp.zeros(robot.nv)
+        term = dataclasses.replace(grip, reference=jnp.asarray(closes))
+
+        def at(q: Array, v: Array, tau: Array) -> Array:
+            return residuals.value(term, robot, dataclasses.replace(terms, q=q, v=v), tau)
+
+        terms = compute_terms(robot, q, v)
+        own = residuals.slopes(term, robot, terms, tau)
+        return own, residual_derivatives(robot, at, q, v, tau)
+
+    own, automatic = jax.jit(both)(jnp.linspace(-20.0, 20.0, robot.nv))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), own, automatic)
+    assert np.abs(np.concatenate(own, axis=1)).max() > 0.01
 
 
 @pytest.mark.slow
