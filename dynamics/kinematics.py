@@ -17,7 +17,7 @@ from jaxtyping import Float, Real
 
 from fraxenv.errors import ArrayError
 
-from .math.algebra import cross, einsum, matmul, matvec
+from .math.algebra import cross, einsum, matmul, matvec, mirrored
 from .math.pytree import pytree_dataclass
 from .math.rotation import quaternion_normalize, quaternion_to_matrix
 from .math.spatial import parallel_axes
@@ -104,7 +104,7 @@ def compute_kinematics(robot: Robot, q: Real[ArrayLike, " nq"]) -> Kinematics:
     inertia = jnp.asarray(robot.inertia, dtype) + parallel_axes(0.5 * first_moment, com)
     # Only the symmetric part counts, so that derivatives by single entries are right, too.
     inertia = 0.5 * (inertia + inertia.swapaxes(-1, -2))
-    inertia = _symmetric(einsum("nij,njk,nlk->nil", rotation, inertia, rotation))
+    inertia = mirrored(einsum("nij,njk,nlk->nil", rotation, inertia, rotation))
     first_moment = matvec(rotation, first_moment)
     return Kinematics(position, rotation, relative, offset, axis, first_moment, inertia)
 
@@ -238,11 +238,6 @@ def _angles_and_displacements(topology: Topology, q: Array) -> tuple[Array, Arra
     of_body = axes.body == np.arange(len(topology.joints))[:, None]
     angle = matmul(jnp.asarray(of_body & axes.rotates, q.dtype), coordinate)
     return angle, matmul(jnp.asarray(of_body, q.dtype), displacement)
-
-
-def _symmetric(matrices: Array) -> Array:
-    """Symmetric matrices (n, 3, 3): the lower triangles are copied from the upper ones."""
-    return jnp.where(np.tri(3, dtype=bool), matrices.swapaxes(-1, -2), matrices)
 
 
 def _rotations_and_offsets(topology: Topology, q: Array) -> tuple[Array, Array]:

@@ -103,5 +103,8 @@ def symmetric_product(a: Array, b: Array) -> Array:
 
 @traced_once
 def mirrored(matrix: Array) -> Array:
-    """A symmetric matrix (n, n) by its upper triangle: in a kernel nothing computes the lower."""
-    return jnp.where(np.triu(np.ones(matrix.shape, bool)), matrix, matrix.T)
+    """Symmetric matrices (..., n, n) by their upper triangles: in a kernel nothing computes the
+    lower ones.
+    """
+    n = matrix.shape[-1]
+    return jnp.where(np.tri(n, k=-1, dtype=bool), matrix.swapaxes(-1, -2), matrix)
