@@ -16,6 +16,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from .model import Cone
+
 
 def bounded_force(x: Array, weight: Array, lower: Array, upper: Array) -> Array:
     """Forces (n,) of scalar constraints: `-D x`, within bounds.
@@ -162,3 +164,17 @@ def _edges(x: Array, f: Friction) -> tuple[Array, Array]:
     """Accelerations (n, d - 1) along the pyramid's edges, on both sides."""
     sideways = f.coefficients * x[:, 1:]
     return x[:, :1] + sideways, x[:, :1] - sideways
+
+
+def contact_force(cone: Cone, x: Array, f: Friction) -> Array:
+    """Forces (n, d) of contacts, in their axes."""
+    if x.shape[1] == 1:
+        return jnp.maximum(-f.weight[:, None] * x, 0)
+    return (elliptic_force if cone == "elliptic" else pyramidal_force)(x, f)
+
+
+def contact_hessian(cone: Cone, x: Array, f: Friction) -> Array:
+    """Hessians (n, d, d) of contacts' costs."""
+    if x.shape[1] == 1:
+        return jnp.where(x < 0, f.weight[:, None], 0)[:, :, None]
+    return (elliptic_hessian if cone == "elliptic" else pyramidal_hessian)(x, f)

@@ -10,6 +10,9 @@ are `W' w`, and a displacement along axis k changes them by
 where T, N and L are the derivatives of `w` by the relative pose, velocity and acceleration. Of axes
 of the second body, `y_jk` is whether k carries j; of axes of the first, whether it does not. This
 is the chain rule for spatial vectors (Featherstone, "Rigid Body Dynamics Algorithms", 2008, 2.9).
+
+`-L` is the pair's stiffness against its relative acceleration, symmetric. Where all directions of a
+contact are damped alike, N is a multiple of L, and `W' N W` one of `W' L W`.
 """
 
 from __future__ import annotations
@@ -23,17 +26,17 @@ import numpy as np
 from jax import Array
 
 from ..kinematics import Kinematics
-from ..math.algebra import cross, einsum, matmul
+from ..math.algebra import cross, einsum, matmul, matvec, mirrored
 from ..math.rotation import skew
 from ..math.spatial import force_cross, motion_cross
 from ..model.robot import WORLD, Robot
 from ..model.tree import axis_rates, dof_forces
 from .colliders.points import Placed
+from .cones import Friction, contact_force, contact_hessian
 from .contact_rows import contact_resistance
 from .mixing import mixed_parameters
 from .model import Constraints
 from .narrowphase import Contacts, contacts_between, placed_pairs
-from .rows import ContactRows, contact_force, contact_hessian
 from .twist_maps import axis_twists, moves, reference_body
 
 
@@ -50,6 +53,7 @@ class MovedContacts(NamedTuple):
 
     Attributes:
         contacts: of all n slots.
+        points: (np, 3), m, about which twists are taken, of each pair.
         by_pose: tangents (6, n, ...) as each pair's second geom moves along the six unit twists
             about the pair's point.
         turned: (3, n, 3, 3), how frames turn otherwise than their geoms, as both turn about the
@@ -57,15 +61,17 @@ class MovedContacts(NamedTuple):
     """
 
     contacts: Contacts
+    points: Array
     by_pose: Geometry
     turned: Array | None
 
 
 class ContactForceDerivatives(NamedTuple):
-    """Derivatives (nv, nv) of contacts' joint forces by `q`, on the tangent space, and by `v`."""
+    """Derivatives (nv, nv) of contacts' joint forces by `q`, on the tangent space, `v` and `a`."""
 
     dq: Array
     dv: Array
+    da: Array
 
 
 def moved_contacts(robot: Robot, constraints: Constraints, kin: Kinematics) -> MovedContacts:
@@ -77,20 +83,20 @@ def moved_contacts(robot: Robot, constraints: Constraints, kin: Kinematics) -> M
         kin: the bodies' poses.
     """
     first, second = placed_pairs(constraints, kin)
-    points = _points(robot, constraints, kin)
+    points, to_first, to_second = _points(robot, constraints, kin, first, second)
 
     def found(first: Placed, second: Placed) -> tuple[Geometry, Contacts]:
         contacts = contacts_between(constraints, first, second)
         return Geometry(contacts.distance, contacts.position, contacts.frame), contacts
 
     def moved(twist: Array) -> tuple[Geometry, Contacts]:
-        tangent = _carried(second, points, twist)
+        tangent = _carried(second, to_second, twist)
         _, by_pose, contacts = jax.jvp(partial(found, first), (second,), (tangent,), has_aux=True)
         return by_pose, contacts
 
     def turned(axis: Array) -> Array:
         twist = jnp.concatenate([jnp.zeros_like(axis), axis])
-        tangents = (_carried(first, points, twist), _carried(second, points, twist))
+        tangents = (_carried(first, to_first, twist), _carried(second, to_second, twist))
         at, tangent, _ = jax.jvp(found, (first, second), tangents, has_aux=True)
         beyond: Array = tangent.frame - cross(axis, at.frame)
         return beyond
@@ -98,7 +104,7 @@ def moved_contacts(robot: Robot, constraints: Constraints, kin: Kinematics) -> M
     eye = jnp.eye(6, dtype=points.dtype)
     by_pose, contacts = jax.vmap(moved, out_axes=(0, None))(eye)
     gauge = jax.vmap(turned)(eye[:3, :3]) if _tangents_matter(constraints) else None
-    return MovedContacts(contacts, by_pose, gauge)
+    return MovedContacts(contacts, points, by_pose, gauge)
 
 
 def contact_force_derivatives(
@@ -124,16 +130,14 @@ def contact_force_derivatives(
     layout = constraints.layout
     if not layout.slots:
         none = jnp.zeros((robot.nv, robot.nv), v.dtype)
-        return ContactForceDerivatives(none, none)
+        return ContactForceDerivatives(none, none, none)
     first, second = _bodies(constraints).T
-    points = _points(robot, constraints, kin)
+    points, active = moved.points, moved.contacts.active
     W = axis_twists(
         robot, kin, first, second, *(_lever(kin, points, bodies) for bodies in (first, second))
     )
     by_v, by_a = (W * axis_rates(robot, x)[:, None] for x in (v, a))
     motions = (jnp.sum(by_v, axis=1), jnp.sum(by_a, axis=1))
-
-    active = moved.contacts.active
 
     def wrenches(at: Geometry) -> tuple[Array, _Wrenches]:
         found = _wrenches(constraints, Contacts(*at, active), points, motions, timestep)
@@ -148,35 +152,47 @@ def contact_force_derivatives(
     by_pose, found = jax.vmap(along, out_axes=(-1, None))(moved.by_pose)
     sees = jnp.asarray(_sees(robot, first, second), v.dtype)
     changed = einsum("pij,pkj->pki", by_pose, W)
-    felt = [(found.by_velocity, by_v), (found.by_acceleration, by_a)]
+    felt = [(found.stiffness, by_a)]
     if found.damping is not None:
-        felt = [(found.by_acceleration, found.damping[:, None, None] * by_v + by_a)]
-    for derivative, parts in felt:
+        felt = [(found.stiffness, found.damping[:, None, None] * by_v + by_a)]
+    elif found.resistance is not None:
+        felt.append((found.resistance, by_v))
+    for resists, parts in felt:
         rate = motion_cross(W, einsum("pjk,pji->pki", sees, parts))
-        changed = changed + einsum("pij,pkj->pki", derivative, rate)
-    dq = einsum("pji,pki->jk", W, changed)
-    carried = einsum("pji,pki->pjk", W, force_cross(W, found.wrench[:, None]))
-    dq = dq - jnp.sum(sees * carried, axis=0)
+        changed = changed - einsum("pij,pkj->pki", resists, rate)
+    # Of the two products only one is needed for each pair of axes, which constants tell.
+    carried = changed - force_cross(W, found.wrench[:, None])
+    dq = jnp.where(
+        _sees(robot, first, second),
+        einsum("pji,pki->pjk", W, carried),
+        einsum("pji,pki->pjk", W, changed),
+    )
+    dq = jnp.sum(dq, axis=0)
     if moved.turned is not None:
         still = Geometry(*(jnp.zeros_like(x[:3]) for x in moved.by_pose))
         gauge, _ = jax.vmap(along, out_axes=(-1, None))(still._replace(frame=moved.turned))
         rotates = robot.topology.axes.rotates[:, None] & moves(robot, first)[:, :, None]
         changed = einsum("pij,pkj->pki", gauge, jnp.where(rotates, kin.axis, 0.0))
         dq = dq + einsum("pji,pki->jk", W, changed)
-    dv = einsum("pji,pki->jk", W, einsum("pij,pkj->pki", found.by_velocity, W))
-    return ContactForceDerivatives(_to_dofs(robot, dq), _to_dofs(robot, dv))
+    gram = mirrored(einsum("pji,pki->pjk", W, einsum("pij,pkj->pki", found.stiffness, W)))
+    if found.damping is not None:
+        dv = -jnp.sum(found.damping[:, None, None] * gram, axis=0)
+    else:
+        dv = -einsum("pji,pki->jk", W, einsum("pij,pkj->pki", found.resistance, W))
+    return ContactForceDerivatives(*(_to_dofs(robot, x) for x in (dq, dv, -jnp.sum(gram, axis=0))))
 
 
 class _Wrenches(NamedTuple):
     """Wrenches (np, 6) on the second bodies of pairs about their points, in world axes.
 
-    Derivatives (np, 6, 6) by the relative velocity and acceleration. Where all directions of a
-    contact are damped alike, the one is `damping` (np,), 1/s, times the other.
+    What they lose, (np, 6, 6), with relative acceleration and velocity: `stiffness`, symmetric, and
+    `resistance`. Where all directions of a contact are damped alike, the second is None, and
+    `damping` (np,), 1/s, times the first.
     """
 
     wrench: Array
-    by_velocity: Array
-    by_acceleration: Array
+    stiffness: Array
+    resistance: Array | None
     damping: Array | None
 
 
@@ -191,55 +207,77 @@ def _wrenches(
     layout, dtype = c.layout, points.dtype
     parameters = mixed_parameters(c, dtype)
     condims = np.array([layout.pairs[p].condim for p in layout.slot_pair])
-    total = [jnp.zeros((len(layout.pairs), 6, *more), dtype) for more in ((), (6,), (6,))]
     alike = layout.cone == "pyramidal" or all(p.parameters < 0 for p in layout.pairs)
+    wrench = jnp.zeros((len(layout.pairs), 6), dtype)
+    stiffness = resistance = jnp.zeros((len(layout.pairs), 6, 6), dtype)
     rates = jnp.zeros(len(layout.pairs), dtype)
     for d in sorted(set(condims)):
         slots = np.flatnonzero(condims == d)
         pair = layout.slot_pair[slots]
-        frame, lever = contacts.frame[slots], contacts.position[slots] - points[pair]
-        linear = jnp.concatenate([frame, -matmul(frame, skew(lever))], axis=2)
-        angular = jnp.concatenate([jnp.zeros_like(frame), frame], axis=2)
-        maps = jnp.concatenate([linear, angular], axis=1)[:, :d]
-        velocity, acceleration = (einsum("nij,nj->ni", maps, m[pair]) for m in motions)
+        felt = _Felt(int(d), contacts.frame[slots], contacts.position[slots] - points[pair])
         resisted = contact_resistance(
             c, parameters, int(d), slots, contacts.distance[slots], contacts.active[slots], timestep
         )
-        rows = ContactRows(
-            slots=tuple(slots.tolist()),
-            pairs=(),
-            blocks=(),
-            cone=layout.cone,
-            maps=maps,
-            axes=jnp.zeros((0, 6, 6), dtype),
-            origins=jnp.zeros((0, 3), dtype),
-            levers=jnp.zeros((0, 3), dtype),
-            reference=-resisted.damping * velocity - resisted.pull,
-            weight=resisted.weight,
-            coefficients=resisted.coefficients,
-            regularised=resisted.regularised,
-        )
-        x = acceleration - rows.reference
-        pushed = einsum("nji,njk->nik", maps, contact_hessian(rows, x))
-        by_acceleration = -matmul(pushed, maps)
-        by_velocity = jnp.zeros_like(by_acceleration)
+        velocity, acceleration = (m[pair] for m in motions)
         if alike:
-            rates = rates.at[pair].set(resisted.damping[:, 0])
+            rate = resisted.damping[:, 0]
+            rates = rates.at[pair].set(rate)
+            x = felt.motion(acceleration + rate[:, None] * velocity) + resisted.pull
         else:
-            by_velocity = -matmul(pushed, resisted.damping[:, :, None] * maps)
-        parts = (
-            einsum("nij,ni->nj", maps, contact_force(rows, x)),
-            by_velocity,
-            by_acceleration,
-        )
+            braked = resisted.damping * felt.motion(velocity)
+            x = felt.motion(acceleration) + braked + resisted.pull
+        friction = Friction(resisted.weight, resisted.coefficients, resisted.regularised)
         of_pair = jnp.asarray(pair == np.arange(len(layout.pairs))[:, None], dtype)
-        total = [
-            t + einsum("pn,n...->p...", of_pair, part) for t, part in zip(total, parts, strict=True)
-        ]
-    wrench, by_velocity, by_acceleration = total
-    if not alike:
-        return _Wrenches(wrench, by_velocity, by_acceleration, None)
-    return _Wrenches(wrench, rates[:, None, None] * by_acceleration, by_acceleration, rates)
+        wrench = wrench + matmul(of_pair, felt.wrench(contact_force(layout.cone, x, friction)))
+        hessian = contact_hessian(layout.cone, x, friction)
+        stiffness = stiffness + einsum("pn,nij->pij", of_pair, felt.against_twists(hessian))
+        if not alike:
+            slowed = felt.against_twists(hessian * resisted.damping[:, None, :])
+            resistance = resistance + einsum("pn,nij->pij", of_pair, slowed)
+    return _Wrenches(wrench, mirrored(stiffness), *((None, rates) if alike else (resistance, None)))
+
+
+class _Felt(NamedTuple):
+    """How n contacts of dimension d feel twists of their pairs about the pairs' points.
+
+    Attributes:
+        condim: d.
+        frame: (n, 3, 3), of the contacts.
+        lever: (n, 3), m, from the points to the contacts.
+    """
+
+    condim: int
+    frame: Array
+    lever: Array
+
+    @property
+    def axes(self) -> tuple[Array, Array]:
+        """Rows: those along which, and those about which motions are felt."""
+        return self.frame[:, : min(self.condim, 3)], self.frame[:, : max(self.condim - 3, 0)]
+
+    def motion(self, twist: Array) -> Array:
+        """Motions (n, d) in the contacts' axes, of twists (n, 6)."""
+        along, about = self.axes
+        linear, angular = twist[:, :3], twist[:, 3:]
+        linear = linear + cross(angular, self.lever)
+        return jnp.concatenate([matvec(along, linear), matvec(about, angular)], axis=1)
+
+    def wrench(self, force: Array) -> Array:
+        """Wrenches (n, 6) about the points, of forces (n, d) in the contacts' axes."""
+        along, about = (x.swapaxes(1, 2) for x in self.axes)
+        pushed = matvec(along, force[:, :3])
+        turned = cross(self.lever, pushed) + matvec(about, force[:, 3:])
+        return jnp.concatenate([pushed, turned], axis=1)
+
+    def against_twists(self, matrices: Array) -> Array:
+        """Matrices (n, 6, 6) against twists, of those (n, d, d) against contacts' motions."""
+        (n, d), (along, about) = matrices.shape[:2], self.axes
+        axes = jnp.zeros((n, d, 6), self.frame.dtype)
+        axes = axes.at[:, :3, :3].set(along).at[:, 3:, 3:].set(about)
+        there = matmul(axes.swapaxes(1, 2), matmul(matrices, axes))
+        eye = jnp.broadcast_to(jnp.eye(6, dtype=self.lever.dtype), (n, 6, 6))
+        moved = eye.at[:, :3, 3:].set(-skew(self.lever))
+        return matmul(moved.swapaxes(1, 2), matmul(there, moved))
 
 
 def _bodies(c: Constraints) -> np.ndarray:
@@ -248,9 +286,21 @@ def _bodies(c: Constraints) -> np.ndarray:
     return np.array([[geoms[g].body for g in p.geoms] for p in c.layout.pairs], int).reshape(-1, 2)
 
 
-def _points(robot: Robot, c: Constraints, kin: Kinematics) -> Array:
-    """(np, 3), m: where a moving body of each pair has its origin."""
-    return kin.position[np.array([reference_body(robot, both) for both in _bodies(c)], int)]
+def _points(
+    robot: Robot, c: Constraints, kin: Kinematics, first: Placed, second: Placed
+) -> tuple[Array, Array, Array]:
+    """Of each pair the point about which twists are taken, and both geoms' places from there.
+
+    All (np, 3), m: the centre of a sphere that is second, which feels no turn about it; otherwise
+    where a moving body has its origin.
+    """
+    geoms = c.layout.geoms
+    origin = kin.position[np.array([reference_body(robot, both) for both in _bodies(c)], int)]
+    kinds = np.array([geoms[p.geoms[1]].kind == "sphere" for p in c.layout.pairs], bool)
+    is_sphere = kinds[:, None]
+    points = jnp.where(is_sphere, second.position, origin)
+    to_second = jnp.where(is_sphere, 0.0, second.position - origin)
+    return points, first.position - points, to_second
 
 
 def _lever(kin: Kinematics, points: Array, bodies: np.ndarray) -> Array:
@@ -258,9 +308,11 @@ def _lever(kin: Kinematics, points: Array, bodies: np.ndarray) -> Array:
     return points - kin.position[np.maximum(bodies, 0)]
 
 
-def _carried(geoms: Placed, points: Array, twist: Array) -> Placed:
-    """Tangent of geoms that move along a twist (6,) about points (np, 3)."""
-    linear = twist[:3] + cross(twist[3:], geoms.position - points)
+def _carried(geoms: Placed, levers: Array, twist: Array) -> Placed:
+    """Tangent of geoms that move along a twist (6,) about points, which they are `levers` (np, 3)
+    from, m.
+    """
+    linear = twist[:3] + cross(twist[3:], levers)
     turned = matmul(skew(twist[3:]), geoms.rotation)
     return Placed(linear, turned, jnp.zeros_like(geoms.size))
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..math.algebra import einsum, matmul
+from ..math.algebra import einsum, matmul, mirrored
 from ..math.pytree import pytree_dataclass, static
 from ..math.rotation import skew
 from .blocks import Block, assembled
@@ -21,10 +21,8 @@ from .cones import (
     bounded_curvature,
     bounded_force,
     cone_cost,
-    elliptic_force,
-    elliptic_hessian,
-    pyramidal_force,
-    pyramidal_hessian,
+    contact_force,
+    contact_hessian,
 )
 from .model import Cone
 
@@ -49,6 +47,11 @@ class ScalarRows:
     weight: Array
     lower: Array
     upper: Array
+
+    def gram(self, x: Array) -> Array:
+        """`J' H J` (nv, nv) with the Hessian of `bounded_cost` at violations `x` (m,)."""
+        curvature = bounded_curvature(x, self.weight, self.lower, self.upper)
+        return matmul(self.jacobian.T, curvature[:, None] * self.jacobian)
 
 
 @pytree_dataclass
@@ -110,9 +113,9 @@ class ContactRows:
         if self.pairs:
             points = self._points()
             stiffness = einsum("nji,njk,nkl->nil", points, hessian, points)
-            hessian = _symmetric(einsum("pn,nij->pij", self._of_pairs(hessian), stiffness))
+            hessian = mirrored(einsum("pn,nij->pij", self._of_pairs(hessian), stiffness))
             hessian = matmul(self.axes.swapaxes(1, 2), matmul(hessian, self.axes))
-            return assembled(self.blocks, self.maps, self.origins, _symmetric(hessian))
+            return assembled(self.blocks, self.maps, self.origins, mirrored(hessian))
         return einsum("nij,nik->jk", self.maps, matmul(hessian, self.maps))
 
     def _points(self) -> Array:
@@ -158,16 +161,17 @@ class Rows:
     def force(self, x: Values) -> Values:
         """Forces, N and N m, at violations `x`: minus the gradient of `cost`."""
         s = self.scalar
-        of_contacts = (contact_force(rows, y) for rows, y in zip(self.contacts, x[1:], strict=True))
+        of_contacts = (
+            contact_force(rows.cone, y, rows.friction)
+            for rows, y in zip(self.contacts, x[1:], strict=True)
+        )
         return (bounded_force(x[0], s.weight, s.lower, s.upper), *of_contacts)
 
     def hessian(self, x: Values) -> Array:
         """`J' H J` (nv, nv) with the Hessian of `cost`; only its upper triangle is meant."""
-        s = self.scalar
-        curvature = bounded_curvature(x[0], s.weight, s.lower, s.upper)
-        total = matmul(s.jacobian.T, curvature[:, None] * s.jacobian)
+        total = self.scalar.gram(x[0])
         for rows, y in zip(self.contacts, x[1:], strict=True):
-            total = total + rows.gram(contact_hessian(rows, y))
+            total = total + rows.gram(contact_hessian(rows.cone, y, rows.friction))
         return total
 
     def cost(self, x: Values) -> Array:
@@ -175,25 +179,5 @@ class Rows:
         s = self.scalar
         total = jnp.sum(bounded_cost(x[0], s.weight, s.lower, s.upper))
         for rows, y in zip(self.contacts, x[1:], strict=True):
-            total = total + jnp.sum(cone_cost(y, contact_force(rows, y)))
+            total = total + jnp.sum(cone_cost(y, contact_force(rows.cone, y, rows.friction)))
         return total
-
-
-def contact_force(rows: ContactRows, x: Array) -> Array:
-    """Forces (n, d) of contacts at violations `x` (n, d)."""
-    if x.shape[1] == 1:
-        return jnp.maximum(-rows.weight[:, None] * x, 0)
-    return (elliptic_force if rows.cone == "elliptic" else pyramidal_force)(x, rows.friction)
-
-
-def contact_hessian(rows: ContactRows, x: Array) -> Array:
-    """Hessians (n, d, d) of contacts' costs at violations `x` (n, d)."""
-    if x.shape[1] == 1:
-        return jnp.where(x < 0, rows.weight[:, None], 0)[:, :, None]
-    return (elliptic_hessian if rows.cone == "elliptic" else pyramidal_hessian)(x, rows.friction)
-
-
-def _symmetric(matrices: Array) -> Array:
-    """Symmetric matrices (n, k, k) of which only the upper triangles are computed."""
-    k = matrices.shape[-1]
-    return jnp.where(np.tri(k, k=-1, dtype=bool), matrices.swapaxes(-1, -2), matrices)

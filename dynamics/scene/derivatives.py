@@ -133,7 +133,8 @@ def contact_transition_derivatives(
         eye,
         by_ctrl,
     )
-    hessian = terms.mass_matrix + jnp.diag(metric.slope) + rows.hessian(rows.violation(a))
+    of_scalar = rows.scalar.gram(rows.violation(a)[0])
+    hessian = terms.mass_matrix + jnp.diag(metric.slope) + of_scalar - of_contacts.da
     inverse = spd_inverse(hessian)
 
     if integrator == "euler" and not is_zero(system.damping):
