@@ -152,11 +152,11 @@ def contact_force_derivatives(
     by_pose, found = jax.vmap(along, out_axes=(-1, None))(moved.by_pose)
     sees = jnp.asarray(_sees(robot, first, second), v.dtype)
     changed = einsum("pij,pkj->pki", by_pose, W)
-    felt = [(found.stiffness, by_a)]
-    if found.damping is not None:
-        felt = [(found.stiffness, found.damping[:, None, None] * by_v + by_a)]
-    elif found.resistance is not None:
-        felt.append((found.resistance, by_v))
+    rates = found.damping[:, None, None]
+    if found.resistance is None:
+        felt = [(found.stiffness, rates * by_v + by_a)]
+    else:
+        felt = [(found.stiffness, by_a), (found.resistance, by_v)]
     for resists, parts in felt:
         rate = motion_cross(W, einsum("pjk,pji->pki", sees, parts))
         changed = changed - einsum("pij,pkj->pki", resists, rate)
@@ -175,8 +175,8 @@ def contact_force_derivatives(
         changed = einsum("pij,pkj->pki", gauge, jnp.where(rotates, kin.axis, 0.0))
         dq = dq + einsum("pji,pki->jk", W, changed)
     gram = mirrored(einsum("pji,pki->pjk", W, einsum("pij,pkj->pki", found.stiffness, W)))
-    if found.damping is not None:
-        dv = -jnp.sum(found.damping[:, None, None] * gram, axis=0)
+    if found.resistance is None:
+        dv = -jnp.sum(rates * gram, axis=0)
     else:
         dv = -einsum("pji,pki->jk", W, einsum("pij,pkj->pki", found.resistance, W))
     return ContactForceDerivatives(*(_to_dofs(robot, x) for x in (dq, dv, -jnp.sum(gram, axis=0))))
@@ -186,14 +186,14 @@ class _Wrenches(NamedTuple):
     """Wrenches (np, 6) on the second bodies of pairs about their points, in world axes.
 
     What they lose, (np, 6, 6), with relative acceleration and velocity: `stiffness`, symmetric, and
-    `resistance`. Where all directions of a contact are damped alike, the second is None, and
+    `resistance`. Where all directions of a contact are damped alike, the second is None: it is
     `damping` (np,), 1/s, times the first.
     """
 
     wrench: Array
     stiffness: Array
     resistance: Array | None
-    damping: Array | None
+    damping: Array
 
 
 def _wrenches(
@@ -234,7 +234,7 @@ def _wrenches(
         if not alike:
             slowed = felt.against_twists(hessian * resisted.damping[:, None, :])
             resistance = resistance + einsum("pn,nij->pij", of_pair, slowed)
-    return _Wrenches(wrench, mirrored(stiffness), *((None, rates) if alike else (resistance, None)))
+    return _Wrenches(wrench, mirrored(stiffness), None if alike else resistance, rates)
 
 
 class _Felt(NamedTuple):
