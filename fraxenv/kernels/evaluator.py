@@ -19,8 +19,8 @@ from jax.extend import core
 
 from .buffer import WIDE, Buffer, is_key, key_shape
 from .errors import BetterOutsideError, BuildError, TooLongError, UnsupportedError
-from .program import Id, IdArray, Program
-from .rules.registry import CARRYING, COMPUTED, RULES, STRUCTURAL
+from .program import ELEMENT, Id, IdArray, Program, Row
+from .rules.registry import CARRYING, COMPUTED, HANDING_ON, RULES, STRUCTURAL
 
 UNBATCHED = frozenset({"reduce", "reduce_window"})
 """Primitives that JAX batches only if some operands are not; outside a kernel all of them are."""
@@ -35,6 +35,20 @@ MAPPED = frozenset({"add", "sub", "mul", "div", "neg"})
 
 class Ids(np.ndarray):
     """An array of values, told apart from an array of numbers."""
+
+
+class Unread(Ids):
+    """An array of places in a wide input, which are values of the program once they are computed
+    with: of the hundreds of thousands that a scan goes over, a round has those of one row.
+
+    Attributes:
+        number: of the input.
+    """
+
+    number: int
+
+    def __array_finalize__(self, whole: Any) -> None:
+        self.number = getattr(whole, "number", -1)
 
 
 @dataclass(frozen=True)
@@ -107,7 +121,7 @@ def partially_evaluate(
     evaluator = Evaluator(PartialEvaluation(program, buffers), platform)
     consts, inputs = traced.consts([evaluator.read(i) for i in range(len(buffers))])
     result = evaluator.result
-    result.outputs = evaluator.run(jaxpr, consts, inputs)
+    result.outputs = [evaluator.values(x) for x in evaluator.run(jaxpr, consts, inputs)]
     result.results = [Buffer.of(v.aval, True) for v in jaxpr.outvars]
     return result
 
@@ -129,13 +143,42 @@ class Evaluator:
         self.scope = 0
         self._rules: dict[int, _Rule] = {}
         self._literals: dict[int, tuple[Any, IdArray]] = {}
+        self._some_unread = False
 
     def read(self, index: int) -> IdArray:
-        """The elements of a buffer."""
+        """The elements of a buffer; `Unread` ones of a wide one, where the executor can do so."""
         buffer = self.result.buffers[index]
         size = buffer.size
+        if size > WIDE and ELEMENT in self.program.whole:
+            self.program.expect(size)
+            self._some_unread = True
+            places = np.arange(size).reshape(buffer.shape).view(Unread)
+            places.number = index
+            return places
         ids = self.program.inputs(index, size, buffer.dtype)
         return np.array(ids, int).reshape(buffer.shape).view(Ids)
+
+    def values(self, x: IdArray) -> IdArray:
+        """An array's values, which of an `Unread` one are asked for now."""
+        if type(x) is not Unread:
+            return x
+        dtype = self.result.buffers[x.number].dtype
+        ids = [self.program.input(x.number, k, dtype) for k in x.ravel().tolist()]
+        return np.array(ids, int).reshape(x.shape)
+
+    def row(self, index: Id, x: IdArray) -> IdArray:
+        """`x[index]`, of an index in range that is the same in every lane."""
+        rows = np.asarray(x).reshape(len(x), -1)
+        if type(x) is Unread:
+            steps = rows[1] - rows[0]
+            if np.all(np.diff(rows, axis=0) == steps):
+                dtype = self.result.buffers[x.number].dtype
+                places = zip(rows[0].tolist(), steps.tolist(), strict=True)
+                found = [self.program.element(index, Row(x.number, *p), dtype) for p in places]
+                return np.array(found, int).reshape(x.shape[1:])
+            rows = self.values(x).reshape(len(x), -1)
+        found = [self.program.lookup(index, column) for column in rows.T.tolist()]
+        return np.array(found, int).reshape(x.shape[1:])
 
     def array(self, value: Any) -> IdArray:
         """A known array."""
@@ -186,6 +229,8 @@ class Evaluator:
         known = self._rules.get(id(equation))
         if known is None:
             known = self._rules[id(equation)] = _Rule.of(equation)
+        if self._some_unread and not known.hands_on:
+            inputs = [self.values(x) for x in inputs]
         if known.key is not None:
             return self._by_component(known.apply, equation, inputs, known.key)
         outputs = known.apply(self, equation, *inputs)
@@ -194,6 +239,8 @@ class Evaluator:
         for (shape, dtype), output in zip(known.results, outputs, strict=True):
             if output.shape != shape:
                 raise UnsupportedError(f"{equation.primitive.name!r} to a shape of {shape}")
+            if type(output) is Unread:
+                continue
             if output.size and self.program.dtypes[output.item(0)] != dtype:
                 raise UnsupportedError(f"{equation.primitive.name!r} to {dtype}")
         return outputs
@@ -224,6 +271,7 @@ class Evaluator:
     ) -> list[IdArray]:
         if equation.primitive.name in UNBATCHED:
             raise BuildError(f"{error}, and JAX cannot batch its initial values")
+        inputs = [self.values(x) for x in inputs]
         first = len(self.result.buffers)
         self.result.buffers.extend(Buffer.of(v.aval, True) for v in equation.outvars)
         shared = tuple(map(self.shared, inputs))
@@ -368,12 +416,14 @@ class _Rule(NamedTuple):
         equation: the equation, kept, so that no other has its `id`.
         apply: its rule.
         key: the dtype of its typed keys, of which the rule is applied to word by word; or None.
+        hands_on: whether it may hand on operands that are `Unread`.
         results: shape and dtype of each result.
     """
 
     equation: Any
     apply: Any
     key: Any
+    hands_on: bool
     results: list[tuple[tuple[int, ...], np.dtype[Any]]]
 
     @staticmethod
@@ -392,7 +442,8 @@ class _Rule(NamedTuple):
         keys = [v.aval.dtype for v in equation.invars if is_key(v.aval)]
         key = keys[0] if keys and name in STRUCTURAL else None
         results = [Buffer.of(v.aval, True) for v in equation.outvars]
-        return _Rule(equation, rule, key, [(b.shape, _held_as(b.dtype)) for b in results])
+        hands_on = name in HANDING_ON and key is None
+        return _Rule(equation, rule, key, hands_on, [(b.shape, _held_as(b.dtype)) for b in results])
 
 
 def _check_computed(name: str, variables: Sequence[Any]) -> None:

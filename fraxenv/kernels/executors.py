@@ -15,6 +15,7 @@ from . import pallas, xla
 from .errors import KernelError, KernelWarning
 from .native import executor as native
 from .native import mathlib
+from .program import ELEMENT
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Executor:
         build: compiles a program to a function; see `native.executor.build`.
         expand: the expansion of elementary functions into basic operations, if it needs one.
         recall: what `build` made of a function of this fingerprint before; see `native.executor`.
-        whole: the operations on whole arrays that it has on a CPU; see `program.WHOLE`.
+        whole: the operations on whole arrays, and in wide ones, that it has on a CPU; see
+            `program.WHOLE` and `program.ELEMENT`.
     """
 
     build: Callable[..., Any]
@@ -48,13 +50,13 @@ EXECUTORS = {
         functools.partial(native.build, one_by_one="few"),
         mathlib.expand,
         functools.partial(native.recall, one_by_one="few"),
-        ("product", "matmul"),
+        ("product", "matmul", ELEMENT),
     ),
     ONE: Executor(
         functools.partial(native.build, one_by_one=ONE),
         mathlib.expand,
         functools.partial(native.recall, one_by_one=ONE),
-        ("product", "matmul", "map"),
+        ("product", "matmul", "map", ELEMENT),
     ),
     "xla": Executor(xla.build),
     "pallas": Executor(pallas.build),

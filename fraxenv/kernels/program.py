@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -32,9 +32,26 @@ BOOKKEEPING = frozenset({
 WHOLE = frozenset({"product", "matmul", "map"})
 """Operations on whole arrays, which some executors have; their results are the entries after it."""
 
+ELEMENT = "element"
+"""What an executor has that reads numbers of wide inputs where they are: see `Row`."""
+
 LARGEST = 500_000
 """A program of more values is refused: LLVM would take minutes over it. As many inputs, for which
 nothing is written, do not count."""
+
+
+class Row(NamedTuple):
+    """Where the numbers are that an `element` is one of, at equal distances.
+
+    Attributes:
+        number: of the input buffer.
+        begin: the number that it is at the index 0.
+        step: numbers from there to that at the index 1.
+    """
+
+    number: int
+    begin: int
+    step: int
 
 
 @dataclass
@@ -82,7 +99,7 @@ class Program:
     Args:
         expand: expands elementary functions, for executors with basic operations only.
         times: how often `LARGEST` values it may have.
-        whole: those of `WHOLE` that the executor has.
+        whole: those of `WHOLE` that the executor has, and `ELEMENT` if it has that.
         alone: whether it is for one environment alone: which values are computed alike is noted.
 
     Attributes:
@@ -151,10 +168,22 @@ class Program:
 
     def inputs(self, buffer: int, size: int, dtype: np.dtype[Any]) -> list[Id]:
         """The elements of an input buffer, which are asked for once."""
+        self.expect(size)
+        return self._add_all("input", (), [(buffer, k) for k in range(size)], dtype, 0)
+
+    def expect(self, size: int) -> None:
+        """Have room for the elements of an input buffer."""
         free = min(size, self._free)
         self._free -= free
         self._largest, self._most = self._largest + free, self._most + free
-        return self._add_all("input", (), [(buffer, k) for k in range(size)], dtype, 0)
+
+    def input(self, buffer: int, k: int, dtype: np.dtype[Any]) -> Id:
+        """An element of an input buffer of which not all are asked for at once."""
+        return self._unique("input", (), (buffer, k), dtype, 0)
+
+    def element(self, index: Id, row: Row, dtype: np.dtype[Any]) -> Id:
+        """An input buffer's element at an index that is in range and the same in every lane."""
+        return self._unique(ELEMENT, (index,), row, dtype, self._innermost((index,)))
 
     def number(self, x: Id) -> Any:
         """The number of a constant; None of any other value."""

@@ -5,26 +5,39 @@
 
 Each in a process of its own, beyond what importing takes; "cached" is the second process, which
 finds kernels and XLA's programs where the first one left them. What a first call takes more than
-another one is compiling.
+another one is compiling. The last five are policies "mpc" of environments: their `begin` and their
+first action, which are a program each where more than one plan is made before the first action.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import tyro
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-Kind = Literal["panda", "panda_exact", "panda_batch", "ik", "motion", "quadruped"]
-KINDS: tuple[Kind, ...] = ("panda", "panda_exact", "panda_batch", "ik", "motion", "quadruped")
+Kind = Literal[
+    "panda", "panda_exact", "panda_batch", "ik", "motion", "quadruped",
+    "push", "pick", "trot", "track", "pull",
+]  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+POLICIES = {
+    "push": ("PandaPush-v0", {"action": "torque", "policy_hz": 100}),
+    "pick": ("PandaPick-v0", {"action": "torque", "policy_hz": 100}),
+    "trot": ("A1Trot-v0", {}),
+    "track": ("B2Z1Track-v0", {}),
+    "pull": ("B2Z1Pull-v0", {}),
+}
 
 
 @dataclass(frozen=True)
@@ -37,8 +50,10 @@ class Options:
     """Compile the first of them here, and print how long it took."""
 
 
-def first_calls(kind: Kind) -> tuple[float, float]:
-    """Seconds of the first one, and of the next."""
+def first_calls(kind: Kind) -> list[float]:
+    """Seconds of the first ones, and then of another."""
+    if kind in POLICIES:
+        return policy_calls(*POLICIES[kind])
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -90,26 +105,48 @@ def first_calls(kind: Kind) -> tuple[float, float]:
     jax.block_until_ready(call(*given))
     between = time.perf_counter()
     jax.block_until_ready(call(*given))
-    return between - began, time.perf_counter() - between
+    return [between - began, time.perf_counter() - between]
+
+
+def policy_calls(env_id: str, how: dict[str, Any]) -> list[float]:
+    """Seconds of a policy's `begin`, of its first action, and of another."""
+    import jax
+
+    import fraxenv
+    from fraxenv.envs import mpc_policy
+    from fraxenv.kernels import keep_programs
+
+    keep_programs()
+    env, params = fraxenv.make(env_id, **how)
+    key = jax.random.key(0)
+    obs = jax.block_until_ready(env.reset(key, params)[0])
+    policy = mpc_policy(env, params)
+    begin, act = jax.jit(policy.begin), jax.jit(policy)
+    times = [time.perf_counter()]
+    memory = jax.block_until_ready(begin(obs))
+    times.append(time.perf_counter())
+    for _ in range(2):
+        jax.block_until_ready(act(obs, key, memory))
+        times.append(time.perf_counter())
+    return [after - before for before, after in itertools.pairwise(times)]
 
 
 def main(options: Options) -> None:
     """Measure, and print."""
     if options.child:
-        first, another = first_calls(options.only[0])
-        print(f"seconds {first} {another}")
+        print("seconds", *first_calls(options.only[0]))
         return
     table = Table("", "caches empty, s", "cached, s", "another call, s")
     for kind in track(options.only, description="kinds"):
-        cells, another = [], ""
+        cells, another = [], 0.0
         with tempfile.TemporaryDirectory() as cache:
             for _ in range(2):
                 command = [sys.executable, __file__, "--child", "--only", kind]
                 env = os.environ | {"XDG_CACHE_HOME": cache}
                 told = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-                first, another = told.stdout.split()[-2:]
-                cells.append(f"{float(first):.1f}")
-        table.add_row(kind, *cells, f"{float(another):.2g}")
+                *first, another = map(float, told.stdout.rsplit("seconds", 1)[1].split())
+                cells.append(" + ".join(f"{x:.1f}" for x in first))
+        table.add_row(kind, *cells, f"{another:.2g}")
     Console(width=100).print(table)
 
 

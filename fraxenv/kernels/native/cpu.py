@@ -20,7 +20,6 @@ from ..program import IdArray, Program
 from . import ffi
 from .contraction import contracted
 from .cores import at_once, available_cores, beside
-from .elements import elements
 from .module import CHOSEN, NEXT, Module, write_module
 from .registers import Registers
 
@@ -169,8 +168,6 @@ def write(
         dtypes: the dtype of each result.
         few: whether environments are computed one after the other.
     """
-    if few:
-        program = elements(program, buffers)
     if multiplies_and_adds():
         program = contracted(program, outputs)
     begun: dict[str, Future[bytes]] = {}

@@ -35,7 +35,7 @@ def _fused(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
     call = equation.params["call"]
     traced = call.traced
     if call.size is None:
-        consts, args = traced.consts([x.view(Ids) for x in xs])
+        consts, args = traced.consts([x if isinstance(x, Ids) else x.view(Ids) for x in xs])
         return ev.run(traced.jaxpr, consts, args)
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
     return ev.closed(jax.make_jaxpr(traced.vmapped(call.batched, call.size))(*shapes), xs)

@@ -116,13 +116,14 @@ def _unrolled(
     outputs = equation.outvars[n:]
     stacked: list[list[IdArray]] = [[] for _ in outputs]
     for k in range(p["length"] - 1, -1, -1) if reverse else range(p["length"]):
-        results = ev.closed(p["jaxpr"], (*consts, *carry, *(x[k] for x in scanned)))
+        rows = (x[k, ...] for x in scanned)
+        results = list(map(ev.values, ev.closed(p["jaxpr"], (*consts, *carry, *rows))))
         carry = results[:n]
-        for rows, row in zip(stacked, results[n:], strict=True):
-            rows.append(row)
+        for kept, row in zip(stacked, results[n:], strict=True):
+            kept.append(row)
     ys = [
-        np.stack(rows[::-1] if reverse else rows) if rows else np.zeros(v.aval.shape, int)
-        for rows, v in zip(stacked, outputs, strict=True)
+        np.stack(kept[::-1] if reverse else kept) if kept else np.zeros(v.aval.shape, int)
+        for kept, v in zip(stacked, outputs, strict=True)
     ]
     return [*carry, *ys]
 
@@ -133,7 +134,7 @@ def _scan(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
     body, length, reverse = p["jaxpr"], p["length"], p["reverse"]
     constants, n = scan_counts(p)
     consts, rest = xs[:constants], xs[constants:]
-    carry, scanned = list(rest[:n]), rest[n:]
+    carry, scanned = list(map(ev.values, rest[:n])), rest[n:]
     if length <= 1:
         return _unrolled(ev, equation, consts, carry, scanned)
     if length <= UNROLL_ROUNDS:
@@ -153,13 +154,9 @@ def _scan(ev: Evaluator, equation: Any, *xs: IdArray) -> list[IdArray]:
         place = counter
         if reverse:
             place = program.apply("sub", program.constant(length - 1, np.dtype(np.int32)), counter)
-        rows = []
-        for x in scanned:
-            columns = x.reshape(length, -1).T.tolist()
-            rows.append(
-                np.array([program.lookup(place, c) for c in columns], int).reshape(x.shape[1:])
-            )
+        rows = [ev.row(place, x) for x in scanned]
         results = ev.closed(body, (*consts, *_unpack(carried, carry), *rows))
+        results = list(map(ev.values, results))
     finally:
         ev.scope = outer
     new, ys = results[:n], results[n:]

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import BetterOutsideError
 from ..evaluator import LARGE_ARRAY, Evaluator
 from ..ops import OPERATIONS
-from ..program import BOOKKEEPING, BOOL, Id, IdArray, live_values
+from ..program import BOOKKEEPING, BOOL, ELEMENT, Id, IdArray, live_values
 from .registry import RULES, Rule, rule
 
 LARGE_MATRIX, LARGEST_MATRIX = 1024, 2048
@@ -114,7 +114,7 @@ def _dense(ev: Evaluator, rows: IdArray, columns: IdArray) -> bool:
         return False
     if min(m, n) == 1:
         matrix = (rows if n == 1 else columns).ravel().tolist()
-        there = {"input", "lookup", *(("carry", "final", "entry") if arrays else ())}
+        there = {"input", "lookup", ELEMENT, *(("carry", "final", "entry") if arrays else ())}
         return m * n * k >= IN_MEMORY and all(ops[i] in there for i in matrix)
     if min(m, n) < FEWEST or m * n * k < (LARGE_ARRAY if arrays else DENSE):
         return False

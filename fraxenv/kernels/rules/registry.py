@@ -33,6 +33,13 @@ CARRYING = STRUCTURAL | {
 }  # fmt: skip
 """Primitives that compute nothing with their operands, whose dtypes may be any."""
 
+HANDING_ON = frozenset({
+    "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
+    "expand_dims", "fused", "jit", "pjit", "reshape", "rev", "scan", "slice", "squeeze",
+    "transpose",
+})  # fmt: skip
+"""Primitives whose rules give views of arrays of values, or hand them on as they are."""
+
 COMPUTED = frozenset(
     np.dtype(name)
     for name in (
