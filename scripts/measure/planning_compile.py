@@ -6,7 +6,7 @@
 Each in a process of its own, beyond what importing takes; "cached" is the second process, which
 finds kernels and XLA's programs where the first one left them. What a first call takes more than
 another one is compiling. The last five are policies "mpc" of environments: their `begin` and their
-first action, which are a program each where more than one plan is made before the first action.
+first action, a program each.
 """
 
 from __future__ import annotations
