@@ -81,7 +81,7 @@ def test_results_are_those_of_jax(fn: Callable[..., Any], n: int, dtype: type) -
     assert "map" in about.kinds
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=7, deadline=None)
 @given(st.integers(12, 30), st.integers(8, 30), st.data())
 def test_any_part_of_a_matrix_is_found_in_memory(m: int, n: int, data: Any) -> None:
     def cut(size: int) -> slice:

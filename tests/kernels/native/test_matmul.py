@@ -86,19 +86,33 @@ def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(cpu, "multiplies_and_adds", lambda: False)
 
 
-@pytest.mark.usefixtures("processor")
-@pytest.mark.parametrize("backend", ["native", "few"])
-@pytest.mark.parametrize("fn", [one, several, of_batches])
-def test_a_loop_has_the_bits_of_sums_one_by_one(
-    fn: Callable[..., Any], backend: str, monkeypatch: pytest.MonkeyPatch
+def check_the_bits(
+    fn: Callable[..., Any], n: int, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    xs = RNG.normal(size=(2, 19, 23, 23)).astype(np.float32)
+    """Those of loops over matrices (n, n), and of sums one by one."""
+    xs = RNG.normal(size=(2, 19, n, n)).astype(np.float32)
     loops, made = kernel(monkeypatch, fn, xs, backend, True)
     plain, other = kernel(monkeypatch, fn, xs, backend, False)
     assert "matmul" in kinds(made)
     assert "matmul" not in kinds(other)
     for x, y in zip(loops, plain, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("backend", ["native", "few"])
+@pytest.mark.parametrize(("fn", "n"), [(one, 23), (of_batches, 17)])
+def test_a_loop_has_the_bits_of_sums_one_by_one(
+    fn: Callable[..., Any], n: int, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_the_bits(fn, n, backend, monkeypatch)
+
+
+@pytest.mark.parametrize("backend", ["native", "few"])
+def test_loops_over_results_of_loops_have_them_too(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_the_bits(several, 23, backend, monkeypatch)
 
 
 @pytest.mark.parametrize("fn", [with_zeros, in_a_loop, as_long_as_it_takes, in_a_branch, several])
@@ -113,7 +127,7 @@ def test_products_are_those_of_jax(fn: Callable[..., Any], dtype: type) -> None:
         )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=9, deadline=None)
 @given(*(st.integers(1, n) for n in (40, 40, 24)), st.sampled_from([np.float32, np.float64]))
 def test_sizes_need_not_be_those_of_blocks(m: int, n: int, k: int, dtype: type) -> None:
     with jax.enable_x64(True):

@@ -217,7 +217,7 @@ def test_bits_of_equal_numbers() -> None:
     assert_same_bits(function, rows)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=18, deadline=None)
 @given(
     shape=st.sampled_from([(3,), (17,), (5, 4), (4, 9), (2, 3, 6)]),
     steps=st.lists(st.integers(0, 7), min_size=1, max_size=6),
