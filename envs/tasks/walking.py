@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from fraxenv.dynamics import (
@@ -204,7 +206,8 @@ def pulling_scene(
         mass: kg, of the sled.
         resistance: N, of the sled.
     """
-    handle, _ = frame_pose(robot, np.asarray(robot.q_default), hand)
+    # One program in place of a hundred operations that are each compiled by themselves.
+    handle, _ = jax.jit(partial(frame_pose, robot, frame=hand))(robot.q_default)
     load = sled(np.asarray(handle, float).tolist(), mass=mass, resistance=resistance)
     held = connect_equality(robot.frame(hand).name, SLED)
     # Feet under a steady force creep, as `dynamics.grip` says of fingers.
