@@ -339,7 +339,6 @@ def look_ahead(parts: LoopParts, state: LoopState, rates: Rates) -> WayOut | Non
     safety, observer = parts.safety, parts.observer
     if safety is None or safety.foresight is None:
         return None
-    nearby = safety.look_around(parts.robot, state.q, state.world.obstacles)
     terms = compute_terms(parts.robot, state.q, state.v)
     scene, late = state.world.scene, steps_ahead(observer)
     robot, terms = loaded(parts.robot, terms, parts.load, scene)
@@ -347,7 +346,9 @@ def look_ahead(parts: LoopParts, state: LoopState, rates: Rates) -> WayOut | Non
     # By the observer's last estimate: a load that it knows of leaves less to brake with.
     if observer is not None and observer.informs != "controller":
         terms = observer.ahead(robot, terms, cast(ObserverState, state.observer), dt)
-    obstacles = move_obstacles(nearby, dt * late) if late else nearby
+    # All of them: what is fast may be the nearest at the end of a way, and far away now.
+    obstacles = state.world.obstacles
+    obstacles = move_obstacles(obstacles, dt * late) if late else obstacles
     return safety.look_ahead(robot, terms, obstacles, scene)
 
 

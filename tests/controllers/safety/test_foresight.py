@@ -205,6 +205,28 @@ def test_margins_are_of_what_moves_and_no_more_than_it_moves() -> None:
     assert not taken(jnp.array(0.0), jnp.array(0.06))
 
 
+def test_margins_are_no_reason_to_touch_what_rests() -> None:
+    """Hands in a gap, between a sphere that rests at 8 mm and one that passes by at 3 cm."""
+    q, v = arms()
+    hand = jax.vmap(lambda q: dynamics.frame_pose(panda(), q, "hand")[0])(q)
+    rng = np.random.default_rng(3)
+    u, t = np.linalg.qr(rng.normal(size=(N, 3, 2)))[0].transpose(2, 0, 1)
+    passing = Sphere(hand[:, None] + 0.3 * u[:, None], jnp.full((N, 1), 0.05))
+    resting = Sphere(hand[:, None] - 0.3 * u[:, None], jnp.full((N, 1), 0.05))
+
+    def at(sphere: Sphere, distance: float) -> Array:
+        return sphere.radius + least_distance(q, Obstacles(sphere))[:, None] - distance
+
+    both = Sphere(
+        jnp.concatenate([passing.position, resting.position], 1),
+        jnp.concatenate([at(passing, 0.03), at(resting, 0.008)], 1),
+    )
+    moving = np.stack([0.5 * t, 0 * t], 1)
+    way, clear = look(q, 0 * v, Obstacles(both, velocity=jnp.asarray(moving, float)))
+    assert way.taken.all()
+    assert clear.mean() > 0.9
+
+
 def test_a_batch_is_its_arms_and_a_kernel_is_a_loop() -> None:
     q, v = arms()
     world = balls(q, 1.0)
@@ -279,7 +301,7 @@ def test_options_of_environments() -> None:
 
 @pytest.mark.parametrize("informs", ["both", "safety", "controller"])
 def test_environments_look_ahead_with_the_estimate(informs: Any, monkeypatch: Any) -> None:
-    """Of the observer, if it informs the filter, and with the scene."""
+    """Of the observer, if it informs the filter, with the scene and with all obstacles."""
     env, params = fraxenv.make(
         "PandaReachObstacles-v0",
         safety="robust",
@@ -298,12 +320,13 @@ def test_environments_look_ahead_with_the_estimate(informs: Any, monkeypatch: An
         pass
 
     def asked(_: SafetyFilter, robot: Robot, terms: Any, obstacles: Obstacles, scene: Any) -> None:
-        raise AskedError(terms, scene)
+        raise AskedError(terms, scene, obstacles)
 
     monkeypatch.setattr(SafetyFilter, "look_ahead", asked)
     with pytest.raises(AskedError) as caught:
         foreseen(env.robot, state, params, env.rates, env.physics)
-    terms, scene = caught.value.args
+    terms, scene, obstacles = caught.value.args
+    assert obstacles.spheres.radius.shape == state.world.obstacles.spheres.radius.shape
     assert scene is state.world.scene
     bare = dynamics.compute_terms(env.robot, state.q, state.v)
     expected = 0.0 if informs == "controller" else estimate
