@@ -30,7 +30,7 @@ from fraxenv.controllers.safety.filter import (
     no_safety_report,
     worse_report,
 )
-from fraxenv.controllers.safety.foresight import WayOut
+from fraxenv.controllers.safety.foresight import WayOut, closer_way, way_out
 from fraxenv.dynamics import (
     Actuators,
     ActuatorState,
@@ -328,16 +328,19 @@ def steps_ahead(observer: MomentumObserver | None) -> int:
     return 0 if observer is None or observer.informs == "controller" else observer.late
 
 
-def look_ahead(parts: LoopParts, state: LoopState, rates: Rates) -> WayOut | None:
+def look_ahead(
+    parts: LoopParts, state: LoopState, rates: Rates, way: WayOut | None = None
+) -> WayOut | None:
     """The way out of what moves, for the control steps of one policy step; None without foresight.
 
     Args:
         parts: see `control_loop`.
         state: at the beginning of the policy step.
         rates: of policy, controller and physics.
+        way: what this function returned, for the second stage: the way without a margin.
     """
     safety, observer = parts.safety, parts.observer
-    if safety is None or safety.foresight is None:
+    if safety is None or safety.foresight is None or not safety.barriers:
         return None
     terms = compute_terms(parts.robot, state.q, state.v)
     scene, late = state.world.scene, steps_ahead(observer)
@@ -346,10 +349,11 @@ def look_ahead(parts: LoopParts, state: LoopState, rates: Rates) -> WayOut | Non
     # By the observer's last estimate: a load that it knows of leaves less to brake with.
     if observer is not None and observer.informs != "controller":
         terms = observer.ahead(robot, terms, cast(ObserverState, state.observer), dt)
-    # All of them: what is fast may be the nearest at the end of a way, and far away now.
     obstacles = state.world.obstacles
     obstacles = move_obstacles(obstacles, dt * late) if late else obstacles
-    return safety.look_ahead(robot, terms, obstacles, scene)
+    # All of them: what is far away now may be the nearest at the end of a way.
+    here = robot, terms, safety.barriers, obstacles, safety.foresight
+    return way_out(*here, scene) if way is None else closer_way(*here, way, scene)
 
 
 def control_loop(

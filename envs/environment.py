@@ -323,16 +323,17 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
     def _way_out(self, state: EnvState, params: EnvParams) -> WayOut | None:
         """The safety filter's way out of what moves, from this state; None without foresight.
 
-        A kernel of its own: few environments search, and a kernel gathers for one such branch. It
-        has no derivative, as a way is a constant to derivatives.
+        Two kernels of their own: few environments search, fewer search twice, and a kernel gathers
+        for one such branch. They have no derivative, as a way is a constant to derivatives.
         """
         if params.safety is None or params.safety.foresight is None:
             return None
         given = jax.lax.stop_gradient((state, params.without_pool))
-        return fusible(self._foreseen, self.backend)(*given)
+        foreseen = fusible(self._foreseen, self.backend)
+        return foreseen(*given, foreseen(*given, None))
 
-    def _foreseen(self, state: EnvState, params: EnvParams) -> WayOut | None:
-        return foreseen(self._robot(params), state, params, self.rates, self.physics)
+    def _foreseen(self, state: EnvState, params: EnvParams, way: WayOut | None) -> WayOut | None:
+        return foreseen(self._robot(params), state, params, self.rates, self.physics, way)
 
     def _advance(
         self,

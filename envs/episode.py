@@ -204,7 +204,12 @@ def next_state(
 
 
 def foreseen(
-    robot: Robot, state: EnvState, params: EnvParams, rates: Rates, physics: Physics
+    robot: Robot,
+    state: EnvState,
+    params: EnvParams,
+    rates: Rates,
+    physics: Physics,
+    way: WayOut | None = None,
 ) -> WayOut | None:
     """The safety filter's way out of what moves, from this state; None without foresight.
 
@@ -214,9 +219,10 @@ def foreseen(
         params: of the environment.
         rates: of policy, controller and physics.
         physics: how the robot moves, and the objects around it.
+        way: see `look_ahead`.
     """
     parts = _loop_parts(robot, state.episode, params, physics)
-    return look_ahead(parts, _loop_state(state), rates)
+    return look_ahead(parts, _loop_state(state), rates, way)
 
 
 def with_room_for_delays(params: EnvParams, rates: Rates) -> EnvParams:

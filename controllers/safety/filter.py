@@ -55,7 +55,7 @@ from .barriers import (
 )
 from .braking import braking_torque
 from .conditions import Conditions, barrier_conditions, velocity_conditions
-from .foresight import Foresight, WayOut, escape_torque, is_clear, way_out
+from .foresight import Foresight, WayOut, closer_way, escape_torque, is_clear, way_out
 from .robust import Robustness, robust_demand
 
 SafetyReport = dict[str, Array]
@@ -176,7 +176,7 @@ class SafetyFilter:
         Args:
             robot: the model, each of whose joints has a motor.
             terms: its terms at this state.
-            obstacles: in the world, or around the robot.
+            obstacles: in the world, or around the robot; what moves may come from far.
             scene: see `Situation`.
 
         Raises:
@@ -184,7 +184,8 @@ class SafetyFilter:
         """
         if self.foresight is None or not self.barriers:
             return None
-        return way_out(robot, terms, self.barriers, obstacles, self.foresight, scene)
+        here = robot, terms, self.barriers, obstacles, self.foresight
+        return closer_way(*here, way_out(*here, scene), scene)
 
     def __call__(
         self,
@@ -220,7 +221,7 @@ class SafetyFilter:
         if self.foresight is None or not self.enabled:
             way = None
         elif way is None:
-            way = way_out(robot, terms, self.barriers, obstacles, self.foresight, scene)
+            way = self.look_ahead(robot, terms, obstacles, scene)
         if way is not None:
             away = jnp.clip(escape_torque(robot, terms, way.velocity), lower, upper)
             escape = jnp.where(finger_mask(robot), nominal, away)

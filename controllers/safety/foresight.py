@@ -8,7 +8,7 @@ with a share of the rate that torques suffice for. So where it will be is known 
 so is where obstacles will be, at their velocities: a way is as good as the least value that a
 barrier has at some moments of it. To brake is the first way; where that does not keep off what
 moves, more are tried, in directions drawn once for all, and the best one is bent up the gradient.
-Where none keeps a margin off what moves, one is looked for in the same way that keeps none.
+Where none keeps a margin off what moves, another one is searched without.
 
 Sources: Gurriet, Mote, Singletary, Nilsson, Feron and Ames, "A scalable safety critical control
 framework for nonlinear systems", IEEE Access 8, 2020 (backup policies); Agrawal, Chen and Panagou,
@@ -64,10 +64,6 @@ LEAST_SHARE = 0.05
 SOFTNESS = 0.02
 """Over which of its values a barrier counts besides the least one, where ways are compared."""
 
-SHARES = (1.0, 0.0)
-"""Of the margin, that ways are asked to keep in turn: all of it, and where no way does, none. The
-best of those that do not may go through what rests to keep far from what moves."""
-
 STEPS = 24
 """Up the gradient, of the best way."""
 
@@ -121,7 +117,7 @@ def way_out(
     foresight: Foresight,
     scene: Any = None,
 ) -> WayOut:
-    """The best way out, for barriers that approach at a `rate` of no more than `RATE`.
+    """The best way out with the margin, for barriers that approach at a `rate` of at most `RATE`.
 
     Args:
         robot: the model, each of whose joints has a motor.
@@ -143,30 +139,38 @@ def way_out(
     # A way is a constant to derivatives: another one is not a little different.
     terms, obstacles, foresight = jax.lax.stop_gradient((terms, obstacles, foresight))
     dtype = terms.v.dtype
+    wider = grown_obstacles(obstacles, _allowances(obstacles, foresight, dtype))
     values = _Values(robot, terms, barriers, foresight, scene)
-    rest, allowances = jnp.zeros_like(terms.v), _allowances(obstacles, foresight, dtype)
-    shares = jnp.asarray(SHARES if allowances is not None else SHARES[:1], dtype)
+    braking = _braking(values, wider)
+    best: _Found = jax.lax.cond(
+        braking.room >= 0, lambda: braking, lambda: _better(values, wider, braking)
+    )
+    return WayOut(best.velocity, best.room < 0)
 
-    def braked(share: Array) -> tuple[Obstacles, _Found]:
-        wider = grown_obstacles(obstacles, None if allowances is None else share * allowances)
-        return wider, _Found(rest, values.least(rest, wider))
 
-    def searched() -> tuple[_Found, Array]:
-        def search(known: tuple[Array, _Found]) -> tuple[Array, _Found]:
-            k, _ = known
-            return k + 1, _better(values, *braked(shares[k]))
+def closer_way(
+    robot: Robot,
+    terms: Terms,
+    barriers: Sequence[Barrier],
+    obstacles: Obstacles,
+    foresight: Foresight,
+    way: WayOut,
+    scene: Any = None,
+) -> WayOut:
+    """The best way out without a margin, where none keeps it; see `way_out`, whose result `way` is.
 
-        def goes_on(known: tuple[Array, _Found]) -> Array:
-            k, found = known
-            return (k < len(shares)) & (found.room < 0)
-
-        start = jnp.zeros((), jnp.int32), _Found(rest, jnp.full((), -jnp.inf, dtype))
-        k, found = jax.lax.while_loop(goes_on, search, start)
-        return found, (k > 1) | (found.room < 0)
-
-    _, braking = braked(shares[0])
-    best, taken = jax.lax.cond(braking.room >= 0, lambda: (braking, jnp.zeros((), bool)), searched)
-    return WayOut(best.velocity, taken)
+    The best of those that do not keep it may go through what rests to keep far from what moves.
+    """
+    terms, obstacles, foresight, way = jax.lax.stop_gradient((terms, obstacles, foresight, way))
+    if obstacles.velocity is None:
+        return way
+    values = _Values(robot, terms, barriers, foresight, scene)
+    velocity = jax.lax.cond(
+        way.taken,
+        lambda: _better(values, obstacles, _braking(values, obstacles)).velocity,
+        lambda: way.velocity,
+    )
+    return way._replace(velocity=velocity)
 
 
 def is_clear(
@@ -264,6 +268,11 @@ class _Values:
         moments = jnp.asarray(self.foresight.horizon, q.dtype) * jnp.asarray(MOMENTS, q.dtype)
         total: Array = jax.lax.scan(at, start, moments)[0]
         return total
+
+
+def _braking(values: _Values, obstacles: Obstacles) -> _Found:
+    rest = jnp.zeros_like(values.terms.v)
+    return _Found(rest, values.least(rest, obstacles))
 
 
 class _Found(NamedTuple):

@@ -18,6 +18,7 @@ from fraxenv.controllers import Foresight, SafetyFilter, barriers, default_barri
 from fraxenv.controllers.safety.braking import RATE, braking_torque
 from fraxenv.controllers.safety.foresight import MOMENTS, WayOut, escape_torque, is_clear, way_out
 from fraxenv.dynamics import Obstacles, Robot, Sphere
+from fraxenv.envs import control_loop
 from fraxenv.envs.episode import foreseen
 from fraxenv.errors import ConfigError, UnknownNameError
 from fraxenv.kernels import fusible
@@ -71,7 +72,8 @@ def found(q: Array, v: Array, world: Obstacles) -> tuple[WayOut, Array]:
     """The way out of an arm, and whether it is clear."""
     robot = panda()
     terms = dynamics.compute_terms(robot, q, v)
-    way = way_out(robot, terms, KEPT, world, LOOK)
+    way = AHEAD.look_ahead(robot, terms, world)
+    assert way is not None
     return way, is_clear(robot, terms, KEPT, world, LOOK, way.velocity)
 
 
@@ -307,7 +309,7 @@ def test_options_of_environments() -> None:
 
 @pytest.mark.parametrize("informs", ["both", "safety", "controller"])
 def test_environments_look_ahead_with_the_estimate(informs: Any, monkeypatch: Any) -> None:
-    """Of the observer, if it informs the filter, with the scene and with all obstacles."""
+    """Of the observer, if it informs the filter, with the scene, and with all obstacles."""
     env, params = fraxenv.make(
         "PandaReachObstacles-v0",
         safety="robust",
@@ -325,14 +327,15 @@ def test_environments_look_ahead_with_the_estimate(informs: Any, monkeypatch: An
     class AskedError(Exception):
         pass
 
-    def asked(_: SafetyFilter, robot: Robot, terms: Any, obstacles: Obstacles, scene: Any) -> None:
-        raise AskedError(terms, scene, obstacles)
+    def asked(_: Robot, terms: Any, kept: Any, near: Obstacles, look: Any, scene: Any) -> None:
+        raise AskedError(terms, scene, near)
 
-    monkeypatch.setattr(SafetyFilter, "look_ahead", asked)
+    monkeypatch.setattr(control_loop, "way_out", asked)
     with pytest.raises(AskedError) as caught:
         foreseen(env.robot, state, params, env.rates, env.physics)
     terms, scene, obstacles = caught.value.args
-    assert obstacles.spheres.radius.shape == state.world.obstacles.spheres.radius.shape
+    spheres = state.world.obstacles.spheres
+    assert obstacles.spheres.radius.shape == spheres.radius.shape
     assert scene is state.world.scene
     bare = dynamics.compute_terms(env.robot, state.q, state.v)
     expected = 0.0 if informs == "controller" else estimate
