@@ -145,8 +145,9 @@ def test_arms_get_out_of_the_way() -> None:
         hit[name] = ((least < 0) & free).sum(), (stuck & free).sum()
     assert min(hit["plain"]) > 1
     assert hit["ahead"][0] == 0
-    # The one that gets away with a joint above its limit of speed.
-    assert hit["ahead"][1] <= 1, hit
+    assert hit["ahead"][1] <= 1
+    if hit["ahead"] != (0, 0):
+        pytest.xfail("an arm gets away with a joint above its limit of speed")
 
 
 def test_a_way_is_what_its_torque_does() -> None:
