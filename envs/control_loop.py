@@ -50,7 +50,7 @@ from fraxenv.errors import ConfigError, check_count
 
 from .payload import Load, carried
 from .state import EnvParams
-from .world import SceneState, World, move_world
+from .world import SceneState, World
 
 
 @dataclass(frozen=True)
@@ -432,6 +432,7 @@ def control_loop(
     remembering = jax.checkpoint(control_step, prevent_cse=False)
     carry, telemetry = jax.lax.scan(remembering, start, steps)
     q, v, scene, controller_state, actuator_state, observed, worst = carry
-    world = dataclasses.replace(move_world(state.world, policy_dt), scene=scene)
+    obstacles = move_obstacles(state.world.obstacles, policy_dt)
+    world = dataclasses.replace(state.world, obstacles=obstacles, scene=scene)
     last = jax.tree.map(lambda x: x[-1], telemetry)
     return LoopState(q, v, world, controller_state, actuator_state, observed), last, worst

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import field
 
@@ -10,8 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from fraxenv.dynamics import Obstacles, Shape, move_obstacles, obstacle_shapes
-from fraxenv.dynamics.geometry.obstacles import obstacle_centres
+from fraxenv.dynamics import Obstacles, Shape, obstacle_shapes
 from fraxenv.dynamics.math.pytree import pytree_dataclass
 from fraxenv.dynamics.math.rotation import quaternion_to_matrix
 from fraxenv.dynamics.scene.pair_contacts import PairContacts
@@ -99,14 +97,10 @@ class World:
 
     Attributes:
         obstacles: shapes that the robot should not touch, with their velocities.
-        low: (3,), m, corner of the box whose walls turn moving obstacles back; None for no walls.
-        high: (3,), m, the other corner.
         scene: objects and contacts, where the environment has a scene; None for no scene.
     """
 
     obstacles: Obstacles = field(default_factory=Obstacles)
-    low: ArrayLike | None = None
-    high: ArrayLike | None = None
     scene: SceneState | None = None
 
     @property
@@ -127,23 +121,6 @@ class World:
                 "fraxenv.make(robot=scene, ...)."
             )
         return self.scene.contacts
-
-
-def move_world(world: World, dt: Array) -> World:
-    """The world `dt` later, s.
-
-    Obstacles move on, and those whose centres have left the box turn back.
-    """
-    if world.obstacles.velocity is None:
-        return world
-    moved = move_obstacles(world.obstacles, dt)
-    if world.low is None or world.high is None:
-        return dataclasses.replace(world, obstacles=moved)
-    centre, velocity = obstacle_centres(moved), jnp.asarray(moved.velocity)
-    low, high = (jnp.asarray(x, centre.dtype) for x in (world.low, world.high))
-    velocity = jnp.where(centre < low, jnp.abs(velocity), velocity)
-    velocity = jnp.where(centre > high, -jnp.abs(velocity), velocity)
-    return dataclasses.replace(world, obstacles=dataclasses.replace(moved, velocity=velocity))
 
 
 def world_shapes(world: World) -> dict[int, Shape]:

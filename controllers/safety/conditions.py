@@ -165,7 +165,7 @@ def _along_motion(
     """
     dtype = situation.v.dtype
     world = situation.obstacles
-    still = dataclasses.replace(world, active=None, velocity=None)
+    still = dataclasses.replace(world, active=None, velocity=None, walls=None)
     parts = (situation.q, situation.kin, situation.geometry)
     place = _Place(*parts, jax.tree.map(lambda x: jnp.asarray(x, dtype), still))
     moving = obstacle_rates(world, dtype)

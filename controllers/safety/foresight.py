@@ -8,6 +8,7 @@ with a share of the rate that torques suffice for. So where it will be is known 
 so is where obstacles will be, at their velocities: a way is as good as the least value that a
 barrier has at some moments of it. To brake is the first way; where that does not keep off what
 moves, more are tried, in directions drawn once for all, and the best one is bent up the gradient.
+It is taken at once: who goes on until no other way is left comes to where none is left at all.
 Where none keeps a margin off what moves, another one is searched without.
 
 Sources: Gurriet, Mote, Singletary, Nilsson, Feron and Ames, "A scalable safety critical control
@@ -102,11 +103,13 @@ class WayOut(NamedTuple):
 
     Attributes:
         velocity: (nv,), rad/s and m/s, that the robot comes to; zero for a robot that brakes.
-        taken: whether it has to be taken now, since no way keeps the margin.
+        taken: whether it is taken now, since to brake does not keep the margin.
+        wide: whether it keeps the margin.
     """
 
     velocity: Array
     taken: Array
+    wide: Array
 
 
 def way_out(
@@ -145,7 +148,7 @@ def way_out(
     best: _Found = jax.lax.cond(
         braking.room >= 0, lambda: braking, lambda: _better(values, wider, braking)
     )
-    return WayOut(best.velocity, best.room < 0)
+    return WayOut(best.velocity, braking.room < 0, ~(best.room < 0))
 
 
 def closer_way(
@@ -166,9 +169,9 @@ def closer_way(
         return way
     values = _Values(robot, terms, barriers, foresight, scene)
     velocity = jax.lax.cond(
-        way.taken,
-        lambda: _better(values, obstacles, _braking(values, obstacles)).velocity,
+        way.wide,
         lambda: way.velocity,
+        lambda: _better(values, obstacles, _braking(values, obstacles)).velocity,
     )
     return way._replace(velocity=velocity)
 

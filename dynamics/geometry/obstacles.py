@@ -57,6 +57,8 @@ class Obstacles:
         active: (m1 + m2 + m3 + m4,) bool, in that order; None if all are active. An inactive
             obstacle is at the distance `FAR` from everything. Its numbers still have to be finite.
         velocity: (m1 + m2 + m3 + m4, 3), m/s, world axes, in that order; None if all are at rest.
+        walls: (2, 3), m, the lowest and the highest corner of a box: where the centre of a sphere,
+            capsule or box that moves comes to a side of it, it turns back; None for no walls.
         owners: None if every obstacle counts for all collision shapes of a robot. Otherwise the
             number of these shapes, and each obstacle counts for one of them: each kind has equally
             many for every shape, ordered by shape, as `nearest_obstacles` makes them.
@@ -68,6 +70,7 @@ class Obstacles:
     half_spaces: HalfSpace | None = None
     active: ArrayLike | None = None
     velocity: ArrayLike | None = None
+    walls: ArrayLike | None = None
     owners: int | None = static(default=None)
 
 
@@ -84,8 +87,8 @@ def obstacle_count(obstacles: Obstacles) -> int:
 def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
     """Time derivatives of the obstacles' positions, ends and offsets, from `velocity`.
 
-    `active` and `velocity` of the result are None: it is a tangent for `jax.jvp` of obstacles
-    without these two.
+    `active`, `velocity` and `walls` of the result are None: it is a tangent for `jax.jvp` of
+    obstacles without these three. Walls change nothing here: who comes to one turns in no time.
 
     Args:
         obstacles: the obstacles in the world.
@@ -108,21 +111,45 @@ def obstacle_rates(obstacles: Obstacles, dtype: Any = None) -> Obstacles:
 
 
 def move_obstacles(obstacles: Obstacles, dt: Real[ArrayLike, ""]) -> Obstacles:
-    """The obstacles after a time `dt`, s, at constant `velocity`.
+    """The obstacles after a time `dt`, s, at constant `velocity` but that `walls` turn them back.
 
     Raises:
         ArrayError: arrays of obstacles do not fit together.
     """
     if obstacles.velocity is None:
         return obstacles
-    still = dataclasses.replace(obstacles, active=None, velocity=None)
+    still = dataclasses.replace(obstacles, active=None, velocity=None, walls=None)
     dtype = jnp.result_type(*jax.tree.leaves(still), float)
-    moved: Obstacles = jax.tree.map(
-        lambda x, rate: jnp.asarray(x, dtype) + jnp.asarray(dt, dtype) * rate,
-        still,
-        obstacle_rates(obstacles, dtype),
+    dt = jnp.asarray(dt, dtype)
+    velocity, way = _motion(obstacles, dt, dtype)
+    ways = obstacle_rates(dataclasses.replace(obstacles, velocity=way), dtype)
+    moved: Obstacles = jax.tree.map(lambda x, way: jnp.asarray(x, dtype) + way, still, ways)
+    return dataclasses.replace(
+        moved, active=obstacles.active, velocity=velocity, walls=obstacles.walls
     )
-    return dataclasses.replace(moved, active=obstacles.active, velocity=obstacles.velocity)
+
+
+def _motion(obstacles: Obstacles, dt: Array, dtype: Any) -> tuple[ArrayLike, Array]:
+    """Velocities (m, 3), m/s, after a time `dt`, s, and how far (m, 3), m, obstacles have come."""
+    count = sum(count for *_, count in checked_kinds(obstacles, dtype))
+    velocity = checked_velocity(obstacles, count, dtype)
+    way = dt * velocity
+    if obstacles.walls is None or not bounded(obstacles):
+        return velocity, way
+    low, high = checked_walls(obstacles, dtype)
+    centre = obstacle_centres(obstacles).astype(dtype)
+    n = len(centre)  # half-spaces, the last ones, have none
+    # Who is outside turns back where it is.
+    bottom, top = jnp.minimum(low, centre), jnp.maximum(high, centre)
+    length, straight = top - bottom, centre - bottom + way[:n]
+    room = jnp.where(length > 0, length, 1.0)
+    there = straight - 2 * room * jnp.floor(straight / (2 * room))
+    turned = there > room
+    come = jnp.where(turned, 2 * room - there, there)
+    hit = (straight < 0) | (straight > length)
+    after = jnp.where(hit & turned, -velocity[:n], velocity[:n])
+    back = jnp.where(hit, way[:n] + (come - straight), way[:n])
+    return velocity.at[:n].set(after), way.at[:n].set(back)
 
 
 def grown_obstacles(obstacles: Obstacles, by: ArrayLike | None) -> Obstacles:
@@ -247,6 +274,17 @@ def checked_velocity(obstacles: Obstacles, count: int, dtype: Any) -> Array:
             "sphere, capsule, box and half-space, in that order."
         )
     return velocity
+
+
+def checked_walls(obstacles: Obstacles, dtype: Any) -> Array:
+    """`walls` (2, 3), m, as an array, checked."""
+    walls = jnp.asarray(obstacles.walls, dtype)
+    if walls.shape != (2, 3):
+        raise ArrayError(
+            f"walls of Obstacles has shape {walls.shape}, expected (2, 3): the lowest and the "
+            "highest corner of the box that obstacles do not leave."
+        )
+    return walls
 
 
 def _with_row(index: int, array: ArrayLike, row: ArrayLike) -> np.ndarray:

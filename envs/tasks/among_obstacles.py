@@ -152,18 +152,21 @@ class AmongObstacles(_Beside):
         taken = jnp.arange(CANDIDATES)[:, None] == jnp.argmax(free, axis=0)
         centre = jnp.sum(jnp.where(taken[..., None], places, 0.0), axis=0)
 
-        velocity = low_wall = high_wall = None
+        velocity = walls = None
         if self.moving_count:
-            low_wall, high_wall = low, high
+            walls = jnp.stack([low, high])
             speed = jnp.asarray(self.obstacle_speed, dtype)
             moves = (jnp.arange(n) < self.moving_count)[:, None]
             any_way = speed * jax.random.uniform(key_velocity, (n, 3), dtype, -1.0, 1.0)
             velocity = jnp.where(moves, any_way, 0.0)
         obstacles = dataclasses.replace(
-            place_obstacles(drawn, centre), active=jnp.any(free, axis=0), velocity=velocity
+            place_obstacles(drawn, centre),
+            active=jnp.any(free, axis=0),
+            velocity=velocity,
+            walls=walls,
         )
         bare = super().world(key, robot, q, state)
-        return dataclasses.replace(bare, obstacles=obstacles, low=low_wall, high=high_wall)
+        return dataclasses.replace(bare, obstacles=obstacles)
 
     def observation_terms(self, robot: Robot, motion: Motion, state: Any) -> dict[str, Array]:
         """The task's terms; and each obstacle's way from the first hand, m, and its size, m.

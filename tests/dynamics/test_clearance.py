@@ -219,7 +219,10 @@ def test_nearest_obstacles(x64: None, arm: Robot) -> None:
     """Of each kind those that come first when all are sorted, wherever they go from there."""
     rng = np.random.default_rng(7)
     velocity = jnp.asarray(rng.normal(size=(16, 3)))
-    world = dataclasses.replace(obstacles(4), active=rng.random(16) < 0.8, velocity=velocity)
+    walls = jnp.array([[-0.6] * 3, [0.6] * 3])
+    world = dataclasses.replace(
+        obstacles(4), active=rng.random(16) < 0.8, velocity=velocity, walls=walls
+    )
 
     @partial(jax.jit, compiler_options=QUICK)
     def distances(q: jax.Array) -> tuple[jax.Array, ...]:

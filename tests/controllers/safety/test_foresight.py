@@ -144,10 +144,16 @@ def test_arms_get_out_of_the_way() -> None:
             stuck |= ~np.asarray(report["feasible"])
         hit[name] = ((least < 0) & free).sum(), (stuck & free).sum()
     assert min(hit["plain"]) > 1
-    assert hit["ahead"][0] == 0
-    assert hit["ahead"][1] <= 1
-    if hit["ahead"] != (0, 0):
-        pytest.xfail("an arm gets away with a joint above its limit of speed")
+    assert hit["ahead"] == (0, 0)
+
+
+def test_ways_are_taken_before_there_is_no_other() -> None:
+    """As soon as to brake is none, while most of them still keep the margin."""
+    q, v = arms()
+    far, near = (look(q, 0 * v, balls(q, 1.0, distance=d))[0] for d in (1.2, 0.4))
+    assert not far.taken.any()
+    assert near.taken.mean() > 0.9
+    assert near.wide.mean() > 0.5
 
 
 def test_a_way_is_what_its_torque_does() -> None:
@@ -238,9 +244,13 @@ def test_margins_are_no_reason_to_touch_what_rests() -> None:
 
 def test_a_batch_is_its_arms_and_a_kernel_is_a_loop() -> None:
     q, v = arms()
-    world = balls(q, 1.0)
+    coming = balls(q, 1.0)
+    sense = jnp.where(jnp.arange(N) % 3 == 0, -1.0, 1.0)[:, None, None]
+    world = dataclasses.replace(coming, velocity=sense * coming.velocity)
     way, clear = look(q, v, world)
     assert 0 < way.taken.sum() < N
+    assert 0 < (way.taken & way.wide).sum() < way.taken.sum()
+    assert way.wide[~way.taken].all()
     alone = jax.jit(found)
     for k in range(0, N, 7):
         own = alone(q[k], v[k], jax.tree.map(lambda x, k=k: x[k], world))

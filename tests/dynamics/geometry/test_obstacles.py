@@ -12,7 +12,7 @@ from placed_shapes import obstacles, surface
 from scipy.spatial.transform import Rotation
 
 from fraxenv import dynamics
-from fraxenv.dynamics import ArrayError, Obstacles
+from fraxenv.dynamics import ArrayError, Obstacles, Sphere
 from fraxenv.dynamics.geometry.obstacles import (
     bounded,
     obstacle_centres,
@@ -99,3 +99,59 @@ def test_velocities_have_to_fit() -> None:
     expected = r"velocity of Obstacles has shape \(3, 3\), expected \(8, 3\)"
     with pytest.raises(ArrayError, match=expected):
         dynamics.obstacle_rates(world)
+
+
+def test_walls_have_to_fit() -> None:
+    world = dataclasses.replace(obstacles(), velocity=np.zeros((8, 3)), walls=np.zeros(3))
+    with pytest.raises(ArrayError, match=r"walls of Obstacles has shape \(3,\), expected \(2, 3\)"):
+        dynamics.move_obstacles(world, 0.1)
+
+
+@pytest.mark.parametrize("time", [0.0, 0.3, 1.0, 5.0])
+def test_walls_turn_obstacles_back(time: float, x64: None) -> None:
+    """As ever so small steps do, after each of which who is outside turns."""
+    rng = np.random.default_rng(0)
+    low, high = np.array([-0.3, -0.4, 0.0]), np.array([0.5, 0.4, 0.9])
+    centre = rng.uniform(low, high, (6, 3))
+    velocity = rng.uniform(-0.6, 0.6, (8, 3))
+    velocity[1] = 0.0
+    world = place_obstacles(obstacles(), jnp.asarray(centre))
+    world = dataclasses.replace(world, velocity=velocity, walls=np.stack([low, high]))
+    later = dynamics.move_obstacles(world, time)
+    there, v = centre.copy(), velocity[:6].copy()
+    steps = 20_000
+    for _ in range(steps):
+        there += v * time / steps
+        v = np.where(there < low, np.abs(v), np.where(there > high, -np.abs(v), v))
+    assert (v != velocity[:6]).any() == (time > 0)
+    np.testing.assert_allclose(obstacle_centres(later), there, rtol=0, atol=3e-3 * time + 1e-15)
+    np.testing.assert_array_equal(later.velocity, np.concatenate([v, velocity[6:]]))
+    away = later.half_spaces.offset - world.half_spaces.offset
+    straight = time * np.sum(world.half_spaces.normal * velocity[6:], -1)
+    np.testing.assert_allclose(away, straight, rtol=0, atol=1e-15)
+    again = dynamics.move_obstacles(dynamics.move_obstacles(world, 0.3 * time), 0.7 * time)
+    np.testing.assert_allclose(obstacle_centres(again), obstacle_centres(later), atol=1e-12)
+
+
+def test_who_is_outside_of_walls_turns_or_comes_in() -> None:
+    walls = np.array([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]])
+    places = np.array([[1.2, 0.0, 0.0], [1.2, 0.0, 0.0], [-1.2, 0.0, 0.0], [1.2, 0.0, 0.0]])
+    velocity = np.array([[0.5, 0.0, 0.0], [-0.5, 0.0, 0.0], [-0.5, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    world = Obstacles(Sphere(places, np.full(4, 0.1)), velocity=velocity, walls=walls)
+    later = dynamics.move_obstacles(world, 0.2)
+    np.testing.assert_allclose(obstacle_centres(later)[:, 0], [1.1, 1.1, -1.1, 1.2], atol=1e-6)
+    np.testing.assert_array_equal(later.velocity[:, 0], [-0.5, -0.5, 0.5, 0.0])
+
+
+def test_where_no_wall_is_hit_nothing_changes() -> None:
+    """Bit for bit."""
+    rng = np.random.default_rng(1)
+    velocity = rng.uniform(-0.5, 0.5, (8, 3)).astype(np.float32)
+    free = dataclasses.replace(obstacles(), velocity=velocity)
+    world = dataclasses.replace(free, walls=np.array([[-50.0] * 3, [50.0] * 3]))
+    moved = dynamics.move_obstacles(world, 0.07)
+    chex.assert_trees_all_equal(
+        dataclasses.replace(moved, walls=None), dynamics.move_obstacles(free, 0.07)
+    )
+    still = dataclasses.replace(world, velocity=None)
+    assert dynamics.move_obstacles(still, 0.07) is still

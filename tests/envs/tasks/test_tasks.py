@@ -27,7 +27,6 @@ from fraxenv.envs import (
     Track,
 )
 from fraxenv.envs.observation import task_inputs
-from fraxenv.envs.world import move_world
 from fraxenv.errors import ConfigError, EnvStateError
 
 HOME = jnp.array([[0.4, 0.0, 0.4], [0.5, 0.1, 0.3]])
@@ -239,8 +238,8 @@ def test_capsules_and_boxes_are_placed_moved_and_seen() -> None:
     half = np.asarray(around.boxes.half_extents)
     assert half.min() >= 0.03 - 1e-6
     assert half.max() <= 0.08 + 1e-6
-    move = jax.jit(jax.vmap(lambda world: move_world(world, jnp.asarray(0.1))))
-    moved = move(state.world).obstacles
+    move = jax.jit(jax.vmap(lambda obstacles: dynamics.move_obstacles(obstacles, 0.1)))
+    moved = move(replace(around, walls=None))
     start, end = (
         np.asarray(getattr(moved.capsules, n) - getattr(around.capsules, n))
         for n in ("start", "end")
