@@ -330,7 +330,10 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
             return None
         given = jax.lax.stop_gradient((state, params.without_pool))
         foreseen = fusible(self._foreseen, self.backend)
-        return foreseen(*given, foreseen(*given, None))
+        way: WayOut | None = foreseen(*given, None)
+        if way is None or state.world.obstacles.velocity is None:
+            return way
+        return foreseen(*given, way)  # type: ignore[no-any-return]
 
     def _foreseen(self, state: EnvState, params: EnvParams, way: WayOut | None) -> WayOut | None:
         return foreseen(self._robot(params), state, params, self.rates, self.physics, way)

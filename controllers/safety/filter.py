@@ -124,9 +124,9 @@ class SafetyFilter:
     then the smallest value of those that are.
 
     With `foresight` the filter knows a way out, a motion along which it foresees the barriers. It
-    is taken where none leaves the margin that foresight asks for, as if the controller had asked
-    for it, and where not all conditions can be met, as it is: then what it foresees keeps all
-    barriers, and the report is `feasible` all the same.
+    is taken where to brake does not leave the margin that foresight asks for, as if the controller
+    had asked for it, and where not all conditions can be met, as it is: then what it foresees keeps
+    all barriers, and the report is `feasible` all the same.
     """
 
     barriers: tuple[Barrier, ...] = field(default_factory=default_barriers)
