@@ -267,6 +267,7 @@ def nearest_obstacles(
         velocity=None
         if velocity is None
         else _pick(checked_velocity(obstacles, start, q.dtype), column),
+        walls=obstacles.walls,
         owners=len(names),
     )
 

@@ -219,7 +219,7 @@ def test_nearest_obstacles(x64: None, arm: Robot) -> None:
     """Of each kind those that come first when all are sorted, wherever they go from there."""
     rng = np.random.default_rng(7)
     velocity = jnp.asarray(rng.normal(size=(16, 3)))
-    walls = jnp.array([[-0.6] * 3, [0.6] * 3])
+    walls = jnp.array([[-0.5] * 3, [0.5] * 3])
     world = dataclasses.replace(
         obstacles(4), active=rng.random(16) < 0.8, velocity=velocity, walls=walls
     )
@@ -227,7 +227,7 @@ def test_nearest_obstacles(x64: None, arm: Robot) -> None:
     @partial(jax.jit, compiler_options=QUICK)
     def distances(q: jax.Array) -> tuple[jax.Array, ...]:
         near = dynamics.nearest_obstacles(arm, q, world, 2)
-        later = [dynamics.move_obstacles(around, 0.1) for around in (world, near)]
+        later = [dynamics.move_obstacles(around, 0.5) for around in (world, near)]
         chosen = dynamics.obstacle_distances(arm, q, near, shapes=("finger", "tip"))
         tables = [dynamics.obstacle_distances(arm, q, o) for o in (world, near, *later)]
         return (*tables, chosen)
