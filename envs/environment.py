@@ -333,7 +333,7 @@ class Environment(gymnax_environment.Environment[EnvState, EnvParams]):  # type:
         way: WayOut | None = foreseen(*given, None)
         if way is None or state.world.obstacles.velocity is None:
             return way
-        return foreseen(*given, way)  # type: ignore[no-any-return]
+        return foreseen(*given, way)
 
     def _foreseen(self, state: EnvState, params: EnvParams, way: WayOut | None) -> WayOut | None:
         return foreseen(self._robot(params), state, params, self.rates, self.physics, way)
