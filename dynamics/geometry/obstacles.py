@@ -129,7 +129,7 @@ def move_obstacles(obstacles: Obstacles, dt: Real[ArrayLike, ""]) -> Obstacles:
     )
 
 
-def _motion(obstacles: Obstacles, dt: Array, dtype: Any) -> tuple[ArrayLike, Array]:
+def _motion(obstacles: Obstacles, dt: Array, dtype: Any) -> tuple[Array, Array]:
     """Velocities (m, 3), m/s, after a time `dt`, s, and how far (m, 3), m, obstacles have come."""
     count = sum(count for *_, count in checked_kinds(obstacles, dtype))
     velocity = checked_velocity(obstacles, count, dtype)
